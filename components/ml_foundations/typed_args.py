@@ -92,63 +92,65 @@ Known: TypeAlias = T | KnownOutput[T]
 
 
 class NetworkArgs(TypedDict):
-    """A network that exists, for the cluster to be in."""
+    """An existing network for the cluster."""
 
     network: pulumi.Input[str]
-    """The VPC network: its self link, or its name."""
+    """The VPC network, by its self link or its name."""
     subnetwork: pulumi.Input[str]
-    """Its subnetwork in the cluster's region: self link or name."""
+    """Its subnetwork in the cluster's region, by its self link or its name."""
     pod_range: NotRequired[pulumi.Input[str]]
-    """The subnetwork's secondary range for pods; by default GKE adds one."""
+    """The subnetwork's secondary range for pods. By default, GKE adds one."""
     service_range: NotRequired[pulumi.Input[str]]
-    """The subnetwork's secondary range for services; by default GKE adds one."""
+    """The subnetwork's secondary range for services. By default, GKE adds one."""
     nat: NotRequired[Known[bool]]
-    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
+    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot pull images from
+    outside of Google."""
 
 
 class MaintenanceWindowArgs(TypedDict):
-    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
+    """When GKE may maintain the cluster. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
-    """When it begins; of a window, the first time."""
+    """The start of the period. For a window, the first start."""
     end_time: Known[str]
-    """When it ends; of a window, the first time."""
+    """The end of the period. For a window, the first end."""
     recurrence: Known[str]
-    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
+    """When the window repeats (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
 
 class MaintenanceExclusionArgs(TypedDict):
-    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
+    """When GKE may not upgrade the cluster, such as during a long training. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
-    """When it begins; of a window, the first time."""
+    """The start of the period. For a window, the first start."""
     end_time: Known[str]
-    """When it ends; of a window, the first time."""
+    """The end of the period. For a window, the first end."""
     scope: NotRequired[Known[Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"]]]
-    """NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES. The default is
+    NO_UPGRADES."""
 
 
 class ClusterNetworkArgs(TypedDict):
     """The arguments of a cluster about its place and its network."""
 
     location: Known[str]
-    """The region, such as us-central1: a regional control plane."""
+    """The region of the control plane, such as us-central1."""
     network: NotRequired[NetworkArgs]
-    """A network that exists; by default one is made, with a Cloud NAT."""
+    """An existing network. By default, one is created, with a Cloud NAT."""
     node_cidr: NotRequired[Known[str]]
-    """Addresses of the nodes; default 10.0.0.0/20."""
+    """Addresses of the nodes. The default is 10.0.0.0/20."""
     pod_cidr: NotRequired[Known[str]]
-    """Addresses of the pods; default 10.16.0.0/14."""
+    """Addresses of the pods. The default is 10.16.0.0/14."""
     service_cidr: NotRequired[Known[str]]
-    """Addresses of the services; default 10.20.0.0/20."""
+    """Addresses of the services. The default is 10.20.0.0/20."""
     control_plane_cidr: NotRequired[Known[str]]
-    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
     mtu: NotRequired[Known[int]]
-    """The largest packet of the network that is made, in bytes; default 8896, which traffic between GPUs wants.
+    """The largest packet of the created network, in bytes. The default is 8896, which is best for traffic between GPUs.
 
-    It is set when the network is made: a change would need every machine stopped, and is ignored."""
+    It is set when the network is created. A later change is ignored, because all machines would have to stop."""
     flow_logs: NotRequired[Known[bool]]
-    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
+    """Log the traffic of the created subnetwork (VPC Flow Logs). The default is false."""
 
 
 class GkeClusterArgs(ClusterNetworkArgs):
@@ -157,38 +159,42 @@ class GkeClusterArgs(ClusterNetworkArgs):
     project: NotRequired[pulumi.Input[str]]
     """The Google Cloud project."""
     node_zones: NotRequired[Known[list[str]]]
-    """The zones of the nodes; by default GKE chooses three of the region."""
+    """The zones of the nodes. By default, GKE chooses three zones of the region."""
     release_channel: NotRequired[Known[Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"]]]
-    """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    """The release channel: RAPID, REGULAR, STABLE or EXTENDED. The default is REGULAR."""
     hpa_profile: NotRequired[Known[Literal["NONE", "PERFORMANCE"]]]
-    """The profile of the horizontal pod autoscaler: NONE, or PERFORMANCE, which metrics that GKE serves need. Default
-    is GKE's own."""
+    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves need PERFORMANCE. By
+    default, GKE chooses."""
     kubernetes_version: NotRequired[Known[str]]
-    """The version that the control plane has at least, such as 1.34; by default the release channel's."""
+    """The lowest version of the control plane, such as 1.34. By default, the release channel chooses it."""
     endpoint: NotRequired[Known[Literal["dns", "private", "public"]]]
-    """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
+    """How clients reach the API server: dns, private or public. The default is dns, which IAM guards and which is open
+    to any network."""
     authorized_networks: NotRequired[Known[dict[str, str]]]
-    """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
+    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to all other
+    networks."""
     max_pods: NotRequired[Known[int]]
-    """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
+    """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: NotRequired[Known[bool]]
-    """Whether node pools may be in more networks; default false. It can be switched on later."""
+    """Allow node pools in additional networks. The default is false. You can switch it on later."""
     secrets_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
+    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service agent must have
+    access to the key."""
     node_service_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
+    """The e-mail address of a service account for the nodes. By default, one is created with the roles that it
+    needs."""
     node_roles: NotRequired[Known[list[str]]]
-    """More roles of the nodes' service account that is made."""
+    """More roles of the created service account of the nodes."""
     security_group: NotRequired[pulumi.Input[str]]
-    """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
+    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC knows no groups."""
     binary_authorization: NotRequired[Known[bool]]
-    """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
+    """Enforce the project's policy for images. The default is true. Google's initial policy allows all images."""
     maintenance_window: NotRequired[MaintenanceWindowArgs]
-    """When GKE may maintain the cluster; by default at any time."""
+    """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
-    """When it may not, by name."""
+    """When GKE may not upgrade the cluster, by name."""
     cost_allocation: NotRequired[Known[bool]]
-    """Whether the bill tells namespaces and labels apart; default true."""
+    """Split the bill by namespaces and labels. The default is true."""
     logging: NotRequired[
         Known[
             list[
@@ -204,7 +210,8 @@ class GkeClusterArgs(ClusterNetworkArgs):
             ]
         ]
     ]
-    """Whose logs are kept; default SYSTEM_COMPONENTS and WORKLOADS. Also APISERVER, SCHEDULER, CONTROLLER_MANAGER."""
+    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can add APISERVER,
+    SCHEDULER and CONTROLLER_MANAGER."""
     monitoring: NotRequired[
         Known[
             list[
@@ -227,35 +234,36 @@ class GkeClusterArgs(ClusterNetworkArgs):
             ]
         ]
     ]
-    """Whose metrics are kept; default SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE manages."""
+    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE
+    manages."""
     managed_prometheus: NotRequired[Known[bool]]
-    """Whether Google collects Prometheus metrics; default true."""
+    """Collect Prometheus metrics with Managed Service for Prometheus. The default is true."""
     gcs_fuse: NotRequired[Known[bool]]
-    """Whether pods can mount Cloud Storage buckets; default true."""
+    """Allow pods to mount Cloud Storage buckets. The default is true."""
     filestore: NotRequired[Known[bool]]
-    """Whether Filestore volumes can be made; default false."""
+    """Allow Filestore volumes. The default is false."""
     lustre: NotRequired[Known[bool]]
-    """Whether Managed Lustre volumes can be made; default false. A network that is made gets private services access,
-    which they need; one that exists must have it."""
+    """Allow Managed Lustre volumes. The default is false. They need private services access. A created network gets it,
+    and an existing network must have it."""
     parallelstore: NotRequired[Known[bool]]
-    """Whether Parallelstore volumes can be made; default false."""
+    """Allow Parallelstore volumes. The default is false."""
     stateful_ha: NotRequired[Known[bool]]
-    """Whether pods with a regional disk move to another zone by themselves; default false."""
+    """Move pods with a regional disk to another zone if their zone fails. The default is false."""
     node_local_dns: NotRequired[Known[bool]]
-    """Whether every node has a DNS cache; default false."""
+    """Run a DNS cache on every node. The default is false."""
     gateway_api: NotRequired[Known[bool]]
-    """Whether the cluster has the Gateway API; default false."""
+    """Install the Gateway API. The default is false."""
     resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the cluster in Google Cloud and on the bill."""
     deletion_protection: NotRequired[Known[bool]]
-    """Whether GKE refuses to delete the cluster; default true."""
+    """If true, GKE refuses to delete the cluster. The default is true."""
 
 
 class GpuShapeArgs(TypedDict):
     """A GPU model that the catalog lacks."""
 
     accelerator_type: Known[str]
-    """Its name in the GKE API, and so the nodes' label cloud.google.com/gke-accelerator."""
+    """Its name in the GKE API. Nodes have it as the label cloud.google.com/gke-accelerator."""
     product: Known[str]
     """The nodes' label nvidia.com/gpu.product, such as NVIDIA-B200."""
     memory_gib: Known[int]
@@ -270,73 +278,78 @@ class MachineShapeArgs(TypedDict):
     memory_gib: Known[float]
     """Its memory in GiB."""
     arch: NotRequired[Known[Literal["amd64", "arm64"]]]
-    """The processor's architecture: amd64 or arm64; default amd64."""
+    """The processor's architecture: amd64 or arm64. The default is amd64."""
     gpu: NotRequired[GpuShapeArgs]
-    """The model of its GPUs, where the catalog lacks that too; their number is gpus of the pool."""
+    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the pool."""
 
 
 class LocalSsdArgs(TypedDict):
     """The local SSDs of a node. Their data is lost with the node."""
 
     use: NotRequired[Known[Literal["ephemeral", "block"]]]
-    """ephemeral: they back emptyDir volumes, images and logs; block: raw NVMe devices, for the pods to format."""
+    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they are raw NVMe devices,
+    which the pods format. The default is ephemeral."""
     count: NotRequired[Known[int]]
-    """How many, of 375 GiB each. Machines that come with local SSDs have as many as they have."""
+    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed number."""
 
 
 class SecondaryBootDiskArgs(TypedDict):
-    """A disk that every node has from the start, with container images or data on it."""
+    """A disk with container images or data that every node has from the start."""
 
     disk_image: Known[str]
     """The disk image, as global/images/NAME or projects/PROJECT/global/images/NAME."""
     mode: NotRequired[Known[Literal["CONTAINER_IMAGE_CACHE", "DATA"]]]
-    """CONTAINER_IMAGE_CACHE (container images, found without a pull) or DATA; default CONTAINER_IMAGE_CACHE."""
+    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The default is
+    CONTAINER_IMAGE_CACHE."""
 
 
 class UpgradeArgs(TypedDict):
     """How the nodes of a pool are upgraded."""
 
     strategy: NotRequired[Known[Literal["SURGE", "BLUE_GREEN"]]]
-    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes beside the old); default SURGE."""
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default is SURGE."""
     max_surge: NotRequired[Known[int]]
-    """SURGE: nodes that may be added meanwhile. Default 1, but 0 for GPU nodes: there are seldom GPUs to spare."""
+    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because spare GPUs are
+    rare."""
     max_unavailable: NotRequired[Known[int]]
-    """SURGE: nodes that may be missing meanwhile. Default 0, but 1 for GPU nodes."""
+    """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
     batch_nodes: NotRequired[Known[int]]
-    """BLUE_GREEN: old nodes that are drained at a time; default 1."""
+    """For BLUE_GREEN: old nodes that are drained at a time. The default is 1."""
     batch_soak_seconds: NotRequired[Known[int]]
-    """BLUE_GREEN: how long to wait after each; by default GKE's own."""
+    """For BLUE_GREEN: seconds to wait after each batch. By default, GKE decides."""
     soak_seconds: NotRequired[Known[int]]
-    """BLUE_GREEN: how long the old nodes stay after the last is drained; by default GKE's own, an hour."""
+    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses an hour."""
 
 
 class KubeletArgs(TypedDict):
     """Settings of the kubelet of every node."""
 
     cpu_manager: NotRequired[Known[Literal["none", "static"]]]
-    """none or static: whether a container with whole CPUs has them for itself; by default GKE's own, none."""
+    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default, GKE uses none."""
     memory_manager: NotRequired[Known[Literal["None", "Static"]]]
-    """None or Static: whether the memory of guaranteed pods is from one NUMA node; by default None."""
+    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By default, GKE uses
+    None."""
     topology_manager: NotRequired[Known[Literal["none", "best-effort", "restricted", "single-numa-node"]]]
-    """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
+    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or single-numa-node. By default,
+    GKE decides."""
     pod_pids_limit: NotRequired[Known[int]]
-    """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
+    """The most processes of a pod, 1024 to 4194304. By default, GKE decides."""
     shutdown_grace_period_seconds: NotRequired[Known[Literal[30, 120]]]
-    """Seconds from the moment in which Google takes a Spot node back to its end, 30 or 120; by default 30. Spot pools
-    only, from GKE 1.35.0-gke.1171000 on. The last of them are for critical pods."""
+    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only for Spot pools, from
+    GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical pods."""
     shutdown_grace_period_critical_pods_seconds: NotRequired[Known[int]]
-    """How many of these seconds are for critical pods, at their end; by default 15."""
+    """The number of these seconds that are for critical pods, at the end. The default is 15."""
     parallel_image_pulls: NotRequired[Known[int]]
-    """How many images a node pulls at once, 2 to 5; by default GKE's own."""
+    """The number of images that a node pulls at once, 2 to 5. By default, GKE decides."""
 
 
 class LinuxArgs(TypedDict):
     """Settings of the Linux kernel of every node."""
 
     sysctls: NotRequired[Known[dict[str, str]]]
-    """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
+    """Kernel parameters, such as net.core.rmem_max. GKE accepts only the parameters in its list."""
     hugepages: NotRequired[Known[dict[Literal["2Mi", "1Gi"], int]]]
-    """How many huge pages to set aside, by their size: 2Mi or 1Gi."""
+    """The number of huge pages to reserve, by size: 2Mi or 1Gi."""
 
 
 class TaintArgs(TypedDict):
@@ -347,113 +360,125 @@ class TaintArgs(TypedDict):
     value: NotRequired[Known[str]]
     """The taint's value."""
     effect: NotRequired[Known[Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"]]]
-    """NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE; default NO_SCHEDULE."""
+    """The effect: NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE. The default is NO_SCHEDULE."""
 
 
 class CapacityArgs(TypedDict):
-    """Arguments about a node pool's machines."""
+    """Arguments about a node pool's machines.
+
+    They set the machine type, the number of nodes, and how you buy them.
+    """
 
     machine: NotRequired[MachineShapeArgs]
-    """The shape of a machine type that the catalog lacks; its nodes have it as labels, for proof and rehearsal."""
+    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that proof and rehearsal know
+    it."""
     machine_type: Known[str]
-    """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number of GPUs, except for
+    N1."""
     node_price: NotRequired[Known[float]]
-    """What a node costs in an hour, in US dollars, for the proof; by default the list price of its region."""
+    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list price of the
+    region."""
     max_nodes: Known[int]
     """The most nodes of the pool, over all zones."""
     min_nodes: NotRequired[Known[int]]
-    """The fewest nodes of the pool, over all zones; default 0. As many as max_nodes: the size is fixed."""
+    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the size is fixed."""
     limits: NotRequired[Known[Literal["total", "zone"]]]
-    """total or zone: whether max_nodes and min_nodes are of the whole pool or of each zone; default total."""
+    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default is total."""
     location_policy: NotRequired[Known[Literal["ANY", "BALANCED"]]]
-    """ANY (wherever there are machines) or BALANCED (zones alike). Default BALANCED."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is
+    BALANCED."""
     zones: NotRequired[Known[list[str]]]
-    """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
+    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have GPUs."""
     spot: NotRequired[Known[bool]]
-    """Whether the nodes are Spot VMs; default false."""
+    """Use Spot VMs. The default is false."""
     reservation: NotRequired[pulumi.Input[str]]
-    """The reservation that the nodes come from: any, any-or-fail, none, its name, or
-    projects/PROJECT/reservations/NAME.
+    """The reservation of the nodes: any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME.
 
-    any: an open one that matches, else on demand at list price, as by default; any-or-fail: never on demand.
-    /reservationBlocks/BLOCK after a name means a block of it, /reservationSubBlocks/PART after that a part of it."""
+    any uses an open reservation that matches, otherwise machines on demand at list price. This is the default.
+    any-or-fail never uses machines on demand. To use a block of a reservation, add /reservationBlocks/BLOCK to its
+    name. To use a part of the block, also add /reservationSubBlocks/PART."""
     flex_start: NotRequired[Known[bool]]
-    """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
+    """Create the nodes by Dynamic Workload Scheduler, in flex-start mode. The default is false."""
     queued_provisioning: NotRequired[Known[bool]]
-    """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
+    """Create nodes only for a ProvisioningRequest, all at once. The default is false."""
     max_run_seconds: NotRequired[Known[int]]
-    """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
+    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7 days."""
     compact_placement: NotRequired[Known[bool]]
-    """Whether nodes are put close to each other, in one zone; default false."""
+    """Place the nodes close to each other, in one zone. The default is false."""
     placement_policy: NotRequired[pulumi.Input[str]]
-    """A resource policy of one's own for compact placement."""
+    """Your own resource policy for compact placement."""
 
 
 class NodePoolArgs(CapacityArgs):
-    """Arguments that pools of either kind have."""
+    """Arguments that node pools have.
+
+    They set the cluster, and the disks, operating system, upgrades and labels of the nodes.
+    """
 
     project: NotRequired[pulumi.Input[str]]
     """The Google Cloud project."""
     location: NotRequired[Known[str]]
     """The cluster's region."""
     cluster_name: NotRequired[pulumi.Input[str]]
-    """The cluster, as GkeCluster.cluster_name gives it."""
+    """The name of the cluster, such as GkeCluster.cluster_name."""
     node_service_account: NotRequired[pulumi.Input[str]]
-    """The nodes' identity, as GkeCluster.node_service_account gives it."""
+    """The service account of the nodes, such as GkeCluster.node_service_account."""
     pool_name: NotRequired[Known[str]]
-    """The pool's name in GKE; default is the component's."""
+    """The pool's name in GKE. By default, the name of the component."""
     image: NotRequired[Known[Literal["cos", "ubuntu"]]]
-    """cos (Container-Optimized OS) or ubuntu; default cos, but ubuntu where the GPU Operator installs its driver."""
+    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU Operator installs
+    the driver, it is ubuntu."""
     disk_size_gb: NotRequired[Known[int]]
-    """Size of the boot disk in GB; default 100."""
+    """The size of the boot disk in GB. The default is 100."""
     disk_type: NotRequired[Known[str]]
-    """Type of the boot disk; by default GKE's own choice for the machine type."""
+    """The type of the boot disk. By default, GKE chooses it for the machine type."""
     disk_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts the boot disks; by default Google's own."""
+    """The Cloud KMS key that encrypts the boot disks. By default, Google's own."""
     local_ssd: NotRequired[LocalSsdArgs]
-    """Local SSDs. By default those that a machine comes with back its ephemeral storage."""
+    """Local SSDs. By default, attached SSDs of the machine type back its ephemeral storage."""
     secondary_boot_disks: NotRequired[list[SecondaryBootDiskArgs]]
-    """Disks with container images or data that nodes have from the start; they switch image streaming on."""
+    """Disks with container images or data that nodes have from the start. They switch on image streaming."""
     image_streaming: NotRequired[Known[bool]]
-    """Whether images from Artifact Registry are streamed, so that containers start before the pull ends.
+    """Stream images from Artifact Registry, so that containers start before the pull ends. The default is false.
 
-    Needs the image cos and the Container File System API in the project. Default false."""
+    It needs the image cos and the Container File System API in the project."""
     gvnic: NotRequired[Known[bool]]
-    """Whether nodes have a Google Virtual NIC; default true with the image cos, else as the machine type has it."""
+    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type decides."""
     upgrade: NotRequired[UpgradeArgs]
     """How the nodes are upgraded."""
     auto_repair: NotRequired[Known[bool]]
-    """Whether a broken node is replaced; default true, but not with flex_start and queued_provisioning."""
+    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is false."""
     auto_upgrade: NotRequired[Known[bool]]
-    """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
+    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only true."""
     no_minor_upgrades: NotRequired[Known[bool]]
-    """Whether the pool keeps its minor version for as long as GKE supports it; default false."""
+    """Keep the minor version of the pool as long as GKE supports it. The default is false."""
     host_maintenance: NotRequired[Known[Literal["AS_NEEDED", "PERIODIC"]]]
-    """AS_NEEDED or PERIODIC: how often Google maintains the hosts; by default as the machine type has it."""
+    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type decides."""
     max_pods: NotRequired[Known[int]]
-    """The most pods of a node, 8 to 256; by default the cluster's."""
+    """The most pods of a node, 8 to 256. By default, the cluster decides."""
     threads_per_core: NotRequired[Known[Literal[1, 2]]]
-    """1 switches simultaneous multithreading off, 2 leaves it on; by default as the machine type has it."""
+    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default, the machine type
+    decides."""
     kubelet: NotRequired[KubeletArgs]
     """Settings of the kubelet."""
     linux: NotRequired[LinuxArgs]
     """Settings of the Linux kernel."""
     secure_boot: NotRequired[Known[bool]]
-    """Whether nodes load signed kernel modules only; default true, but not where the GPU Operator has its own."""
+    """Load only signed kernel modules. The default is true. If the GPU Operator installs the driver, it is false."""
     scopes: NotRequired[Known[list[str]]]
-    """OAuth scopes of the nodes; by default cloud-platform, so that IAM alone decides."""
+    """OAuth scopes of the nodes. The default is cloud-platform, so that only IAM decides."""
     node_type: NotRequired[Known[str]]
-    """What the nodes are for, as the label node-type; default system."""
+    """The purpose of the nodes, as the label node-type. The default is system."""
     labels: NotRequired[Known[dict[str, str]]]
     """More labels of the nodes."""
     taints: NotRequired[list[TaintArgs]]
-    """Taints of the nodes; GPU pools have the GPU taint anyway."""
+    """Taints of the nodes. GPU pools always have the GPU taint."""
     resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the machines in Compute Engine and on the bill."""
     network_tags: NotRequired[list[pulumi.Input[str]]]
     """Tags of the machines, for firewall rules."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: sets project, location, cluster_name and node_service_account."""
+    """The GkeCluster. It sets project, location, cluster_name and node_service_account."""
 
 
 class CpuNodePoolArgs(NodePoolArgs):
@@ -464,13 +489,13 @@ class GpuSharingArgs(TypedDict):
     """How pods share a GPU, or each partition of it."""
 
     strategy: Known[Literal["TIME_SHARING", "MPS"]]
-    """TIME_SHARING (pods take turns) or MPS (their kernels run at the same time)."""
+    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same time)."""
     clients: Known[int]
-    """How many pods share it, 2 to 48."""
+    """The number of pods that share it, 2 to 48."""
 
 
 class NodeNetworkArgs(TypedDict):
-    """A network that nodes are in beside the cluster's."""
+    """An additional network of the nodes."""
 
     network: pulumi.Input[str]
     """The VPC network."""
@@ -482,96 +507,103 @@ class GpuNodePoolArgs(NodePoolArgs):
     """Arguments of a GpuNodePool."""
 
     location_policy: NotRequired[Known[Literal["ANY", "BALANCED"]]]
-    """ANY (wherever there are machines) or BALANCED (zones alike). Default ANY."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is ANY."""
     node_type: NotRequired[Known[str]]
-    """What the nodes are for, as the label node-type; default training."""
+    """The purpose of the nodes, as the label node-type. The default is training."""
     gpu: NotRequired[Known[str]]
-    """The GPU model, by any of its names; needed for N1 and for a machine that is declared. Otherwise it is checked."""
+    """The GPU model, by any of its names. It is required for N1 and for a declared machine. Otherwise it is compared
+    with machine_type."""
     gpus: NotRequired[Known[int]]
-    """GPUs per node; needed for N1 and for a machine that is declared. Otherwise it is checked."""
+    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared with
+    machine_type."""
     driver: NotRequired[Known[Literal["default", "latest", "operator", "installer"]]]
-    """Who installs the NVIDIA driver. Default default.
+    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or installer. The default is
+    default.
 
-    default or latest: GKE does, and advertises the GPUs. operator: the GPU Operator does, on the image ubuntu.
-    installer: Google's installer, which comes with the GpuOperator; the operator advertises the GPUs."""
+    default and latest: GKE does both, with its default or its latest driver. operator: the GPU Operator does both, on
+    the image ubuntu. installer: Google's installer, a part of GpuOperator, installs the driver, and the operator
+    advertises the GPUs."""
     mig_partition: NotRequired[Known[str]]
-    """The MIG partition size that every GPU is cut into, such as 1g.10gb; where GKE installs the driver."""
+    """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: NotRequired[GpuSharingArgs]
-    """How pods share GPUs, where GKE installs the driver."""
+    """How pods share GPUs, if GKE installs the driver."""
     additional_networks: NotRequired[list[NodeNetworkArgs]]
     """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
     accelerator_networks: NotRequired[Known[bool]]
-    """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
+    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The default is false."""
     fast_socket: NotRequired[Known[bool]]
-    """Whether nodes have NCCL Fast Socket; default false."""
+    """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: NotRequired[Known[bool]]
-    """Whether Pulumi refuses to delete or replace the pool: its machines may not come back. Default true."""
+    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be available again. The
+    default is true."""
     dra: NotRequired[Known[bool]]
-    """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
+    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise them. The default is
+    false."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: sets project, location, cluster_name and node_service_account. The pool follows
-    its deletion_protection unless it sets its own."""
+    """The GkeCluster. It sets project, location, cluster_name and node_service_account. Its deletion_protection is
+    the default of the pool's."""
 
 
 class DriverArgs(TypedDict):
     """The driver that the operator installs."""
 
     version: NotRequired[Known[str]]
-    """The driver's version; by default the chart's."""
+    """The driver's version. By default, that of the chart."""
     kernel_modules: NotRequired[Known[Literal["auto", "open", "proprietary"]]]
-    """auto, open or proprietary; default auto."""
+    """The kernel modules: auto, open or proprietary. The default is auto."""
     precompiled: NotRequired[Known[bool]]
-    """Whether packages that were compiled ahead are used; default false."""
+    """Use precompiled packages. The default is false."""
     rdma: NotRequired[Known[bool]]
-    """Whether GPUDirect RDMA is set up; default false."""
+    """Set up GPUDirect RDMA. The default is false."""
     auto_upgrade: NotRequired[Known[bool]]
-    """Whether a new version reaches the nodes by itself; default true."""
+    """Install a new version on the nodes automatically. The default is true."""
     parallel_upgrades: NotRequired[Known[int]]
-    """How many nodes may be upgraded at once; default 1."""
+    """The number of nodes that may be upgraded at once. The default is 1."""
 
 
 class SharingArgs(TypedDict):
     """One way to share a GPU between pods."""
 
     replicas: Known[int]
-    """How many pods may use a GPU at once."""
+    """The number of pods that may use a GPU at once."""
     strategy: NotRequired[Known[Literal["time-slicing", "mps"]]]
-    """time-slicing, or mps for the Multi-Process Service; default time-slicing."""
+    """time-slicing, or mps for the Multi-Process Service. The default is time-slicing."""
 
 
 class DevicePluginArgs(TypedDict):
     """The device plugin, which advertises the GPUs of a node."""
 
     enabled: NotRequired[Known[bool]]
-    """Whether the operator's device plugin runs; default true, but not in the mode gke."""
+    """Run the operator's device plugin. The default is true. In the mode gke, it is false."""
     sharing: NotRequired[dict[str, SharingArgs]]
     """Ways to share a GPU, by name. A node chooses one with the label nvidia.com/device-plugin.config."""
     default_sharing: NotRequired[Known[str]]
-    """The way of nodes that choose none; by default their GPUs are not shared."""
+    """The way for nodes that choose none. By default, pods do not share their GPUs."""
 
 
 class DcgmExporterArgs(TypedDict):
     """The exporter of GPU metrics."""
 
     enabled: NotRequired[Known[bool]]
-    """Whether it runs; default true."""
+    """Run the exporter. The default is true."""
     service_monitor: NotRequired[Known[bool]]
-    """Whether Prometheus is told to scrape it. Only where the CRDs of the Prometheus Operator are. Default false."""
+    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the Prometheus Operator.
+    The default is false."""
     interval: NotRequired[Known[str]]
-    """How often it is scraped; default 15s."""
+    """The interval of the scrapes. The default is 15s."""
     pod_labels: NotRequired[Known[bool]]
-    """Whether metrics carry the labels of the pods that use the GPU; default false."""
+    """Add the labels of the pods that use the GPU to the metrics. The default is false."""
 
 
 class MigArgs(TypedDict):
-    """Multi-Instance GPU, where the operator partitions."""
+    """Multi-Instance GPU, if the operator partitions the GPUs."""
 
     strategy: NotRequired[Known[Literal["none", "single", "mixed"]]]
-    """How partitions are advertised: none, single or mixed; default single."""
+    """How partitions are advertised: none, single or mixed. The default is single."""
     config: NotRequired[Known[str]]
-    """A ConfigMap with partitionings under the key config.yaml; by default those that NVIDIA names."""
+    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own partitionings."""
     default: NotRequired[Known[str]]
-    """The partitioning of nodes without the label nvidia.com/mig.config; default all-disabled."""
+    """The partitioning of nodes without the label nvidia.com/mig.config. The default is all-disabled."""
 
 
 class TolerationArgs(TypedDict):
@@ -580,222 +612,232 @@ class TolerationArgs(TypedDict):
     key: Known[str]
     """The taint's key."""
     value: NotRequired[Known[str]]
-    """The taint's value; needed for the operator Equal."""
+    """The taint's value. It is required for the operator Equal."""
     operator: NotRequired[Known[Literal["Equal", "Exists"]]]
-    """Equal or Exists; default Equal."""
+    """Equal or Exists. The default is Equal."""
     effect: NotRequired[Known[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]]]
-    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+    """NoSchedule, PreferNoSchedule or NoExecute. By default, every effect."""
 
 
 class GpuOperatorArgs(TypedDict):
     """Arguments of a GpuOperator."""
 
     mode: NotRequired[Known[Literal["operator", "cos", "ubuntu", "gke"]]]
-    """Who installs the driver and advertises the GPUs. Default operator.
+    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is operator.
 
-    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: Google's installer, which comes with this
-    component, installs the driver on nodes of that system, and the operator advertises. gke: GKE does both, and the
+    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's installer, which
+    installs the driver on nodes of that system, and the operator advertises the GPUs. gke: GKE does both, and the
     operator adds metrics and feature discovery."""
     namespace: NotRequired[Known[str]]
-    """The operator's namespace; default gpu-operator."""
+    """The operator's namespace. The default is gpu-operator."""
     driver: NotRequired[DriverArgs]
     """The driver, in the mode operator."""
     toolkit: NotRequired[Known[bool]]
-    """Whether the operator's container toolkit runs; default true."""
+    """Run the operator's container toolkit. The default is true."""
     device_plugin: NotRequired[DevicePluginArgs]
-    """The device plugin. GPUs must be advertised once: in the mode gke, GKE's own device plugin does."""
+    """The device plugin. Only one may advertise the GPUs: in the mode gke, it is GKE's own."""
     dcgm_exporter: NotRequired[DcgmExporterArgs]
     """The exporter of GPU metrics."""
     mig: NotRequired[MigArgs]
-    """Multi-Instance GPU; in the mode gke, the node pool's own setting."""
+    """Multi-Instance GPU. In the mode gke, set mig_partition of the node pool instead."""
     feature_discovery: NotRequired[Known[bool]]
-    """Whether nodes are labelled with what their GPUs are (GPU Feature Discovery); default true."""
+    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is true."""
     node_feature_discovery: NotRequired[Known[bool]]
-    """Whether Node Feature Discovery comes with the operator; default true. False where the cluster has it already."""
+    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it already."""
     validate_with_workload: NotRequired[Known[bool]]
-    """Whether each node is validated by a pod that takes a GPU for a moment; default true."""
+    """Validate each node by a pod that uses a GPU for a short time. The default is true."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """More taints of GPU nodes that the operator's pods tolerate; the GPU taint is always among them."""
+    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU taint."""
     critical_pods: NotRequired[Known[int]]
-    """How many critical pods the namespace may run: about eight for a GPU node, one for another. Default 1000; in a
-    stack file, what the node pools need."""
+    """The number of critical pods that the namespace may run: about eight for a GPU node and one for any other node.
+    The default is 1000. A stack file uses the number that its node pools need."""
     values: NotRequired[dict[str, Any]]
-    """More values of the chart, merged on top."""
+    """More values of the chart, merged over the component's."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class SelectionArgs(TypedDict):
-    """Which devices will do. Every condition must hold."""
+    """Conditions for devices. A device must meet all of them."""
 
     gpu: NotRequired[Known[str]]
     """The GPU model, by any of its names."""
     memory: NotRequired[Known[str | int | float]]
     """The least memory of a device, such as 40Gi."""
     mig_profile: NotRequired[Known[str]]
-    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    """A MIG profile, such as 1g.10gb. The devices are then parts of GPUs."""
     expressions: NotRequired[Known[list[str]]]
-    """More conditions in CEL, over device."""
+    """More conditions on device, in CEL."""
 
 
 class RequestArgs(SelectionArgs):
-    """Devices that a claim asks for."""
+    """Devices that a claim requests."""
 
     count: NotRequired[Known[int]]
-    """How many; default 1."""
+    """The number of devices. The default is 1."""
     device_class: NotRequired[Known[str]]
-    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
+    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is mig.nvidia.com."""
 
 
 class ClaimTemplateArgs(TypedDict):
-    """A template: each pod that names it gets a claim of its own."""
+    """A template of claims. Each pod that names it gets a separate claim."""
 
     namespace: Known[str]
     """The namespace of the pods."""
     alternatives: list[RequestArgs]
-    """What the pods need; where there are several, the first that can be had."""
+    """The devices that the pods need. If there are several alternatives, the first available one is used."""
     same_gpu: NotRequired[Known[bool]]
-    """Whether MIG devices must be parts of one GPU; default false."""
+    """Require that all MIG devices are parts of one GPU. The default is false."""
 
 
 class DeviceClassesArgs(TypedDict):
     """Arguments of DeviceClasses."""
 
     driver: NotRequired[Known[bool]]
-    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
+    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and mig.nvidia.com."""
     namespace: NotRequired[Known[str]]
-    """The driver's namespace; default dra-driver-nvidia-gpu."""
+    """The driver's namespace. The default is dra-driver-nvidia-gpu."""
     gpu_driver_from: NotRequired[Known[Literal["google", "operator"]]]
-    """Who installed the GPU driver on the nodes: google or operator; default google."""
+    """Who installed the GPU driver on the nodes: google or operator. The default is google."""
     compute_domains: NotRequired[Known[bool]]
-    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
+    """Support multi-node NVLink between the nodes' GPUs (GB200). The default is false."""
     classes: NotRequired[dict[str, SelectionArgs]]
     """More classes of devices, by name."""
     claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
     """Templates of claims, by name."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
+    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU taint."""
     critical_pods: NotRequired[Known[int]]
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 1000."""
+    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a few more. The
+    default is 1000."""
     values: NotRequired[dict[str, Any]]
-    """More values of the driver's chart, merged on top."""
+    """More values of the driver's chart, merged over the component's."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class HostPathArgs(TypedDict):
     """A folder of the node."""
 
     path: Known[str]
-    """Its path on the node, and in the container too."""
+    """Its path on the node and in the container."""
     read_only: NotRequired[Known[bool]]
-    """Whether it is only read; default true."""
+    """Mount it read-only. The default is true."""
 
 
 class GpuMonitorArgs(TypedDict):
     """Arguments of a GpuMonitor."""
 
     monitor_name: NotRequired[Known[str]]
-    """The DaemonSet's name; default is the component's."""
+    """The DaemonSet's name. By default, the name of the component."""
     namespace: NotRequired[pulumi.Input[str]]
-    """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
+    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to nodes."""
     create_namespace: NotRequired[Known[bool]]
-    """Whether the namespace is made, with a quota for critical pods; default true."""
+    """Create the namespace, with a quota for critical pods. The default is true."""
     image: NotRequired[pulumi.Input[str]]
-    """The container image; default is NVIDIA's DCGM exporter."""
+    """The container image. By default, NVIDIA's DCGM exporter."""
     container_name: NotRequired[Known[str]]
-    """The name of its container; default main."""
+    """The name of its container. The default is main."""
     command: NotRequired[list[pulumi.Input[str]]]
-    """The command; by default the image's."""
+    """The command. By default, that of the image."""
     arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     env: NotRequired[dict[str, pulumi.Input[str]]]
-    """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
+    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also sets those that the
+    exporter needs."""
     cpu: NotRequired[Known[str | int | float]]
-    """CPU that each pod requests; default 100m."""
+    """CPU that each pod requests. The default is 100m."""
     memory: NotRequired[Known[str | int | float]]
-    """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
+    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs for 8 GPUs."""
     gpu: NotRequired[Known[str]]
-    """Only nodes with this GPU model, by any of its names; default is every GPU node."""
+    """The GPU model of the nodes, by any of its names. By default, it runs on every GPU node."""
     driver: NotRequired[Known[Literal["google", "operator", "none"]]]
-    """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
+    """The driver through which the agent has access to the GPUs: google, operator, or none for no access. The default
+    is google."""
     port: NotRequired[Known[int]]
-    """The port of its metrics; 0 for none. Default 9400."""
+    """The port of its metrics, 0 for none. The default is 9400."""
     host_paths: NotRequired[list[HostPathArgs]]
-    """Folders of the node; default is where the kubelet says which pod has which GPU."""
+    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each GPU."""
     files: NotRequired[Known[dict[str, str]]]
-    """Files of configuration: name and text. Pods are replaced when they change."""
+    """Configuration files, by name. A change replaces the pods."""
     files_path: NotRequired[Known[str]]
-    """The folder of these files in the container; default /etc/monitor."""
+    """The folder of these files in the container. The default is /etc/monitor."""
     critical: NotRequired[Known[bool]]
-    """Whether its pods come before all others on a node; default true."""
+    """Run its pods before all other pods of a node. The default is true."""
     critical_pods: NotRequired[Known[int]]
-    """How many such pods the namespace may run: one for each GPU node. Default 1000."""
+    """The number of critical pods that the namespace may run: one for each GPU node. The default is 1000."""
     max_unavailable: NotRequired[Known[str]]
-    """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
+    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The default is 10%."""
     monitoring: NotRequired[Known[Literal["none", "google", "prometheus"]]]
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
+    none."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
+    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over
+    the component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class DiskClassArgs(TypedDict):
     """A storage class that you define."""
 
     type: Known[str]
-    """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,
-    ml."""
+    """The type of the disks: pd-standard, pd-balanced, pd-ssd, hyperdisk-balanced,
+    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or hyperdisk-ml."""
     regional: NotRequired[Known[bool]]
-    """Whether the disk is in two zones. Persistent disks only; they attach to E2, N1, N2 and N2D machines."""
+    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D machines can attach. The
+    default is false."""
     zones: NotRequired[Known[list[str]]]
-    """Where disks are made; by default in the zone of the pod that mounts them first."""
+    """The zones of the disks. By default, the zone of the first pod that mounts the disk."""
     iops: NotRequired[Known[int]]
-    """Operations per second of each disk, for Hyperdisk."""
+    """Operations per second of each Hyperdisk."""
     throughput: NotRequired[Known[str | int | float]]
-    """Bytes per second of each disk, for Hyperdisk, such as 600Mi."""
+    """Bytes per second of each Hyperdisk, such as 600Mi."""
     retain: NotRequired[Known[bool]]
-    """Whether a disk outlives its claim; default as for all classes."""
+    """Keep a disk after its claim is deleted. By default, retain of the component."""
 
 
 class FilestoreArgs(TypedDict):
-    """Filestore, for ReadWriteMany volumes: an instance for each."""
+    """Filestore, for ReadWriteMany volumes. Each volume is a separate instance."""
 
     tiers: NotRequired[Known[list[Literal["basic-hdd", "zonal", "regional", "enterprise"]]]]
-    """basic-hdd, zonal, regional or enterprise; the class of each is `filestore-<tier>`. Default zonal.
+    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`. The default is zonal.
 
-    The smallest volume has 1Ti; of basic-hdd (GKE 1.33 and later) and of regional it has 100Gi. Instances of regional
-    and enterprise are in several zones. Choose regional; enterprise is kept for volumes that exist."""
+    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi. Instances of regional
+    and enterprise are in several zones. Prefer regional to enterprise, which is for existing volumes."""
     zones: NotRequired[Known[list[str]]]
-    """Where instances are made: the zones of the nodes that mount them. Default the zone of the first pod.
+    """The zones of the instances: those of the nodes that mount them. By default, the zone of the first pod.
 
-    If there is one zone, an instance is made as soon as its volume is declared. Otherwise it is made while the first
-    pod, and so its node, waits for it."""
+    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is created while the
+    first pod, and so its node, waits for it."""
     reserved_range: NotRequired[Known[str]]
-    """The name of the address range of private service access, for a shared VPC; default direct peering."""
+    """The name of the address range of private services access, for a Shared VPC. By default, direct peering is
+    used."""
 
 
 class LustreArgs(TypedDict):
-    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples; see throughput for others."""
+    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples. See throughput for other sizes."""
 
     zones: Known[list[str]]
     """The zones of the instances: those of the nodes that mount them."""
     throughput: NotRequired[Known[Literal[125, 250, 500, 1000]]]
-    """MB/s for each TiB: 125 (volumes of 72000Gi and multiples), 250 (36000Gi), 500 (18000Gi) or 1000 (9000Gi).
+    """MB/s for each TiB: 125, 250, 500 or 1000. The default is 500.
 
-    Default 500."""
+    Volumes have multiples of 72000Gi (125), 36000Gi (250), 18000Gi (500) or 9000Gi (1000)."""
 
 
 class NfsServerArgs(TypedDict):
     """An NFS server behind ReadWriteMany volumes."""
 
     server: Known[str]
-    """Its address; a Filestore instance has one too."""
+    """Its address. A Filestore instance also has one."""
     path: Known[str]
     """The exported folder."""
 
@@ -804,32 +846,34 @@ class StorageClassesArgs(TypedDict):
     """Arguments of StorageClasses."""
 
     fast_ssd_zones: NotRequired[Known[list[str]]]
-    """The two zones of the regional fast-ssd disks; by default the pod's zone and another of the region."""
+    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of the region."""
     dataset_zones: NotRequired[Known[list[str]]]
-    """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is no class
+    datasets."""
     disks: NotRequired[dict[str, DiskClassArgs]]
     """More classes of disks, by name."""
     ml_throughput: NotRequired[Known[str | int | float]]
-    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, whatever its size; default 2400Mi.
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The default is 2400Mi.
 
-    It is billed apart from the size, for each disk, and so for each zone of a dataset."""
+    Google bills it separately from the size, for each disk, and so for each zone of a dataset."""
     retain: NotRequired[Known[bool]]
-    """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
+    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The default is false."""
     encryption_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts disks; by default Google's own."""
+    """The Cloud KMS key that encrypts disks. By default, Google's own."""
     snapshots: NotRequired[Known[bool]]
-    """Whether there are snapshot classes; default true. Their CRDs come with GKE."""
+    """Create snapshot classes. The default is true. GKE has their CRDs."""
     filestore: NotRequired[FilestoreArgs]
-    """Filestore; the cluster's add-on must be on."""
+    """Classes for Filestore. The cluster needs filestore."""
     lustre: NotRequired[LustreArgs]
-    """Managed Lustre; the cluster's add-on must be on."""
+    """Classes for Managed Lustre. The cluster needs lustre."""
     network: NotRequired[pulumi.Input[str]]
-    """The network of Filestore and Lustre instances: the cluster's. By default the one that is named default."""
+    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the network with the name
+    default."""
     nfs: NotRequired[NfsServerArgs]
-    """The NFS server behind the class nfs-client; without it there is no such class."""
+    """The NFS server of the class nfs-client. Without it, there is no such class."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before.
-    Its network is the default of network."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier. Its network is the default of network."""
 
 
 class VolumeArgs(TypedDict):
@@ -838,199 +882,207 @@ class VolumeArgs(TypedDict):
     namespace: NotRequired[pulumi.Input[str]]
     """The namespace of the claim and of the pods that mount it."""
     size: NotRequired[Known[str | int | float]]
-    """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
+    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It cannot shrink."""
     storage_class: NotRequired[Known[str]]
-    """The storage class; a bucket needs none. Default is standard-rwo, which every GKE cluster has. For GPU workloads:
-    one whose disks attach to their machines."""
+    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster has. For GPU
+    workloads, choose a class whose disks attach to their machines."""
     claim_name: NotRequired[Known[str]]
-    """The name of the claim; default is the component's."""
+    """The name of the claim. By default, the name of the component."""
     access_mode: NotRequired[Known[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]]]
-    """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
-    ReadWriteMany."""
+    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default is ReadWriteOnce.
+    For a bucket, it is ReadWriteMany."""
     data: NotRequired[Known[bool]]
-    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
+    """Protect the volume, and keep it when it is removed from the program, because its data must outlive the stack. The
+    default is true."""
     snapshot: NotRequired[pulumi.Input[str]]
-    """A VolumeSnapshot of the namespace that it starts from."""
+    """A VolumeSnapshot in the namespace that is the initial content."""
     disk: NotRequired[pulumi.Input[str]]
-    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
+    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a class of its type."""
     bucket: NotRequired[pulumi.Input[str]]
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the claim."""
     mount_options: NotRequired[Known[list[str]]]
-    """Options of the mount of a disk or bucket, such as implicit-dirs."""
+    """Mount options of a disk or bucket, such as implicit-dirs."""
     attributes: NotRequired[Known[dict[str, str]]]
-    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"PersistentVolume": {"spec": {…}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
     team: NotRequired["TeamNamespace"]
-    """The team, as a TeamNamespace: sets namespace, and gives the Kubernetes provider."""
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
 
 
 class ServiceAccountArgs(TypedDict):
     """The service account of the team's pods."""
 
     name: NotRequired[Known[str]]
-    """Its name in Kubernetes; default workloads."""
+    """Its name in Kubernetes. The default is workloads."""
     google_account: NotRequired[pulumi.Input[str]]
     """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
     workload_pool: NotRequired[pulumi.Input[str]]
-    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
+    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as google_account."""
     image_pull_secret: NotRequired[pulumi.Input[str]]
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
+    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi keeps them as a
+    secret."""
 
 
 class QuotaArgs(TypedDict):
-    """What a team may use."""
+    """The most that a team may use."""
 
     gpus: Known[int]
-    """The most GPUs that the team's pods may request at once; 0 for none."""
+    """The most GPUs that the team's pods may request at once, 0 for none."""
     gpus_by_model: NotRequired[Known[dict[str, int]]]
-    """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
-    `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
+    """The most GPUs of each model, by any of its names. If it is set, only these models can be requested. Pods with
+    GPUs then need the PriorityClass of their model, `<namespace>-<accelerator type>`, such as research-nvidia-l4."""
     claimed_gpus: NotRequired[Known[int]]
-    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
+    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is 0."""
     cpu: Known[str | int | float]
-    """The most CPU that they may request, such as 64."""
+    """The most CPU that the pods may request, such as 64."""
     memory: Known[str | int | float]
-    """The most memory that they may request, such as 512Gi."""
+    """The most memory that the pods may request, such as 512Gi."""
     storage: Known[str | int | float]
     """The most storage that claims may request, such as 4Ti."""
     storage_by_class: NotRequired[Known[dict[str, str | int | float]]]
     """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
     volumes: NotRequired[Known[int]]
-    """The most claims; default 20."""
+    """The most claims. The default is 20."""
     jobs: NotRequired[Known[int]]
-    """The most Jobs; default 100."""
+    """The most Jobs. The default is 100."""
     pods: NotRequired[Known[int]]
-    """The most pods; default 200."""
+    """The most pods. The default is 200."""
     services: NotRequired[Known[int]]
-    """The most Services; default 50."""
+    """The most Services. The default is 50."""
     load_balancers: NotRequired[Known[int]]
-    """The most Services with a load balancer of their own, open to its network; default 0."""
+    """The most Services with a load balancer, which is open to its network. The default is 0."""
     extra_quota: NotRequired[Known[dict[str, str | int | float]]]
-    """More quota items, such as count/configmaps: 100."""
+    """More quota items, such as {"count/configmaps": 100}."""
 
 
 class TenancyNetworkArgs(TypedDict):
-    """What is open beside the team's own namespace."""
+    """Connections that are open in addition to the team's own namespace."""
 
     internet: NotRequired[Known[Literal["none", "https", "any"]]]
-    """What the pods may reach outside of private networks: none, https or any; default https."""
+    """What the pods may reach outside of private networks: none, https or any. The default is https."""
     ingress_namespaces: NotRequired[list[pulumi.Input[str]]]
-    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
+    """Namespaces whose pods may connect. By default, those of Managed Service for Prometheus."""
     ingress_load_balancers: NotRequired[Known[bool]]
-    """Whether Google's load balancers and their health checks may connect; default false."""
+    """Allow connections from Google's load balancers and their health checks. The default is false."""
     egress_namespaces: NotRequired[list[pulumi.Input[str]]]
-    """Namespaces whose pods the pods may reach, such as a server that lists this one in callers. In a stack file, those
-    of the servers that do."""
+    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace in its callers. A
+    stack file adds the namespaces of these servers."""
     egress_networks: NotRequired[list[pulumi.Input[str]]]
-    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
+    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
 
 
 class TenancyArgs(TenancyNetworkArgs):
-    """What a team has beside its quota."""
+    """Settings of a team in addition to its quota."""
 
     default_cpu: NotRequired[Known[str | int | float]]
-    """What a container gets that asks for no CPU; default 500m."""
+    """The CPU of a container that requests none. The default is 500m."""
     default_memory: NotRequired[Known[str | int | float]]
-    """What a container gets that asks for no memory; default 1Gi."""
+    """The memory of a container that requests none. The default is 1Gi."""
     largest_volume: NotRequired[Known[str | int | float]]
     """The most storage that one claim may request."""
     pod_security: NotRequired[Known[Literal["privileged", "baseline", "restricted"]]]
-    """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
+    """The enforced Pod Security level: privileged, baseline or restricted. The default is baseline."""
     group: NotRequired[pulumi.Input[str]]
     """The group that may work in the namespace, such as ml-research@example.com."""
     viewers: NotRequired[pulumi.Input[str]]
-    """The group that may look at what is in it, but for secrets."""
+    """The group that may read everything in the namespace except Secrets."""
     service_account: NotRequired[ServiceAccountArgs]
     """A service account for the team's pods."""
     priorities: NotRequired[Known[dict[str, int]]]
-    """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
+    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a higher priority may
+    preempt pods of a lower one."""
 
 
 class TeamNamespaceArgs(TenancyArgs, QuotaArgs):
     """Arguments of a TeamNamespace."""
 
     namespace: NotRequired[Known[str]]
-    """The namespace's name; default is the component's."""
+    """The namespace's name. By default, the name of the component."""
     data: NotRequired[Known[bool]]
-    """Whether its claims hold data: it is protected, and kept when it leaves, since it takes its claims along. Default
-    false."""
+    """Protect the namespace, and keep it when it is removed from the program, because its claims hold data. The default
+    is false."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class FlavorArgs(TypedDict):
-    """A kind of GPU node that quotas are given in: a node pool."""
+    """A kind of GPU node with a separate quota, such as a node pool."""
 
     name: Known[str]
     """The flavor's name, such as the pool's."""
     gpu: NotRequired[Known[str]]
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu; needed unless node_selector tells."""
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required unless node_selector
+    implies the model."""
     node_selector: NotRequired[Known[dict[str, str]]]
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that it starts there."""
     queued_provisioning: NotRequired[Known[bool]]
-    """Whether its nodes come only for a ProvisioningRequest, as GpuNodePool.queued_provisioning says: Kueue makes one
-    for each workload that it sends there, and starts it once all its nodes are there. Default false."""
+    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue creates a request for
+    each workload of this flavor. It starts the workload when all its nodes are ready. The default is false."""
     pool: NotRequired["GpuNodePool"]
-    """The pool, as a GpuNodePool: sets gpu, node_selector, tolerations and queued_provisioning."""
+    """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning."""
 
 
 class TeamQueueArgs(TypedDict):
-    """What a team may use at once."""
+    """The resources that a team may use at once."""
 
     namespace: NotRequired[Known[str]]
-    """The team's namespace; its ClusterQueue has the same name."""
+    """The team's namespace. Its ClusterQueue has the same name."""
     cpu: Known[str | int | float]
-    """CPU, such as 256."""
+    """The team's CPU, such as 256."""
     memory: Known[str | int | float]
-    """Memory, such as 2Ti."""
+    """The team's memory, such as 2Ti."""
     gpus: NotRequired[Known[dict[str, int]]]
-    """GPUs of each flavor that are the team's own."""
+    """The team's own GPUs of each flavor."""
     borrow_gpus: NotRequired[Known[dict[str, int]]]
-    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
+    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default, all."""
     borrow_cpu: NotRequired[Known[str | int | float]]
-    """The most CPU that it may have beside its own, while others leave it; by default all."""
+    """The most CPU that it may borrow when other teams do not use it. By default, all."""
     borrow_memory: NotRequired[Known[str | int | float]]
-    """The most memory that it may have beside its own, while others leave it; by default all."""
+    """The most memory that it may borrow when other teams do not use it. By default, all."""
     lend_gpus: NotRequired[Known[dict[str, int]]]
-    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
+    """The most GPUs of each flavor that other teams may borrow from it when it does not use them. By default, all."""
     team: NotRequired["TeamNamespace"]
-    """The team, as a TeamNamespace: sets namespace."""
+    """The TeamNamespace. It sets namespace."""
 
 
 class QueuesArgs(TypedDict):
     """How teams share GPUs by Kueue."""
 
     borrowing: NotRequired[Known[bool]]
-    """Whether teams borrow what others leave; default true."""
+    """Let teams borrow resources that other teams do not use. The default is true."""
     reclaim: NotRequired[Known[Literal["never", "lower_priority", "any"]]]
-    """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
+    """The borrowers' workloads that are stopped when a team needs its own resources again: never, lower_priority or
+    any. The default is any."""
     preempt: NotRequired[Known[Literal["never", "lower_priority"]]]
-    """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    """The workloads that are stopped for another workload of the same team: never or lower_priority. The default is
+    lower_priority."""
     ready_seconds: NotRequired[Known[int]]
-    """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
-    them and queues it again. Default 1200, for new nodes, their driver and the image."""
+    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all of them and queues
+    the workload again. The default is 1200, which is enough for new nodes, their driver and the image."""
     kinds: NotRequired[Known[list[Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]]]]
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. Default Job and
-    JobSet; in a stack file also those that have a queue. The webhooks for the last three hold up the pods of their
-    namespaces whenever Kueue does not answer."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. The default is Job
+    and JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
+    the last three kinds block the pods of their namespaces."""
     queue_name: NotRequired[Known[str]]
-    """The name of each team's LocalQueue, which workloads give as queue; default training."""
+    """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     install: NotRequired[Known[bool]]
-    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already: then whether
-    half of a gang gives its nodes back is up to waitForPodsReady in the configuration of that Kueue."""
+    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it already. Then
+    waitForPodsReady in the configuration of that Kueue decides when an incomplete workload is stopped."""
     values: NotRequired[dict[str, Any]]
-    """More values of the chart, merged on top."""
+    """More values of the chart, merged over the component's."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
-    join, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field."""
 
 
 class TrainingQueueArgs(QueuesArgs):
@@ -1039,22 +1091,24 @@ class TrainingQueueArgs(QueuesArgs):
     flavors: list[FlavorArgs]
     """The kinds of GPU nodes."""
     teams: list[TeamQueueArgs]
-    """What each team may use at once."""
+    """The resources that each team may use at once."""
     cohort: NotRequired[Known[str]]
-    """The name of the cohort, in which teams borrow from each other; default is the component's."""
+    """The name of the cohort, in which teams borrow from each other. By default, the name of the component."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class JobSetControllerArgs(TypedDict):
     """Arguments of a JobSetController."""
 
     install: NotRequired[Known[bool]]
-    """Whether it is installed, by its Helm chart; default true. False where the cluster has it already."""
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it already."""
     values: NotRequired[dict[str, Any]]
     """Values of the chart."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
 
 
 class KeyArgs(TypedDict):
@@ -1063,90 +1117,94 @@ class KeyArgs(TypedDict):
     name: pulumi.Input[str]
     """The name of the Secret or the ConfigMap."""
     key: pulumi.Input[str]
-    """The key in it."""
+    """The key in the Secret or the ConfigMap."""
     optional: NotRequired[Known[bool]]
-    """Whether pods start without it; default false."""
+    """Start pods without it if it does not exist. The default is false."""
 
 
 class EnvironmentSourceArgs(TypedDict):
-    """A Secret or a ConfigMap, all of whose keys become environment variables."""
+    """A Secret or a ConfigMap. Each of its keys becomes an environment variable."""
 
     secret: NotRequired[pulumi.Input[str]]
     """The name of a Secret."""
     config_map: NotRequired[pulumi.Input[str]]
     """The name of a ConfigMap."""
     prefix: NotRequired[Known[str]]
-    """What the variables' names begin with."""
+    """The prefix of the variables' names."""
     optional: NotRequired[Known[bool]]
-    """Whether pods start without it; default false."""
+    """Start pods without it if it does not exist. The default is false."""
 
 
 class GpuClaimArgs(TypedDict):
-    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
+    """A claim of GPUs by dynamic resource allocation (DRA), instead of by the device plugin."""
 
     device_class: NotRequired[Known[str]]
-    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    """The DeviceClass. The default is gpu.nvidia.com, a class of NVIDIA's DRA driver."""
     selectors: NotRequired[Known[list[str]]]
     """CEL expressions that each GPU must meet, in addition to gpu, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: NotRequired[Known[str]]
-    """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is created."""
 
 
 class MountArgs(TypedDict):
-    """A volume of a workload: exactly one source, and the path at which it is mounted."""
+    """A volume of a workload: exactly one source, and a path in the container."""
 
     path: NotRequired[Known[str]]
-    """Where it is mounted; without it, only init and side containers mount it, by its name."""
+    """The path in the container. Without it, only init and side containers can mount the volume, by its name."""
     claim: NotRequired[Known[str]]
     """Source: the name of a claim, such as Volume.claim_name."""
     fuse: NotRequired[Known[bool]]
-    """For a claim: whether it is of a bucket, as Volume.fuse says; only pods that say so get GKE's sidecar for it."""
+    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for Cloud Storage
+    FUSE."""
     secret: NotRequired[pulumi.Input[str]]
     """Source: the name of a Secret."""
     config_map: NotRequired[pulumi.Input[str]]
     """Source: the name of a ConfigMap."""
     bucket: NotRequired[pulumi.Input[str]]
-    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
+    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI driver."""
     scratch: NotRequired[Known[str | int | float]]
-    """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
+    """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: NotRequired[pulumi.Input[str]]
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: NotRequired["Volume | dict[str, Any]"]
-    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}.
+    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path": "/"}}.
 
-    The volume, as a Volume: sets claim and fuse."""
+    A Volume. It sets claim and fuse."""
     name: NotRequired[Known[str]]
-    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
+    """The volume's name. By default, it follows from the source. Two mounts of one volume must have the same source."""
     read_only: NotRequired[Known[bool]]
-    """Whether it is only read; default false."""
+    """Mount it read-only. The default is false."""
     sub_path: NotRequired[Known[str]]
-    """The part of the volume to mount; default is all of it."""
+    """The part of the volume to mount. By default, all of it."""
     mount_options: NotRequired[Known[str]]
-    """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    """For a bucket: options of Cloud Storage FUSE. The default is implicit-dirs."""
     attributes: NotRequired[Known[dict[str, str]]]
-    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
 
 
 class WorkloadArgs(TypedDict):
-    """Arguments that all workloads have."""
+    """Arguments that all workloads have.
+
+    They set the container, its resources and GPUs, its volumes, and the pod.
+    """
 
     namespace: NotRequired[pulumi.Input[str]]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[Known[str | int | float]]
-    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""
     memory: NotRequired[Known[str | int | float]]
-    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
+    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's LimitRange decides."""
     command: NotRequired[list[pulumi.Input[str]]]
-    """The command; by default the image's."""
+    """The command. By default, that of the image."""
     arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[Known[str]]
-    """The directory in which the command starts; by default the image's."""
+    """The directory in which the command starts. By default, that of the image."""
     env: NotRequired[dict[str, pulumi.Input[str]]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    """Environment variables. A value may refer to another variable, such as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
     config_env: NotRequired[dict[str, KeyArgs]]
@@ -1154,200 +1212,221 @@ class WorkloadArgs(TypedDict):
     field_env: NotRequired[Known[dict[str, str]]]
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    """Secrets and ConfigMaps. Each of their keys becomes an environment variable."""
     gpu: NotRequired[Known[str | list[str]]]
-    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
+    """The GPU model, by any of its names, or a list of accepted models. By default, any model."""
     accelerator_label: NotRequired[Known[bool]]
-    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
-    Discovery's; default false."""
+    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without labels of GPU Feature
+    Discovery. The default is false."""
     gpus: NotRequired[Known[int]]
-    """GPUs of each pod."""
+    """GPUs of each pod. The default is 0."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The nodes must support
+    it."""
     requests: NotRequired[Known[dict[str, str | int | float]]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[Known[dict[str, str | int | float | None]]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By default, the request
+    is the limit."""
     mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch volumes and any others."""
     files: NotRequired[Known[dict[str, str]]]
-    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
-    all may be executed. A change replaces the pods. Nothing secret belongs here."""
+    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are executable, and are in
+    a ConfigMap, which is not for secrets. A change replaces the pods."""
     shared_memory: NotRequired[Known[str | int | float]]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    """The size of /dev/shm, such as 16Gi. It counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    """Init containers in Kubernetes' form. With restartPolicy Always, they are sidecars."""
     side_containers: NotRequired[list[dict[str, Any]]]
-    """Further containers of its pods, as Kubernetes writes them."""
+    """More containers of its pods, in Kubernetes' form."""
     node_selector: NotRequired[Known[dict[str, str]]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     affinity: NotRequired[dict[str, Any]]
-    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
+    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each term."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always tolerate the GPU taint."""
     spot: NotRequired[Known[bool]]
-    """Whether its pods tolerate the taint of Spot nodes; default false."""
+    """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[pulumi.Input[str]]
-    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits. Kueue starts it when all its pods can start."""
     queue_priority: NotRequired[pulumi.Input[str]]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    """The Kueue WorkloadPriorityClass, which decides its order in the queue."""
     hostname: NotRequired[Known[str]]
-    """The host name of its pods; default is the pod's name."""
+    """The host name of its pods. By default, the pod's name."""
     subdomain: NotRequired[Known[str]]
-    """The headless Service through which its pods have names."""
+    """The headless Service through which its pods have DNS names."""
     service_account: NotRequired[pulumi.Input[str]]
-    """The service account of its pods; default is the namespace's default."""
+    """The service account of its pods. By default, the service account default of the namespace."""
     run_as_user: NotRequired[Known[int]]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
-    system, which gets a /tmp too."""
+    """The user and group of the container. The default is 1000. 0 is root, which Pod Security restricted refuses. Any
+    other user gets a HOME that it may write to, unless the environment has HOME. With a read-only root file system, any
+    user gets a HOME and a /tmp."""
     image_user: NotRequired[Known[bool]]
-    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
-    false. Volumes belong to the group run_as_user."""
+    """Run as the user of the image, often root, which Pod Security restricted refuses. The default is false. Volumes
+    belong to the group run_as_user."""
     privileged: NotRequired[Known[bool]]
-    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    """Run the container privileged, which Pod Security baseline refuses. The default is false."""
     host_network: NotRequired[Known[bool]]
-    """Whether its pods are in the network of their node; default false."""
+    """Use the network of the node. The default is false."""
     host_ipc: NotRequired[Known[bool]]
-    """Whether its pods share memory with all of their node; default false."""
+    """Share memory with all processes of the node. The default is false."""
     runtime_class: NotRequired[Known[str]]
     """The RuntimeClass of its pods."""
     scheduler: NotRequired[Known[str]]
-    """The scheduler of its pods; default is Kubernetes' own."""
+    """The scheduler of its pods. By default, Kubernetes' own."""
     image_pull_policy: NotRequired[Known[Literal["Always", "IfNotPresent", "Never"]]]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    """When the image is pulled: Always, IfNotPresent or Never. By default, Kubernetes decides."""
     image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
-    """Secrets with which the image is pulled."""
+    """Secrets with the credentials for the image."""
     container_name: NotRequired[Known[str]]
-    """The name of its container; default main."""
+    """The name of its container. The default is main."""
     grace_seconds: NotRequired[Known[int]]
-    """Seconds that a pod has to finish when it is stopped."""
+    """Seconds that a stopping pod has to finish. The default is 30."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
-    """Further labels of its pods."""
+    """More labels of its pods."""
     selector_labels: NotRequired[Known[dict[str, str]]]
-    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
+    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
-    """Further labels of the objects that it makes."""
+    """More labels of the created objects."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
+    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
     cluster: NotRequired["GkeCluster"]
-    """The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
+    earlier."""
     team: NotRequired["TeamNamespace"]
-    """The team, as a TeamNamespace: sets namespace, and gives the Kubernetes provider."""
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
     pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The node pool that its pods run on, as a GpuNodePool or CpuNodePool: sets gpu, node_selector and tolerations."""
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and tolerations."""
 
 
 class TaskArgs(WorkloadArgs):
     """Arguments of a Task."""
 
     task_name: NotRequired[Known[str]]
-    """The Pod's name; default is the component's."""
+    """The Pod's name. By default, the name of the component."""
     active_deadline_seconds: NotRequired[Known[int]]
-    """The most seconds that it may run; default 600."""
+    """The most seconds that it may run. The default is 600."""
     wait_for_completion: NotRequired[Known[bool]]
-    """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
+    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when the Pod is
+    accepted."""
 
 
 class ContainerPortArgs(TypedDict):
     """A port on which a pod listens."""
 
     port: Known[int]
-    """Its number."""
+    """The number of the port."""
     name: NotRequired[Known[str]]
-    """Its name."""
+    """The name of the port."""
 
 
 class JobArgs(WorkloadArgs):
-    """Arguments that all Jobs have."""
+    """Arguments that all Jobs have.
+
+    They set how failures are retried, and when the Job ends.
+    """
 
     ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; to Kubernetes they are documentation only."""
+    """Ports on which its pods listen. To Kubernetes, they are only documentation."""
     restart_policy: NotRequired[Known[Literal["Never", "OnFailure"]]]
-    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
+    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod. The default is
+    Never."""
     backoff_limit: NotRequired[Known[int]]
-    """Failures that are retried before the Job fails; default 3."""
+    """Failures that are retried before the Job fails. The default is 3."""
     fail_on_exit_codes: NotRequired[Known[list[int]]]
-    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then fails at once."""
     ignore_disruptions: NotRequired[Known[bool]]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    """Do not count preempted, drained and lost pods as failures. The default is true if restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[Known[int]]
-    """The most seconds that the Job may take, retries included."""
+    """The most seconds that the Job may run, including retries."""
     ttl_seconds_after_finished: NotRequired[Known[int]]
-    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the next up trains
+    again."""
 
 
 class AwaitedArgs(JobArgs):
-    """Arguments of a Job that Pulumi can wait for."""
+    """Arguments of a Job that Pulumi can wait for.
+
+    They set how long ``pulumi up`` waits.
+    """
 
     wait_for_completion: NotRequired[Known[bool]]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when the Job is
+    accepted."""
 
 
 class CompletionsArgs(JobArgs):
-    """How many pods a Job has, and how their failures count."""
+    """Arguments about the pods of a Job.
+
+    They set the number of pods, and how their failures count.
+    """
 
     completions: NotRequired[Known[int]]
-    """Pods that must succeed; default 1."""
+    """Pods that must succeed. The default is 1."""
     parallelism: NotRequired[Known[int]]
-    """Pods that run at once; default 1."""
+    """Pods that run at once. The default is 1."""
     indexed: NotRequired[Known[bool]]
-    """Whether each pod has its own number, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    """Number the pods from 0 on, with the variable JOB_COMPLETION_INDEX. The default is false."""
     backoff_limit_per_index: NotRequired[Known[int]]
-    """Failures that are retried for each index, rather than for the Job. Requires indexed."""
+    """Failures that are retried for each index, instead of for the whole Job. Requires indexed."""
     max_failed_indexes: NotRequired[Known[int]]
-    """Indexes that may fail before the Job fails; by default all. Requires backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails. By default, all. Requires backoff_limit_per_index."""
     success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Requires indexed."""
+    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the indexes. Requires
+    indexed."""
 
 
 class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
     """Arguments of a TrainingJob."""
 
     job_name: NotRequired[Known[str]]
-    """The Job's name; default is the component's."""
+    """The Job's name. By default, the name of the component."""
     elastic: NotRequired[Known[bool]]
-    """Whether parallelism is an initial value that others may change, as Kueue does for partial admission: a
-    change of it in the program then waits until the Job is replaced. By default such a change replaces the Job."""
+    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A change in the program
+    then waits until the Job is replaced. The default is false: a change replaces the Job."""
 
 
 class DistributedTrainingArgs(AwaitedArgs):
     """Arguments of a DistributedTraining."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
+    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is 0, because a failure
+    restarts all pods."""
     nodes: Known[int]
-    """Pods that train together: one per node where each takes all GPUs of a node."""
+    """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
     job_name: NotRequired[Known[str]]
-    """The name of the Job and its headless Service; default is the component's."""
+    """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: NotRequired[Known[str]]
-    """The name of the headless Service; default is job_name."""
+    """The name of the headless Service. By default, job_name."""
     launcher: NotRequired[Known[Literal["torchrun", "env", "none"]]]
-    """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun, but none where
-    a command is given and neither it, nor its arguments or files, name torchrun or torch.distributed.run."""
+    """The environment variables of the pods: torchrun, env or none.
+
+    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, for
+    programs that start one process in each pod. none sets none of them. The default is torchrun. It is none if a
+    command is set and no part of command, arguments and files contains torchrun or torch.distributed.run."""
     processes_per_node: NotRequired[Known[int]]
-    """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
+    """Processes that torchrun starts in each pod. By default, gpus, or 1 without GPUs."""
     rendezvous_port: NotRequired[Known[int]]
-    """The port of the first pod for the rendezvous; default 29500."""
+    """The port of the first pod for the rendezvous. The default is 29500."""
     jobset: NotRequired[Known[bool]]
-    """Whether it is a JobSet, which restarts all pods when one fails; it needs a JobSetController."""
+    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The default is false."""
     max_restarts: NotRequired[Known[int]]
-    """For a JobSet: how often all pods restart before it fails; default 3."""
+    """For a JobSet: restarts of all pods before it fails. The default is 3."""
 
 
 class ParameterArgs(TypedDict):
-    """What one hyperparameter may be: a list of values, or a range for a random sample."""
+    """The possible values of a hyperparameter: a list, or a range for a random sample."""
 
     values: NotRequired[Known[list[bool | int | float | str]]]
     """The values: strings, numbers or booleans. 1.0 counts as 1."""
@@ -1356,211 +1435,221 @@ class ParameterArgs(TypedDict):
     high: NotRequired[Known[float]]
     """The highest value of a range."""
     scale: NotRequired[Known[Literal["linear", "log"]]]
-    """linear or log: the scale on which values of the range are equally likely; default linear."""
+    """The scale on which all values of the range are equally likely: linear or log. The default is linear."""
     integer: NotRequired[Known[bool]]
-    """Whether a range has whole numbers only; default false."""
+    """Use only whole numbers of the range. The default is false."""
 
 
 class SweepArgs(AwaitedArgs):
     """Arguments of a Sweep."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures of all trials together that are retried; by default each trial's count for itself."""
+    """Failures of all trials together that are retried. By default, only the failures of each trial are limited."""
     parameters: dict[str, ParameterArgs]
     """The hyperparameters, by the names of their environment variables."""
     samples: NotRequired[Known[int]]
-    """How many random combinations to try; by default all combinations of the values are tried."""
+    """The number of random combinations to try. By default, all combinations of the values are tried."""
     seed: NotRequired[Known[int]]
-    """The seed of the random sample: the same seed gives the same sample. Default 0."""
+    """The seed of the random sample. The same seed makes the same sample. The default is 0."""
     parallelism: NotRequired[Known[int]]
-    """Trials that run at once, each with gpus GPUs; default 1."""
+    """Trials that run at once, each with gpus GPUs. The default is 1."""
     backoff_limit_per_index: NotRequired[Known[int]]
-    """Failures of a trial that are retried; default 1."""
+    """Failures of a trial that are retried. The default is 1."""
     max_failed_indexes: NotRequired[Known[int]]
-    """Trials that may fail before the Sweep stops; by default all."""
+    """Trials that may fail before the Sweep stops. By default, all."""
     sweep_name: NotRequired[Known[str]]
-    """The Job's name; default is the component's."""
+    """The Job's name. By default, the name of the component."""
 
 
 class ScheduledTrainingArgs(CompletionsArgs):
     """Arguments of a ScheduledTraining."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
+    """Failures that are retried before a run fails. The default is 1, because the next run is the better retry."""
     active_deadline_seconds: NotRequired[Known[int]]
-    """The most seconds that a run may take, retries included; default 90 % of the schedule's shortest interval."""
+    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest interval."""
     schedule: Known[str]
-    """When it runs, as a cron schedule, such as "0 2 * * 0" or @daily."""
+    """The cron schedule, such as "0 2 * * 0" or @daily."""
     time_zone: NotRequired[Known[str]]
-    """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
+    """The time zone of the schedule, such as Europe/Berlin. The default is Etc/UTC."""
     concurrency_policy: NotRequired[Known[Literal["Forbid", "Replace", "Allow"]]]
-    """What happens to a run that is due while the one before still runs: Forbid skips it, Replace ends the other, Allow
-    runs both. Default Forbid."""
+    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends the previous run,
+    Allow runs both. The default is Forbid."""
     starting_deadline_seconds: NotRequired[Known[int]]
-    """Seconds that a run may start late, after the control plane was away; default 600."""
+    """Seconds that a run may start late, after the control plane was not available. The default is 600."""
     successful_jobs_history: NotRequired[Known[int]]
-    """How many Jobs that succeeded are kept; default 3."""
+    """The number of successful Jobs that are kept. The default is 3."""
     failed_jobs_history: NotRequired[Known[int]]
-    """How many Jobs that failed are kept; default 3."""
+    """The number of failed Jobs that are kept. The default is 3."""
     suspend: NotRequired[Known[bool]]
-    """Whether no more runs start; by default kubectl decides."""
+    """Start no more runs. By default, Pulumi does not set it, so that you can set it with kubectl."""
     cron_name: NotRequired[Known[str]]
-    """The CronJob's name, 52 characters at most; default is the component's."""
+    """The CronJob's name, 52 characters at most. By default, the name of the component."""
 
 
 class PortArgs(TypedDict):
-    """A port beside the server's own."""
+    """An additional port of a server."""
 
     name: Known[str]
     """The port's name, such as metrics."""
     port: Known[int]
-    """Its number, in the container and in the Service."""
+    """The number of the port, in the container and in the Service."""
 
 
 class ExtraServiceArgs(TypedDict):
-    """A further Service of a server."""
+    """An additional Service of a server."""
 
     name: Known[str]
-    """Its name."""
+    """The Service's name."""
     type: NotRequired[Known[Literal["ClusterIP", "NodePort", "LoadBalancer"]]]
-    """ClusterIP, NodePort or LoadBalancer; default ClusterIP."""
+    """ClusterIP, NodePort or LoadBalancer. The default is ClusterIP."""
     headless: NotRequired[Known[bool]]
-    """Whether it only gives pods their names and has no address of its own; default false."""
+    """Create a headless Service, which only adds DNS names for pods and has no address. The default is false."""
     ports: NotRequired[Known[dict[str, int]]]
-    """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
+    """The Service's ports: the names of the server's ports, with the Service's numbers. By default, all ports with the
+    server's numbers."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
-    """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
+    """The Service's annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
 
 class ShardVolumeArgs(TypedDict):
-    """A volume of which each shard has its own."""
+    """A volume. Each shard has a separate one."""
 
     name: Known[str]
-    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
+    """The volume's name. The claim of shard 0 is `<name>-<set>-0`."""
     size: Known[str | int | float]
-    """Its size, such as 500Gi. An existing set keeps the size it was created with."""
+    """The size, such as 500Gi. An existing set keeps its initial size."""
     storage_class: Known[str]
     """The storage class."""
     path: Known[str]
-    """Where it is mounted."""
+    """The path in the container."""
     access_mode: NotRequired[Known[Literal["ReadWriteOnce", "ReadWriteOncePod"]]]
-    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+    """ReadWriteOnce or ReadWriteOncePod. The default is ReadWriteOnce."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of its claims."""
 
 
 class ServerArgs(WorkloadArgs):
-    """Arguments that all servers have."""
+    """Arguments that all servers have.
+
+    They set ports, probes, rollouts and metrics.
+    """
 
     port: NotRequired[Known[int]]
-    """The port that the server listens on; default 8080."""
+    """The port that the server listens on. The default is 8080."""
     port_name: NotRequired[Known[str]]
-    """The name of this port, in the container and in the Service; default http."""
+    """The name of this port, in the container and in the Service. The default is http."""
     ports: NotRequired[list[PortArgs]]
-    """Further ports, such as one for metrics or gRPC; the Service has them too."""
+    """Additional ports, such as one for metrics or gRPC. The Service has them too."""
     services: NotRequired[list[ExtraServiceArgs]]
-    """Further Services beside its own."""
+    """Additional Services."""
     health_path: NotRequired[Known[str]]
-    """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
+    """The path that answers when the model is loaded, or tcp if a connection is enough. The default is /health."""
     live_path: NotRequired[Known[str]]
-    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    """The path that answers as long as the server needs no restart, or tcp. By default, health_path."""
     probes: NotRequired[dict[Literal["startup", "readiness", "liveness"], dict[str, Any] | None]]
-    """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
+    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or null for no probe."""
     load_seconds: NotRequired[Known[int]]
-    """The most seconds that the model takes to load; default 600. A rollout fails after them; a server that goes on
-    loading is restarted after an hour only, or after these where they are more."""
+    """The most seconds that the model needs to load. The default is 600. After that, a rollout fails. A server that
+    still loads is restarted after this time or an hour, the longer of the two."""
     max_unavailable: NotRequired[Known[int]]
-    """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
+    """Pods that a rollout or a drain of nodes may stop at once. The default is 1."""
     timeout_seconds: NotRequired[Known[int]]
-    """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
+    """Seconds that Pulumi waits for a rollout. By default, enough for one pod after another."""
     disruption_budget: NotRequired[Known[bool]]
-    """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
+    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is true."""
     callers: NotRequired[list[pulumi.Input[str]]]
-    """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
+    """Other namespaces whose pods may connect. By default, the policies of the server's namespace decide."""
     monitoring: NotRequired[Known[Literal["none", "google", "prometheus"]]]
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
+    none."""
     metrics_path: NotRequired[Known[str]]
-    """The path of the metrics; default /metrics."""
+    """The path of the metrics. The default is /metrics."""
     metrics_port: NotRequired[Known[str]]
-    """The name of the port with the metrics; default port_name."""
+    """The name of the port with the metrics. By default, port_name."""
 
 
 class ShardedSetArgs(ServerArgs):
     """Arguments of a ShardedSet."""
 
     env: NotRequired[dict[str, pulumi.Input[str]]]
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
+    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are in env."""
     grace_seconds: NotRequired[Known[int]]
-    """Seconds that a shard has to write its state when it is stopped; default 60."""
+    """Seconds that a stopping shard has to write its state. The default is 60."""
     health_path: NotRequired[Known[str]]
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; by default nothing is asked,
-    for not every shard listens."""
+    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default, there is no probe,
+    because not every shard listens."""
     max_unavailable: NotRequired[Known[int]]
-    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
+    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1 needs Kubernetes
+    1.35."""
     shards: Known[int]
-    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
+    """The number of shards. Each shard has it as WORLD_SIZE, so a change restarts all shards."""
     set_name: NotRequired[Known[str]]
-    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
+    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of the component."""
     service_name: NotRequired[Known[str]]
-    """The name of the headless Service; default is set_name."""
+    """The name of the headless Service. By default, set_name."""
     volumes: NotRequired[list[ShardVolumeArgs]]
-    """Volumes: each shard gets its own, and keeps it."""
+    """Volumes. Each shard gets a separate one and keeps it."""
     data: NotRequired[Known[bool]]
-    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
+    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or replace the set. The
+    default is true."""
     rendezvous_port: NotRequired[Known[int]]
-    """The port of shard 0 for the rendezvous, MASTER_PORT; default 29500."""
+    """The port of shard 0 for the rendezvous, MASTER_PORT. The default is 29500."""
 
 
 class AutoscalingArgs(TypedDict):
-    """When an InferenceService gets more pods, and at most how many."""
+    """When an InferenceService gets more pods, and how many it gets at most."""
 
     max_replicas: Known[int]
-    """The most pods; the fewest are the service's replicas."""
+    """The most pods. The fewest pods are replicas of the service."""
     cpu_percent: NotRequired[Known[int]]
-    """The target CPU use, in percent of what pods request."""
+    """The target CPU use, in percent of the pods' requests."""
     metric: NotRequired[Known[str]]
-    """A metric of the pods, such as vllm:num_requests_waiting; of an adapter, as the custom metrics API names it."""
+    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the custom metrics API."""
     target: NotRequired[Known[str | int | float]]
-    """The metric's target value per pod, on average, such as 5."""
+    """The target value of the metric, averaged over the pods, such as 5."""
     served_by: NotRequired[Known[Literal["adapter", "gke"]]]
-    """Who serves the metric: adapter, one that the cluster has (custom metrics API), or gke, which reads a gauge from
-    the pods' metrics_path. GKE does so from 1.35.1-gke.1396000 on, in the channel RAPID with hpa_profile
-    PERFORMANCE. Default adapter."""
+    """Who serves the metric: adapter or gke. The default is adapter.
+
+    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods' metrics_path. It
+    needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile PERFORMANCE of the cluster."""
     scale_down_seconds: NotRequired[Known[int]]
-    """Seconds that demand must have been lower before pods are removed; default 300."""
+    """Seconds of lower demand before pods are removed. The default is 300."""
 
 
 class InferenceServiceArgs(ServerArgs):
     """Arguments of an InferenceService."""
 
     gpus: NotRequired[Known[int]]
-    """GPUs of each pod; default 1."""
+    """GPUs of each pod. The default is 1."""
     grace_seconds: NotRequired[Known[int]]
-    """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
+    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and drain_seconds together. The
+    default is 60."""
     service_name: NotRequired[Known[str]]
-    """The name of the Deployment and the Service; default is the component's."""
+    """The name of the Deployment and the Service. By default, the name of the component."""
     deployment_name: NotRequired[Known[str]]
-    """The name of the Deployment; default is service_name."""
+    """The name of the Deployment. By default, service_name."""
     replicas: NotRequired[Known[int]]
-    """Pods; default 1. With autoscaling, the fewest pods."""
+    """The number of pods. The default is 1. With autoscaling, the fewest pods."""
     autoscaling: NotRequired[AutoscalingArgs]
-    """When there are more pods than replicas; by default never."""
+    """When there are more pods than replicas. By default, never."""
     service_port: NotRequired[Known[int]]
-    """The port on which the Service answers for the server's own; default 80."""
+    """The Service's port for the server's own port. The default is 80."""
     service: NotRequired[Known[bool]]
-    """Whether there is a Service; default true. Without one, `services` are all that it has."""
+    """Create a Service. The default is true. If it is false, only the Services in `services` are created."""
     service_type: NotRequired[Known[Literal["ClusterIP", "NodePort", "LoadBalancer"]]]
-    """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
+    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which only the cluster
+    can reach."""
     api_key_env: NotRequired[Known[str]]
-    """The environment variable from which the server reads its API key, such as VLLM_API_KEY; by default it has none.
-    Pulumi makes a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By default, there is no
+    key. Pulumi creates a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
     deregister_seconds: NotRequired[Known[int]]
-    """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The default is 15."""
     drain_seconds: NotRequired[Known[int]]
-    """Seconds that the longest request takes; it is finished before the pod ends. Default 30."""
+    """Seconds of the longest request. It is finished before the pod ends. The default is 30."""
     surge: NotRequired[Known[bool]]
-    """Whether a rollout starts a pod before it stops one, which needs spare GPUs; default false."""
+    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is false."""
     progress_seconds: NotRequired[Known[int]]
-    """Seconds without progress after which a rollout has failed; default is the load time and five minutes."""
+    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for a new node."""
     spread: NotRequired[Known[Literal["preferred", "required", "none"]]]
-    """How pods spread over zones and nodes: preferred, required or none; default preferred."""
+    """How pods spread over zones and nodes: preferred, required or none. The default is preferred."""

@@ -32,14 +32,14 @@ class ObjectArgument(NamedTuple):
 
 IN_CLUSTER = ObjectArgument(
     ("GkeCluster",),
-    "The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before.",
+    "The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared earlier.",
     gives_provider=True,
 )
 """The cluster that an object of Kubernetes is in."""
 
 TEAM = ObjectArgument(
     ("TeamNamespace",),
-    "The team, as a TeamNamespace: sets namespace, and gives the Kubernetes provider.",
+    "The TeamNamespace. It sets namespace and provides the Kubernetes provider.",
     {"namespace": "namespace"},
     gives_provider=True,
 )

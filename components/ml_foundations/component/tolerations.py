@@ -15,11 +15,11 @@ class Toleration(Spec):
     key: str = Field(min_length=1)
     """The taint's key."""
     value: str = ""
-    """The taint's value; needed for the operator Equal."""
+    """The taint's value. It is required for the operator Equal."""
     operator: Literal["Equal", "Exists"] = "Equal"
-    """Equal or Exists; default Equal."""
+    """Equal or Exists. The default is Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+    """NoSchedule, PreferNoSchedule or NoExecute. By default, every effect."""
 
 
 GPU_TOLERATION = Toleration.model_validate(

@@ -35,7 +35,7 @@ class GpuShape(Spec):
     """A GPU model that the catalog lacks."""
 
     accelerator_type: Name
-    """Its name in the GKE API, and so the nodes' label cloud.google.com/gke-accelerator."""
+    """Its name in the GKE API. Nodes have it as the label cloud.google.com/gke-accelerator."""
     product: str = Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", max_length=63)
     """The nodes' label nvidia.com/gpu.product, such as NVIDIA-B200."""
     memory_gib: int = Field(ge=1)
@@ -50,9 +50,9 @@ class MachineShape(Spec):
     memory_gib: float = Field(gt=0)
     """Its memory in GiB."""
     arch: Literal["amd64", "arm64"] = "amd64"
-    """The processor's architecture: amd64 or arm64; default amd64."""
+    """The processor's architecture: amd64 or arm64. The default is amd64."""
     gpu: GpuShape | None = None
-    """The model of its GPUs, where the catalog lacks that too; their number is gpus of the pool."""
+    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the pool."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -62,43 +62,50 @@ class MachineShape(Spec):
 
 
 class CapacitySpec(Spec):
-    """Arguments about a node pool's machines."""
+    """Arguments about a node pool's machines.
+
+    They set the machine type, the number of nodes, and how you buy them.
+    """
 
     machine: MachineShape | None = None
-    """The shape of a machine type that the catalog lacks; its nodes have it as labels, for proof and rehearsal."""
+    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that proof and rehearsal know
+    it."""
     machine_type: MachineTypeName
-    """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number of GPUs, except for
+    N1."""
     node_price: float | None = Field(None, gt=0)
-    """What a node costs in an hour, in US dollars, for the proof; by default the list price of its region."""
+    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list price of the
+    region."""
     max_nodes: int = Field(ge=1, le=1000)
     """The most nodes of the pool, over all zones."""
     min_nodes: int = Field(0, ge=0, le=1000)
-    """The fewest nodes of the pool, over all zones; default 0. As many as max_nodes: the size is fixed."""
+    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the size is fixed."""
     limits: Literal["total", "zone"] = "total"
-    """total or zone: whether max_nodes and min_nodes are of the whole pool or of each zone; default total."""
+    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default is total."""
     location_policy: Literal["ANY", "BALANCED"] = "BALANCED"
-    """ANY (wherever there are machines) or BALANCED (zones alike). Default BALANCED."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is
+    BALANCED."""
     zones: list[str] | None = Field(None, min_length=1)
-    """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
+    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have GPUs."""
     spot: bool = False
-    """Whether the nodes are Spot VMs; default false."""
+    """Use Spot VMs. The default is false."""
     reservation: InputText | None = None
-    """The reservation that the nodes come from: any, any-or-fail, none, its name, or
-    projects/PROJECT/reservations/NAME.
+    """The reservation of the nodes: any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME.
 
-    any: an open one that matches, else on demand at list price, as by default; any-or-fail: never on demand.
-    /reservationBlocks/BLOCK after a name means a block of it, /reservationSubBlocks/PART after that a part of it.
+    any uses an open reservation that matches, otherwise machines on demand at list price. This is the default.
+    any-or-fail never uses machines on demand. To use a block of a reservation, add /reservationBlocks/BLOCK to its
+    name. To use a part of the block, also add /reservationSubBlocks/PART.
     """
     flex_start: bool = False
-    """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
+    """Create the nodes by Dynamic Workload Scheduler, in flex-start mode. The default is false."""
     queued_provisioning: bool = False
-    """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
+    """Create nodes only for a ProvisioningRequest, all at once. The default is false."""
     max_run_seconds: int | None = Field(None, ge=600)
-    """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
+    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7 days."""
     compact_placement: bool = False
-    """Whether nodes are put close to each other, in one zone; default false."""
+    """Place the nodes close to each other, in one zone. The default is false."""
     placement_policy: InputText | None = None
-    """A resource policy of one's own for compact placement."""
+    """Your own resource policy for compact placement."""
 
     @field_validator("machine_type")
     @classmethod

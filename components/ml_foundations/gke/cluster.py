@@ -50,63 +50,69 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     config_defaults = {"project": "gcp:project"}
 
     node_zones: list[str] | None = None
-    """The zones of the nodes; by default GKE chooses three of the region."""
+    """The zones of the nodes. By default, GKE chooses three zones of the region."""
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
-    """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    """The release channel: RAPID, REGULAR, STABLE or EXTENDED. The default is REGULAR."""
     hpa_profile: Literal["NONE", "PERFORMANCE"] | None = None
-    """The profile of the horizontal pod autoscaler: NONE, or PERFORMANCE, which metrics that GKE serves need. Default
-    is GKE's own."""
+    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves need PERFORMANCE. By
+    default, GKE chooses."""
     kubernetes_version: str | None = Field(default=None, pattern=r"^1\.\d+(\.\d+(-gke\.\d+)?)?$")
-    """The version that the control plane has at least, such as 1.34; by default the release channel's."""
+    """The lowest version of the control plane, such as 1.34. By default, the release channel chooses it."""
     endpoint: Literal["dns", "private", "public"] = "dns"
-    """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
+    """How clients reach the API server: dns, private or public. The default is dns, which IAM guards and which is open
+    to any network."""
     authorized_networks: dict[str, Cidr] = {}
-    """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
+    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to all other
+    networks."""
     max_pods: int | None = Field(default=None, ge=8, le=256)
-    """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
+    """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: bool = False
-    """Whether node pools may be in more networks; default false. It can be switched on later."""
+    """Allow node pools in additional networks. The default is false. You can switch it on later."""
     secrets_key: InputStr = None
-    """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
+    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service agent must have
+    access to the key."""
     node_service_account: InputStr = None
-    """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
+    """The e-mail address of a service account for the nodes. By default, one is created with the roles that it
+    needs."""
     node_roles: list[str] = []
-    """More roles of the nodes' service account that is made."""
+    """More roles of the created service account of the nodes."""
     security_group: Annotated[str, Field(pattern=r"^gke-security-groups@.+\..+$"), InputOf(str)] | None = None
-    """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
+    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC knows no groups."""
     binary_authorization: bool = True
-    """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
+    """Enforce the project's policy for images. The default is true. Google's initial policy allows all images."""
     maintenance_window: MaintenanceWindow | None = None
-    """When GKE may maintain the cluster; by default at any time."""
+    """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: dict[Name, MaintenanceExclusion] = Field(default={}, max_length=20)
-    """When it may not, by name."""
+    """When GKE may not upgrade the cluster, by name."""
     cost_allocation: bool = True
-    """Whether the bill tells namespaces and labels apart; default true."""
+    """Split the bill by namespaces and labels. The default is true."""
     logging: list[_LogComponent] = ["SYSTEM_COMPONENTS", "WORKLOADS"]
-    """Whose logs are kept; default SYSTEM_COMPONENTS and WORKLOADS. Also APISERVER, SCHEDULER, CONTROLLER_MANAGER."""
+    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can add APISERVER,
+    SCHEDULER and CONTROLLER_MANAGER."""
     monitoring: list[_MetricsComponent] = ["SYSTEM_COMPONENTS", "DCGM"]
-    """Whose metrics are kept; default SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE manages."""
+    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE
+    manages."""
     managed_prometheus: bool = True
-    """Whether Google collects Prometheus metrics; default true."""
+    """Collect Prometheus metrics with Managed Service for Prometheus. The default is true."""
     gcs_fuse: bool = True
-    """Whether pods can mount Cloud Storage buckets; default true."""
+    """Allow pods to mount Cloud Storage buckets. The default is true."""
     filestore: bool = False
-    """Whether Filestore volumes can be made; default false."""
+    """Allow Filestore volumes. The default is false."""
     lustre: bool = False
-    """Whether Managed Lustre volumes can be made; default false. A network that is made gets private services access,
-    which they need; one that exists must have it."""
+    """Allow Managed Lustre volumes. The default is false. They need private services access. A created network gets it,
+    and an existing network must have it."""
     parallelstore: bool = False
-    """Whether Parallelstore volumes can be made; default false."""
+    """Allow Parallelstore volumes. The default is false."""
     stateful_ha: bool = False
-    """Whether pods with a regional disk move to another zone by themselves; default false."""
+    """Move pods with a regional disk to another zone if their zone fails. The default is false."""
     node_local_dns: bool = False
-    """Whether every node has a DNS cache; default false."""
+    """Run a DNS cache on every node. The default is false."""
     gateway_api: bool = False
-    """Whether the cluster has the Gateway API; default false."""
+    """Install the Gateway API. The default is false."""
     resource_labels: dict[str, InputText] = {}
     """Labels of the cluster in Google Cloud and on the bill."""
     deletion_protection: bool = True
-    """Whether GKE refuses to delete the cluster; default true."""
+    """If true, GKE refuses to delete the cluster. The default is true."""
 
     @property
     def account_id(self) -> str:
@@ -152,35 +158,36 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
 
 
 class GkeCluster(Component[GkeClusterSpec]):
-    """A regional GKE cluster: private nodes, Dataplane V2, Workload Identity, shielded nodes, no default node pool.
+    """A regional GKE cluster with private nodes, Dataplane V2, Workload Identity and shielded nodes.
 
-    Source of the defaults: GKE, "Harden your cluster's security", and the CIS GKE Benchmark.
+    It has no default node pool. The sources of the defaults are GKE, "Harden your cluster's security", and the CIS GKE
+    Benchmark.
     """
 
     cluster_name: pulumi.Output[str]
-    """The cluster's name, known at preview; node pools take it."""
+    """The cluster's name, known at preview. Node pools accept it."""
     project: pulumi.Output[str]
-    """The Google Cloud project; node pools accept it."""
+    """The Google Cloud project. Node pools accept it."""
     location: KnownOutput[str]
-    """The region; node pools accept it."""
+    """The region. Node pools accept it."""
     network: pulumi.Output[str]
-    """The VPC network; StorageClasses accept it for Filestore and Lustre."""
+    """The VPC network. StorageClasses accepts it for Filestore and Lustre."""
     deletion_protection: KnownOutput[bool]
-    """Whether GKE refuses to delete the cluster; GPU node pools accept it."""
+    """If true, GKE refuses to delete the cluster. GPU node pools accept it."""
     kubeconfig: pulumi.Output[str]
     """A kubeconfig that authenticates by gke-gcloud-auth-plugin. It holds no credential."""
     node_service_account: pulumi.Output[str]
-    """The e-mail address of the nodes' service account; node pools take it."""
+    """The e-mail address of the nodes' service account. Node pools accept it."""
     workload_pool: pulumi.Output[str]
     """The Workload Identity pool."""
     cluster = Child("cluster")
     """The gcp.container.Cluster."""
     vpc = OptionalChild("network")
-    """The gcp.compute.Network; None if the cluster is in an existing network."""
+    """The gcp.compute.Network. None if the cluster is in an existing network."""
     subnet = OptionalChild("subnetwork")
-    """The gcp.compute.Subnetwork; None if the cluster is in an existing network."""
+    """The gcp.compute.Subnetwork. None if the cluster is in an existing network."""
     node_account = OptionalChild("nodes")
-    """The gcp.serviceaccount.Account of the nodes; None if they have an existing one."""
+    """The gcp.serviceaccount.Account of the nodes. None if they have an existing account."""
 
     @overload
     def __init__(self, name: str, args: GkeClusterArgs, opts: Options = None) -> None: ...

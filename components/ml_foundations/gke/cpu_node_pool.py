@@ -22,14 +22,17 @@ class CpuNodePoolSpec(NodePoolSpec):
 
 
 class CpuNodePool(Component[CpuNodePoolSpec]):
-    """A pool of nodes without GPUs, autoscaled. The first pool of a cluster should be one, with a node or more."""
+    """A pool of nodes without GPUs, with autoscaling.
+
+    The first pool of a cluster should be a CpuNodePool with at least one node.
+    """
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
     node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
-    """What pods must tolerate to run on its nodes."""
+    """The tolerations that pods need to run on its nodes."""
     node_pool = Child("pool")
     """The gcp.container.NodePool."""
 

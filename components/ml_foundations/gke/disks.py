@@ -16,18 +16,20 @@ class LocalSsd(Spec):
     """The local SSDs of a node. Their data is lost with the node."""
 
     use: Literal["ephemeral", "block"] = "ephemeral"
-    """ephemeral: they back emptyDir volumes, images and logs; block: raw NVMe devices, for the pods to format."""
+    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they are raw NVMe devices,
+    which the pods format. The default is ephemeral."""
     count: int | None = Field(None, ge=1)
-    """How many, of 375 GiB each. Machines that come with local SSDs have as many as they have."""
+    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed number."""
 
 
 class SecondaryBootDisk(Spec):
-    """A disk that every node has from the start, with container images or data on it."""
+    """A disk with container images or data that every node has from the start."""
 
     disk_image: str = Field(pattern=r"^(projects/[^/]+/)?global/images/(family/)?[^/]+$")
     """The disk image, as global/images/NAME or projects/PROJECT/global/images/NAME."""
     mode: Literal["CONTAINER_IMAGE_CACHE", "DATA"] = "CONTAINER_IMAGE_CACHE"
-    """CONTAINER_IMAGE_CACHE (container images, found without a pull) or DATA; default CONTAINER_IMAGE_CACHE."""
+    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The default is
+    CONTAINER_IMAGE_CACHE."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -45,13 +45,13 @@ class GpuSharing(Spec):
     """How pods share a GPU, or each partition of it."""
 
     strategy: Literal["TIME_SHARING", "MPS"]
-    """TIME_SHARING (pods take turns) or MPS (their kernels run at the same time)."""
+    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same time)."""
     clients: int = Field(ge=2, le=MOST_CLIENTS)
-    """How many pods share it, 2 to 48."""
+    """The number of pods that share it, 2 to 48."""
 
 
 class NodeNetwork(Spec):
-    """A network that nodes are in beside the cluster's."""
+    """An additional network of the nodes."""
 
     network: Annotated[str, Field(min_length=1), InputOf(str)]
     """The VPC network."""
@@ -64,40 +64,46 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     objects = {
         "cluster": CLUSTER._replace(
-            description=f"{CLUSTER.description} The pool follows its deletion_protection unless it sets its own.",
+            description=f"{CLUSTER.description} Its deletion_protection is the default of the pool's.",
             outputs={**CLUSTER.outputs, "deletion_protection": "deletion_protection"},
             defaults=("deletion_protection",),
         )
     }
 
     location_policy: Literal["ANY", "BALANCED"] = "ANY"
-    """ANY (wherever there are machines) or BALANCED (zones alike). Default ANY."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is ANY."""
     node_type: str = Field("training", min_length=1)
-    """What the nodes are for, as the label node-type; default training."""
+    """The purpose of the nodes, as the label node-type. The default is training."""
     gpu: str | None = None
-    """The GPU model, by any of its names; needed for N1 and for a machine that is declared. Otherwise it is checked."""
+    """The GPU model, by any of its names. It is required for N1 and for a declared machine. Otherwise it is compared
+    with machine_type."""
     gpus: int | None = Field(None, ge=1)
-    """GPUs per node; needed for N1 and for a machine that is declared. Otherwise it is checked."""
+    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared with
+    machine_type."""
     driver: Literal["default", "latest", "operator", "installer"] = "default"
-    """Who installs the NVIDIA driver. Default default.
+    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or installer. The default is
+    default.
 
-    default or latest: GKE does, and advertises the GPUs. operator: the GPU Operator does, on the image ubuntu.
-    installer: Google's installer, which comes with the GpuOperator; the operator advertises the GPUs.
+    default and latest: GKE does both, with its default or its latest driver. operator: the GPU Operator does both, on
+    the image ubuntu. installer: Google's installer, a part of GpuOperator, installs the driver, and the operator
+    advertises the GPUs.
     """
     mig_partition: str | None = None
-    """The MIG partition size that every GPU is cut into, such as 1g.10gb; where GKE installs the driver."""
+    """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: GpuSharing | None = None
-    """How pods share GPUs, where GKE installs the driver."""
+    """How pods share GPUs, if GKE installs the driver."""
     additional_networks: list[NodeNetwork] = []
     """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
     accelerator_networks: bool = False
-    """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
+    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The default is false."""
     fast_socket: bool = False
-    """Whether nodes have NCCL Fast Socket; default false."""
+    """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: bool = True
-    """Whether Pulumi refuses to delete or replace the pool: its machines may not come back. Default true."""
+    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be available again. The
+    default is true."""
     dra: bool = False
-    """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
+    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise them. The default is
+    false."""
 
     @property
     @override
@@ -223,28 +229,28 @@ class GpuNodePoolSpec(NodePoolSpec):
 
 
 class GpuNodePool(Component[GpuNodePoolSpec]):
-    """A pool of GPU nodes, autoscaled, tainted so that only pods that request GPUs come to it.
+    """A pool of GPU nodes with autoscaling and a taint. Only pods that request GPUs run on it.
 
-    What it publishes is what workloads take, under the same names: ``gpu``, ``node_selector`` and ``tolerations``.
-    With ``cluster=`` it waits for the cluster's CPU pools; without it, let it depend on one: GKE's own pods need nodes
-    without taints.
+    Workloads accept its outputs ``gpu``, ``node_selector`` and ``tolerations`` under the same names. With ``cluster=``,
+    it waits for the cluster's CPU pools. Without it, set ``depends_on`` to a CPU pool, because GKE's own pods need
+    nodes without taints.
     """
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
     gpu: KnownOutput[str]
-    """The name by which workloads and queues find its GPUs: the label nvidia.com/gpu.product, unless machines with
-    another accelerator type have the same one, as A3 High and A3 Mega do; then a name by the type."""
+    """The name by which workloads and queues find its GPUs. It is the label nvidia.com/gpu.product. If machines with
+    another accelerator type have the same label, as A3 High and A3 Mega do, it is a name of the type."""
     gpus_per_node: KnownOutput[int]
     """GPUs on each node."""
     gpu_resources_per_node: KnownOutput[int]
-    """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
+    """The number of nvidia.com/gpu that a node offers: its GPUs or partitions, times the pods that share each."""
     node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
-    """What pods must tolerate to run on its nodes."""
+    """The tolerations that pods need to run on its nodes."""
     queued_provisioning: KnownOutput[bool]
-    """Whether nodes come only for a ProvisioningRequest, which a TrainingQueue makes."""
+    """If true, nodes are created only for a ProvisioningRequest. A TrainingQueue creates these requests."""
     node_pool = Child("pool")
     """The gcp.container.NodePool."""
 

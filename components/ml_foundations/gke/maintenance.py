@@ -22,9 +22,9 @@ _LONGEST_FREEZE_DAYS, MOST_FREEZES = 90, 3
 
 class _Period(Spec):
     start_time: datetime
-    """When it begins; of a window, the first time."""
+    """The start of the period. For a window, the first start."""
     end_time: datetime
-    """When it ends; of a window, the first time."""
+    """The end of the period. For a window, the first end."""
 
     @property
     def times(self) -> dict[str, str]:
@@ -47,10 +47,10 @@ class _Period(Spec):
 
 
 class MaintenanceWindow(_Period):
-    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
+    """When GKE may maintain the cluster. Write times as 2026-01-03T02:00:00Z."""
 
     recurrence: str
-    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
+    """When the window repeats (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
     @property
     def rule(self) -> dict[str, str]:
@@ -86,10 +86,11 @@ class MaintenanceWindow(_Period):
 
 
 class MaintenanceExclusion(_Period):
-    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
+    """When GKE may not upgrade the cluster, such as during a long training. Write times as 2026-01-03T02:00:00Z."""
 
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
-    """NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES. The default is
+    NO_UPGRADES."""
 
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:

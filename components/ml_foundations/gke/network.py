@@ -29,46 +29,47 @@ _LUSTRE_PORTS = ["988", "6988"]
 
 
 class Network(Spec):
-    """A network that exists, for the cluster to be in."""
+    """An existing network for the cluster."""
 
     network: InputStr
-    """The VPC network: its self link, or its name."""
+    """The VPC network, by its self link or its name."""
     subnetwork: InputStr
-    """Its subnetwork in the cluster's region: self link or name."""
+    """Its subnetwork in the cluster's region, by its self link or its name."""
     pod_range: InputText | None = None
-    """The subnetwork's secondary range for pods; by default GKE adds one."""
+    """The subnetwork's secondary range for pods. By default, GKE adds one."""
     service_range: InputText | None = None
-    """The subnetwork's secondary range for services; by default GKE adds one."""
+    """The subnetwork's secondary range for services. By default, GKE adds one."""
     nat: bool = False
-    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
+    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot pull images from
+    outside of Google."""
 
 
 class ClusterNetworkSpec(Spec):
     """The arguments of a cluster about its place and its network."""
 
     name: Name = Field(max_length=40)
-    """The cluster's name, and that of all that is made for it; 40 characters at most."""
+    """The cluster's name, 40 characters at most. All resources that are created for it have names with it."""
     project: Annotated[str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)]
     """The Google Cloud project."""
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
-    """The region, such as us-central1: a regional control plane."""
+    """The region of the control plane, such as us-central1."""
     network: Network | None = None
-    """A network that exists; by default one is made, with a Cloud NAT."""
+    """An existing network. By default, one is created, with a Cloud NAT."""
     node_cidr: Cidr = IPv4Network("10.0.0.0/20")
-    """Addresses of the nodes; default 10.0.0.0/20."""
+    """Addresses of the nodes. The default is 10.0.0.0/20."""
     pod_cidr: Cidr = IPv4Network("10.16.0.0/14")
-    """Addresses of the pods; default 10.16.0.0/14."""
+    """Addresses of the pods. The default is 10.16.0.0/14."""
     service_cidr: Cidr = IPv4Network("10.20.0.0/20")
-    """Addresses of the services; default 10.20.0.0/20."""
+    """Addresses of the services. The default is 10.20.0.0/20."""
     control_plane_cidr: Cidr | None = None
-    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
     mtu: int = Field(8896, ge=1300, le=8896)
-    """The largest packet of the network that is made, in bytes; default 8896, which traffic between GPUs wants.
+    """The largest packet of the created network, in bytes. The default is 8896, which is best for traffic between GPUs.
 
-    It is set when the network is made: a change would need every machine stopped, and is ignored.
+    It is set when the network is created. A later change is ignored, because all machines would have to stop.
     """
     flow_logs: bool = False
-    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
+    """Log the traffic of the created subnetwork (VPC Flow Logs). The default is false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

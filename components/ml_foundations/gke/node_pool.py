@@ -26,7 +26,7 @@ _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 
 CLUSTER = ObjectArgument(
     ("GkeCluster",),
-    "The cluster, as a GkeCluster: sets project, location, cluster_name and node_service_account.",
+    "The GkeCluster. It sets project, location, cluster_name and node_service_account.",
     {name: name for name in ("project", "location", "cluster_name", "node_service_account")},
 )
 """The cluster of a node pool."""
@@ -40,11 +40,14 @@ class Taint(Spec):
     value: str = ""
     """The taint's value."""
     effect: Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"] = "NO_SCHEDULE"
-    """NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE; default NO_SCHEDULE."""
+    """The effect: NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE. The default is NO_SCHEDULE."""
 
 
 class NodePoolSpec(CapacitySpec, ComponentSpec):
-    """Arguments that pools of either kind have."""
+    """Arguments that node pools have.
+
+    They set the cluster, and the disks, operating system, upgrades and labels of the nodes.
+    """
 
     name_field = "pool_name"
     objects = {"cluster": CLUSTER}
@@ -55,58 +58,60 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     location: str
     """The cluster's region."""
     cluster_name: InputStr
-    """The cluster, as GkeCluster.cluster_name gives it."""
+    """The name of the cluster, such as GkeCluster.cluster_name."""
     node_service_account: InputStr
-    """The nodes' identity, as GkeCluster.node_service_account gives it."""
+    """The service account of the nodes, such as GkeCluster.node_service_account."""
     pool_name: Name = Field(max_length=40)
-    """The pool's name in GKE; default is the component's."""
+    """The pool's name in GKE. By default, the name of the component."""
     image: Literal["cos", "ubuntu"] | None = None
-    """cos (Container-Optimized OS) or ubuntu; default cos, but ubuntu where the GPU Operator installs its driver."""
+    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU Operator installs
+    the driver, it is ubuntu."""
     disk_size_gb: int = Field(100, ge=10, le=65536)
-    """Size of the boot disk in GB; default 100."""
+    """The size of the boot disk in GB. The default is 100."""
     disk_type: str | None = None
-    """Type of the boot disk; by default GKE's own choice for the machine type."""
+    """The type of the boot disk. By default, GKE chooses it for the machine type."""
     disk_key: InputStr = None
-    """The Cloud KMS key that encrypts the boot disks; by default Google's own."""
+    """The Cloud KMS key that encrypts the boot disks. By default, Google's own."""
     local_ssd: LocalSsd | None = None
-    """Local SSDs. By default those that a machine comes with back its ephemeral storage."""
+    """Local SSDs. By default, attached SSDs of the machine type back its ephemeral storage."""
     secondary_boot_disks: list[SecondaryBootDisk] = []
-    """Disks with container images or data that nodes have from the start; they switch image streaming on."""
+    """Disks with container images or data that nodes have from the start. They switch on image streaming."""
     image_streaming: bool | None = None
-    """Whether images from Artifact Registry are streamed, so that containers start before the pull ends.
+    """Stream images from Artifact Registry, so that containers start before the pull ends. The default is false.
 
-    Needs the image cos and the Container File System API in the project. Default false.
+    It needs the image cos and the Container File System API in the project.
     """
     gvnic: bool | None = None
-    """Whether nodes have a Google Virtual NIC; default true with the image cos, else as the machine type has it."""
+    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type decides."""
     upgrade: Upgrade = Upgrade()
     """How the nodes are upgraded."""
     auto_repair: bool | None = None
-    """Whether a broken node is replaced; default true, but not with flex_start and queued_provisioning."""
+    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is false."""
     auto_upgrade: bool = True
-    """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
+    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only true."""
     no_minor_upgrades: bool = False
-    """Whether the pool keeps its minor version for as long as GKE supports it; default false."""
+    """Keep the minor version of the pool as long as GKE supports it. The default is false."""
     host_maintenance: Literal["AS_NEEDED", "PERIODIC"] | None = None
-    """AS_NEEDED or PERIODIC: how often Google maintains the hosts; by default as the machine type has it."""
+    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type decides."""
     max_pods: int | None = Field(None, ge=8, le=256)
-    """The most pods of a node, 8 to 256; by default the cluster's."""
+    """The most pods of a node, 8 to 256. By default, the cluster decides."""
     threads_per_core: Literal[1, 2] | None = None
-    """1 switches simultaneous multithreading off, 2 leaves it on; by default as the machine type has it."""
+    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default, the machine type
+    decides."""
     kubelet: Kubelet | None = None
     """Settings of the kubelet."""
     linux: Linux | None = None
     """Settings of the Linux kernel."""
     secure_boot: bool | None = None
-    """Whether nodes load signed kernel modules only; default true, but not where the GPU Operator has its own."""
+    """Load only signed kernel modules. The default is true. If the GPU Operator installs the driver, it is false."""
     scopes: list[str] = _SCOPES
-    """OAuth scopes of the nodes; by default cloud-platform, so that IAM alone decides."""
+    """OAuth scopes of the nodes. The default is cloud-platform, so that only IAM decides."""
     node_type: str = Field("system", min_length=1)
-    """What the nodes are for, as the label node-type; default system."""
+    """The purpose of the nodes, as the label node-type. The default is system."""
     labels: dict[str, str] = {}
     """More labels of the nodes."""
     taints: list[Taint] = []
-    """Taints of the nodes; GPU pools have the GPU taint anyway."""
+    """Taints of the nodes. GPU pools always have the GPU taint."""
     resource_labels: dict[str, InputText] = {}
     """Labels of the machines in Compute Engine and on the bill."""
     network_tags: list[InputName] = []

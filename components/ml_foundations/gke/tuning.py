@@ -17,20 +17,22 @@ class Kubelet(Spec):
     """Settings of the kubelet of every node."""
 
     cpu_manager: Literal["none", "static"] | None = None
-    """none or static: whether a container with whole CPUs has them for itself; by default GKE's own, none."""
+    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default, GKE uses none."""
     memory_manager: Literal["None", "Static"] | None = None
-    """None or Static: whether the memory of guaranteed pods is from one NUMA node; by default None."""
+    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By default, GKE uses
+    None."""
     topology_manager: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
-    """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
+    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or single-numa-node. By default,
+    GKE decides."""
     pod_pids_limit: int | None = Field(default=None, ge=1024, le=4194304)
-    """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
+    """The most processes of a pod, 1024 to 4194304. By default, GKE decides."""
     shutdown_grace_period_seconds: Literal[30, 120] | None = None
-    """Seconds from the moment in which Google takes a Spot node back to its end, 30 or 120; by default 30. Spot pools
-    only, from GKE 1.35.0-gke.1171000 on. The last of them are for critical pods."""
+    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only for Spot pools, from
+    GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical pods."""
     shutdown_grace_period_critical_pods_seconds: int | None = Field(default=None, ge=0, le=120)
-    """How many of these seconds are for critical pods, at their end; by default 15."""
+    """The number of these seconds that are for critical pods, at the end. The default is 15."""
     parallel_image_pulls: int | None = Field(default=None, ge=2, le=5)
-    """How many images a node pulls at once, 2 to 5; by default GKE's own."""
+    """The number of images that a node pulls at once, 2 to 5. By default, GKE decides."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -45,9 +47,9 @@ class Linux(Spec):
     """Settings of the Linux kernel of every node."""
 
     sysctls: dict[str, str] = {}
-    """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
+    """Kernel parameters, such as net.core.rmem_max. GKE accepts only the parameters in its list."""
     hugepages: dict[Literal["2Mi", "1Gi"], Annotated[int, Field(ge=0)]] = {}
-    """How many huge pages to set aside, by their size: 2Mi or 1Gi."""
+    """The number of huge pages to reserve, by size: 2Mi or 1Gi."""
 
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:

@@ -16,17 +16,18 @@ class Upgrade(Spec):
     """How the nodes of a pool are upgraded."""
 
     strategy: Literal["SURGE", "BLUE_GREEN"] = "SURGE"
-    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes beside the old); default SURGE."""
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default is SURGE."""
     max_surge: int | None = Field(default=None, ge=0)
-    """SURGE: nodes that may be added meanwhile. Default 1, but 0 for GPU nodes: there are seldom GPUs to spare."""
+    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because spare GPUs are
+    rare."""
     max_unavailable: int | None = Field(default=None, ge=0)
-    """SURGE: nodes that may be missing meanwhile. Default 0, but 1 for GPU nodes."""
+    """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
     batch_nodes: int | None = Field(default=None, ge=1)
-    """BLUE_GREEN: old nodes that are drained at a time; default 1."""
+    """For BLUE_GREEN: old nodes that are drained at a time. The default is 1."""
     batch_soak_seconds: int | None = Field(default=None, ge=0)
-    """BLUE_GREEN: how long to wait after each; by default GKE's own."""
+    """For BLUE_GREEN: seconds to wait after each batch. By default, GKE decides."""
     soak_seconds: int | None = Field(default=None, ge=0, le=7 * 86400)
-    """BLUE_GREEN: how long the old nodes stay after the last is drained; by default GKE's own, an hour."""
+    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses an hour."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -35,16 +35,16 @@ _DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
 
 
 class Selection(Spec):
-    """Which devices will do. Every condition must hold."""
+    """Conditions for devices. A device must meet all of them."""
 
     gpu: GpuName | None = None
     """The GPU model, by any of its names."""
     memory: Quantity | None = None
     """The least memory of a device, such as 40Gi."""
     mig_profile: str | None = None
-    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    """A MIG profile, such as 1g.10gb. The devices are then parts of GPUs."""
     expressions: list[str] = []
-    """More conditions in CEL, over device."""
+    """More conditions on device, in CEL."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -58,12 +58,12 @@ class Selection(Spec):
 
 
 class Request(Selection):
-    """Devices that a claim asks for."""
+    """Devices that a claim requests."""
 
     count: int = Field(default=1, ge=1, le=32)
-    """How many; default 1."""
+    """The number of devices. The default is 1."""
     device_class: str | None = None
-    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
+    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is mig.nvidia.com."""
 
     @property
     def class_name(self) -> str:
@@ -72,14 +72,14 @@ class Request(Selection):
 
 
 class ClaimTemplate(Spec):
-    """A template: each pod that names it gets a claim of its own."""
+    """A template of claims. Each pod that names it gets a separate claim."""
 
     namespace: Name
     """The namespace of the pods."""
     alternatives: list[Request] = Field(min_length=1, max_length=8)
-    """What the pods need; where there are several, the first that can be had."""
+    """The devices that the pods need. If there are several alternatives, the first available one is used."""
     same_gpu: bool = False
-    """Whether MIG devices must be parts of one GPU; default false."""
+    """Require that all MIG devices are parts of one GPU. The default is false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -93,23 +93,24 @@ class DeviceClassesSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     driver: bool = True
-    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
+    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and mig.nvidia.com."""
     namespace: Name = "dra-driver-nvidia-gpu"
-    """The driver's namespace; default dra-driver-nvidia-gpu."""
+    """The driver's namespace. The default is dra-driver-nvidia-gpu."""
     gpu_driver_from: Literal["google", "operator"] = "google"
-    """Who installed the GPU driver on the nodes: google or operator; default google."""
+    """Who installed the GPU driver on the nodes: google or operator. The default is google."""
     compute_domains: bool = False
-    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
+    """Support multi-node NVLink between the nodes' GPUs (GB200). The default is false."""
     classes: dict[Name, Selection] = {}
     """More classes of devices, by name."""
     claim_templates: dict[Name, ClaimTemplate] = {}
     """Templates of claims, by name."""
     tolerations: list[Toleration] = []
-    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
+    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU taint."""
     critical_pods: int = Field(default=1000, ge=1)
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 1000."""
+    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a few more. The
+    default is 1000."""
     values: dict[str, Any] = {}
-    """More values of the driver's chart, merged on top."""
+    """More values of the driver's chart, merged over the component's."""
 
     @property
     def class_names(self) -> list[str]:
@@ -136,22 +137,22 @@ class DeviceClassesSpec(ComponentSpec):
 
 
 class DeviceClasses(Component[DeviceClassesSpec]):
-    """NVIDIA's driver for dynamic resource allocation, and the classes and templates with which pods claim GPUs.
+    """NVIDIA's driver for dynamic resource allocation, with classes and templates by which pods claim GPUs.
 
-    Needs Kubernetes 1.34. Give it a kubernetes provider in its options. Node pools whose GPUs are claimed have the
-    labels that it publishes; the driver runs on their nodes only.
+    It needs Kubernetes 1.34. Set its output ``pool_labels`` as labels of the node pools whose GPUs are claimed. The
+    driver runs only on their nodes.
     """
 
     class_names: KnownOutput[list[str]]
-    """The names of the classes, the driver's included."""
+    """The names of the classes, including the driver's."""
     classes: KnownOutput[dict[str, str]]
-    """The same names, by name: a claim with ``classes["large"]`` waits for the class."""
+    """The same names, by name. A claim with ``classes["large"]`` waits for the class."""
     templates: KnownOutput[dict[str, str]]
-    """The names of the claim templates, by name; a workload's ``gpu_claim`` accepts one as its template."""
+    """The names of the claim templates, by name. ``gpu_claim`` of a workload accepts one as its template."""
     pool_labels: KnownOutput[dict[str, str]]
     """Labels of a node pool whose GPUs are claimed."""
     release = OptionalChild("driver")
-    """The Helm release of the driver; None if it is not installed."""
+    """The Helm release of the driver. None if it is not installed."""
 
     @overload
     def __init__(self, name: str, args: DeviceClassesArgs, opts: Options = None) -> None: ...

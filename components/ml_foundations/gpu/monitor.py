@@ -48,9 +48,9 @@ class HostPath(Spec):
     """A folder of the node."""
 
     path: str = Field(pattern="^/")
-    """Its path on the node, and in the container too."""
+    """Its path on the node and in the container."""
     read_only: bool = True
-    """Whether it is only read; default true."""
+    """Mount it read-only. The default is true."""
 
 
 class GpuMonitorSpec(ComponentSpec):
@@ -61,51 +61,55 @@ class GpuMonitorSpec(ComponentSpec):
     name_field = "monitor_name"
 
     monitor_name: Name
-    """The DaemonSet's name; default is the component's."""
+    """The DaemonSet's name. By default, the name of the component."""
     namespace: InputName | None = None
-    """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
+    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to nodes."""
     create_namespace: bool = True
-    """Whether the namespace is made, with a quota for critical pods; default true."""
+    """Create the namespace, with a quota for critical pods. The default is true."""
     image: Annotated[str, Field(min_length=1), InputOf(str)] = DCGM_EXPORTER_IMAGE
-    """The container image; default is NVIDIA's DCGM exporter."""
+    """The container image. By default, NVIDIA's DCGM exporter."""
     container_name: Name = "main"
-    """The name of its container; default main."""
+    """The name of its container. The default is main."""
     command: list[InputText] | None = None
-    """The command; by default the image's."""
+    """The command. By default, that of the image."""
     arguments: list[InputText] | None = None
     """Arguments of the command."""
     env: dict[str, InputText] = {}
-    """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
+    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also sets those that the
+    exporter needs."""
     cpu: Quantity = "100m"
-    """CPU that each pod requests; default 100m."""
+    """CPU that each pod requests. The default is 100m."""
     memory: Quantity = "1Gi"
-    """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
+    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs for 8 GPUs."""
     gpu: GpuName | None = None
-    """Only nodes with this GPU model, by any of its names; default is every GPU node."""
+    """The GPU model of the nodes, by any of its names. By default, it runs on every GPU node."""
     driver: Literal["google", "operator", "none"] = "google"
-    """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
+    """The driver through which the agent has access to the GPUs: google, operator, or none for no access. The default
+    is google."""
     port: int = Field(9400, ge=0, le=65535)
-    """The port of its metrics; 0 for none. Default 9400."""
+    """The port of its metrics, 0 for none. The default is 9400."""
     host_paths: list[HostPath] = [HostPath(path=_POD_RESOURCES)]
-    """Folders of the node; default is where the kubelet says which pod has which GPU."""
+    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each GPU."""
     files: dict[str, str] = {}
-    """Files of configuration: name and text. Pods are replaced when they change."""
+    """Configuration files, by name. A change replaces the pods."""
     files_path: str = Field("/etc/monitor", pattern="^/")
-    """The folder of these files in the container; default /etc/monitor."""
+    """The folder of these files in the container. The default is /etc/monitor."""
     critical: bool = True
-    """Whether its pods come before all others on a node; default true."""
+    """Run its pods before all other pods of a node. The default is true."""
     critical_pods: int = Field(1000, ge=1)
-    """How many such pods the namespace may run: one for each GPU node. Default 1000."""
+    """The number of critical pods that the namespace may run: one for each GPU node. The default is 1000."""
     max_unavailable: str = Field("10%", pattern=r"^[1-9][0-9]*%?$")
-    """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
+    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The default is 10%."""
     monitoring: MonitoringSystem = "none"
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
+    none."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
+    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    field."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over
+    the component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
 
     @property
     def is_dcgm_exporter(self) -> bool:
@@ -145,10 +149,9 @@ class GpuMonitorSpec(ComponentSpec):
 
 
 class GpuMonitor(Component[GpuMonitorSpec]):
-    """A DaemonSet whose pods run on every GPU node, whatever its taints, and on no other node.
+    """A DaemonSet whose pods run on every GPU node, despite its taints, and on no other node.
 
-    Give it a kubernetes provider in its options. By default it is NVIDIA's DCGM exporter, for clusters in which the
-    GPU Operator does not run it.
+    By default, it is NVIDIA's DCGM exporter, for clusters in which the GPU Operator does not run it.
     """
 
     monitor_name: KnownOutput[str]

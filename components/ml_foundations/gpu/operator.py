@@ -40,37 +40,37 @@ class Driver(Spec):
     """The driver that the operator installs."""
 
     version: str | None = None
-    """The driver's version; by default the chart's."""
+    """The driver's version. By default, that of the chart."""
     kernel_modules: Literal["auto", "open", "proprietary"] = "auto"
-    """auto, open or proprietary; default auto."""
+    """The kernel modules: auto, open or proprietary. The default is auto."""
     precompiled: bool = False
-    """Whether packages that were compiled ahead are used; default false."""
+    """Use precompiled packages. The default is false."""
     rdma: bool = False
-    """Whether GPUDirect RDMA is set up; default false."""
+    """Set up GPUDirect RDMA. The default is false."""
     auto_upgrade: bool = True
-    """Whether a new version reaches the nodes by itself; default true."""
+    """Install a new version on the nodes automatically. The default is true."""
     parallel_upgrades: int = Field(default=1, ge=0)
-    """How many nodes may be upgraded at once; default 1."""
+    """The number of nodes that may be upgraded at once. The default is 1."""
 
 
 class Sharing(Spec):
     """One way to share a GPU between pods."""
 
     replicas: int = Field(ge=2, le=MOST_CLIENTS)
-    """How many pods may use a GPU at once."""
+    """The number of pods that may use a GPU at once."""
     strategy: Literal["time-slicing", "mps"] = "time-slicing"
-    """time-slicing, or mps for the Multi-Process Service; default time-slicing."""
+    """time-slicing, or mps for the Multi-Process Service. The default is time-slicing."""
 
 
 class DevicePlugin(Spec):
     """The device plugin, which advertises the GPUs of a node."""
 
     enabled: bool | None = None
-    """Whether the operator's device plugin runs; default true, but not in the mode gke."""
+    """Run the operator's device plugin. The default is true. In the mode gke, it is false."""
     sharing: dict[Name, Sharing] = {}
     """Ways to share a GPU, by name. A node chooses one with the label nvidia.com/device-plugin.config."""
     default_sharing: str | None = None
-    """The way of nodes that choose none; by default their GPUs are not shared."""
+    """The way for nodes that choose none. By default, pods do not share their GPUs."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -83,24 +83,25 @@ class DcgmExporter(Spec):
     """The exporter of GPU metrics."""
 
     enabled: bool = True
-    """Whether it runs; default true."""
+    """Run the exporter. The default is true."""
     service_monitor: bool = False
-    """Whether Prometheus is told to scrape it. Only where the CRDs of the Prometheus Operator are. Default false."""
+    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the Prometheus Operator.
+    The default is false."""
     interval: str = Field(default="15s", pattern=r"^\d+(ms|s|m)$")
-    """How often it is scraped; default 15s."""
+    """The interval of the scrapes. The default is 15s."""
     pod_labels: bool = False
-    """Whether metrics carry the labels of the pods that use the GPU; default false."""
+    """Add the labels of the pods that use the GPU to the metrics. The default is false."""
 
 
 class Mig(Spec):
-    """Multi-Instance GPU, where the operator partitions."""
+    """Multi-Instance GPU, if the operator partitions the GPUs."""
 
     strategy: Literal["none", "single", "mixed"] = "single"
-    """How partitions are advertised: none, single or mixed; default single."""
+    """How partitions are advertised: none, single or mixed. The default is single."""
     config: Name | None = None
-    """A ConfigMap with partitionings under the key config.yaml; by default those that NVIDIA names."""
+    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own partitionings."""
     default: str | None = None
-    """The partitioning of nodes without the label nvidia.com/mig.config; default all-disabled."""
+    """The partitioning of nodes without the label nvidia.com/mig.config. The default is all-disabled."""
 
 
 class GpuOperatorSpec(ComponentSpec):
@@ -109,37 +110,37 @@ class GpuOperatorSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     mode: Mode = "operator"
-    """Who installs the driver and advertises the GPUs. Default operator.
+    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is operator.
 
-    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: Google's installer, which comes with this
-    component, installs the driver on nodes of that system, and the operator advertises. gke: GKE does both, and the
+    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's installer, which
+    installs the driver on nodes of that system, and the operator advertises the GPUs. gke: GKE does both, and the
     operator adds metrics and feature discovery.
     """
     namespace: Name = "gpu-operator"
-    """The operator's namespace; default gpu-operator."""
+    """The operator's namespace. The default is gpu-operator."""
     driver: Driver | None = None
     """The driver, in the mode operator."""
     toolkit: bool = True
-    """Whether the operator's container toolkit runs; default true."""
+    """Run the operator's container toolkit. The default is true."""
     device_plugin: DevicePlugin = DevicePlugin()
-    """The device plugin. GPUs must be advertised once: in the mode gke, GKE's own device plugin does."""
+    """The device plugin. Only one may advertise the GPUs: in the mode gke, it is GKE's own."""
     dcgm_exporter: DcgmExporter = DcgmExporter()
     """The exporter of GPU metrics."""
     mig: Mig | None = None
-    """Multi-Instance GPU; in the mode gke, the node pool's own setting."""
+    """Multi-Instance GPU. In the mode gke, set mig_partition of the node pool instead."""
     feature_discovery: bool = True
-    """Whether nodes are labelled with what their GPUs are (GPU Feature Discovery); default true."""
+    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is true."""
     node_feature_discovery: bool = True
-    """Whether Node Feature Discovery comes with the operator; default true. False where the cluster has it already."""
+    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it already."""
     validate_with_workload: bool = True
-    """Whether each node is validated by a pod that takes a GPU for a moment; default true."""
+    """Validate each node by a pod that uses a GPU for a short time. The default is true."""
     tolerations: list[Toleration] = []
-    """More taints of GPU nodes that the operator's pods tolerate; the GPU taint is always among them."""
+    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU taint."""
     critical_pods: int = Field(default=1000, ge=1)
-    """How many critical pods the namespace may run: about eight for a GPU node, one for another. Default 1000; in a
-    stack file, what the node pools need."""
+    """The number of critical pods that the namespace may run: about eight for a GPU node and one for any other node.
+    The default is 1000. A stack file uses the number that its node pools need."""
     values: dict[str, Any] = {}
-    """More values of the chart, merged on top."""
+    """More values of the chart, merged over the component's."""
 
     @property
     def advertises(self) -> bool:
@@ -164,11 +165,10 @@ class GpuOperatorSpec(ComponentSpec):
 
 
 class GpuOperator(Component[GpuOperatorSpec]):
-    """The GPU Operator in a namespace of its own: driver, toolkit, device plugin, DCGM exporter, feature discovery.
+    """The GPU Operator in a separate namespace: driver, toolkit, device plugin, DCGM exporter and feature discovery.
 
-    Give it a kubernetes provider in its options. Its pods are critical, which GKE allows only under a quota for
-    critical pods: it comes with one (NVIDIA/gpu-operator issue 660). Where Google's installer has to install the
-    driver, that comes too.
+    Its pods are critical. GKE allows them only under a quota for critical pods, which the component creates
+    (NVIDIA/gpu-operator issue 660). In the modes cos and ubuntu, it also creates Google's driver installer.
     """
 
     namespace: KnownOutput[str]

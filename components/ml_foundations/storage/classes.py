@@ -43,7 +43,7 @@ class NfsServer(Spec):
     """An NFS server behind ReadWriteMany volumes."""
 
     server: str
-    """Its address; a Filestore instance has one too."""
+    """Its address. A Filestore instance also has one."""
     path: str
     """The exported folder."""
 
@@ -52,18 +52,19 @@ class DiskClass(Spec):
     """A storage class that you define."""
 
     type: _DiskTypeName
-    """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,
-    ml."""
+    """The type of the disks: pd-standard, pd-balanced, pd-ssd, hyperdisk-balanced,
+    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or hyperdisk-ml."""
     regional: bool = False
-    """Whether the disk is in two zones. Persistent disks only; they attach to E2, N1, N2 and N2D machines."""
+    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D machines can attach. The
+    default is false."""
     zones: list[str] = []
-    """Where disks are made; by default in the zone of the pod that mounts them first."""
+    """The zones of the disks. By default, the zone of the first pod that mounts the disk."""
     iops: int | None = Field(default=None, ge=1)
-    """Operations per second of each disk, for Hyperdisk."""
+    """Operations per second of each Hyperdisk."""
     throughput: Quantity | None = None
-    """Bytes per second of each disk, for Hyperdisk, such as 600Mi."""
+    """Bytes per second of each Hyperdisk, such as 600Mi."""
     retain: bool | None = None
-    """Whether a disk outlives its claim; default as for all classes."""
+    """Keep a disk after its claim is deleted. By default, retain of the component."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -82,33 +83,34 @@ class DiskClass(Spec):
 
 
 class Filestore(Spec):
-    """Filestore, for ReadWriteMany volumes: an instance for each."""
+    """Filestore, for ReadWriteMany volumes. Each volume is a separate instance."""
 
     tiers: list[_FilestoreTier] = ["zonal"]
-    """basic-hdd, zonal, regional or enterprise; the class of each is `filestore-<tier>`. Default zonal.
+    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`. The default is zonal.
 
-    The smallest volume has 1Ti; of basic-hdd (GKE 1.33 and later) and of regional it has 100Gi. Instances of regional
-    and enterprise are in several zones. Choose regional; enterprise is kept for volumes that exist.
+    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi. Instances of regional
+    and enterprise are in several zones. Prefer regional to enterprise, which is for existing volumes.
     """
     zones: list[str] = []
-    """Where instances are made: the zones of the nodes that mount them. Default the zone of the first pod.
+    """The zones of the instances: those of the nodes that mount them. By default, the zone of the first pod.
 
-    If there is one zone, an instance is made as soon as its volume is declared. Otherwise it is made while the first
-    pod, and so its node, waits for it.
+    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is created while the
+    first pod, and so its node, waits for it.
     """
     reserved_range: str | None = None
-    """The name of the address range of private service access, for a shared VPC; default direct peering."""
+    """The name of the address range of private services access, for a Shared VPC. By default, direct peering is
+    used."""
 
 
 class Lustre(Spec):
-    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples; see throughput for others."""
+    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples. See throughput for other sizes."""
 
     zones: list[str] = Field(min_length=1)
     """The zones of the instances: those of the nodes that mount them."""
     throughput: Literal[125, 250, 500, 1000] = 500
-    """MB/s for each TiB: 125 (volumes of 72000Gi and multiples), 250 (36000Gi), 500 (18000Gi) or 1000 (9000Gi).
+    """MB/s for each TiB: 125, 250, 500 or 1000. The default is 500.
 
-    Default 500.
+    Volumes have multiples of 72000Gi (125), 36000Gi (250), 18000Gi (500) or 9000Gi (1000).
     """
 
 
@@ -152,30 +154,32 @@ class StorageClassesSpec(ComponentSpec):
     }
 
     fast_ssd_zones: list[str] = []
-    """The two zones of the regional fast-ssd disks; by default the pod's zone and another of the region."""
+    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of the region."""
     dataset_zones: list[str] = []
-    """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is no class
+    datasets."""
     disks: dict[Name, DiskClass] = {}
     """More classes of disks, by name."""
     ml_throughput: Quantity = "2400Mi"
-    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, whatever its size; default 2400Mi.
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The default is 2400Mi.
 
-    It is billed apart from the size, for each disk, and so for each zone of a dataset.
+    Google bills it separately from the size, for each disk, and so for each zone of a dataset.
     """
     retain: bool = False
-    """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
+    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The default is false."""
     encryption_key: InputStr = None
-    """The Cloud KMS key that encrypts disks; by default Google's own."""
+    """The Cloud KMS key that encrypts disks. By default, Google's own."""
     snapshots: bool = True
-    """Whether there are snapshot classes; default true. Their CRDs come with GKE."""
+    """Create snapshot classes. The default is true. GKE has their CRDs."""
     filestore: Filestore | None = None
-    """Filestore; the cluster's add-on must be on."""
+    """Classes for Filestore. The cluster needs filestore."""
     lustre: Lustre | None = None
-    """Managed Lustre; the cluster's add-on must be on."""
+    """Classes for Managed Lustre. The cluster needs lustre."""
     network: InputStr = None
-    """The network of Filestore and Lustre instances: the cluster's. By default the one that is named default."""
+    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the network with the name
+    default."""
     nfs: NfsServer | None = None
-    """The NFS server behind the class nfs-client; without it there is no such class."""
+    """The NFS server of the class nfs-client. Without it, there is no such class."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -219,15 +223,15 @@ class StorageClassesSpec(ComponentSpec):
 
 
 class StorageClasses(Component[StorageClassesSpec]):
-    """Classes of disks, always; and of shared file systems, snapshots and datasets where they are asked for.
+    """Storage classes for disks and, on request, for shared file systems, snapshots and datasets.
 
-    Give it a kubernetes provider in its options. docs/storage.md says which class is for which machine.
+    The guide docs/storage.md has the class for each machine.
     """
 
     class_names: KnownOutput[list[str]]
     """The names of the classes."""
     classes: KnownOutput[dict[str, str]]
-    """The same names, by name: a volume with ``classes["filestore-zonal"]`` waits for the class."""
+    """The same names, by name. A volume with ``classes["filestore-zonal"]`` waits for the class."""
 
     @overload
     def __init__(self, name: str, args: StorageClassesArgs, opts: Options = None) -> None: ...

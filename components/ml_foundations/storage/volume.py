@@ -41,32 +41,33 @@ class VolumeSpec(ComponentSpec):
     namespace: InputName
     """The namespace of the claim and of the pods that mount it."""
     size: Quantity = _BUCKET_SIZE
-    """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
+    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It cannot shrink."""
     storage_class: Name | None = None
-    """The storage class; a bucket needs none. Default is standard-rwo, which every GKE cluster has. For GPU workloads:
-    one whose disks attach to their machines."""
+    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster has. For GPU
+    workloads, choose a class whose disks attach to their machines."""
     claim_name: Name
-    """The name of the claim; default is the component's."""
+    """The name of the claim. By default, the name of the component."""
     access_mode: _AccessMode | None = None
-    """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
-    ReadWriteMany."""
+    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default is ReadWriteOnce.
+    For a bucket, it is ReadWriteMany."""
     data: bool = True
-    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
+    """Protect the volume, and keep it when it is removed from the program, because its data must outlive the stack. The
+    default is true."""
     snapshot: InputName | None = None
-    """A VolumeSnapshot of the namespace that it starts from."""
+    """A VolumeSnapshot in the namespace that is the initial content."""
     disk: InputStr = None
-    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
+    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a class of its type."""
     bucket: InputStr = None
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     labels: dict[str, InputText] = {}
     """Labels of the claim."""
     mount_options: list[str] = []
-    """Options of the mount of a disk or bucket, such as implicit-dirs."""
+    """Mount options of a disk or bucket, such as implicit-dirs."""
     attributes: dict[str, str] = {}
-    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the objects that it makes, by kind, such as {"PersistentVolume": {"spec": {…}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field."""
 
     @property
     def fuse(self) -> bool:
@@ -105,21 +106,21 @@ class VolumeSpec(ComponentSpec):
 
 
 class Volume(Component[VolumeSpec]):
-    """A PersistentVolumeClaim; for a disk or bucket that exists, with its PersistentVolume.
+    """A PersistentVolumeClaim and, for an existing disk or bucket, its PersistentVolume.
 
-    What holds data is protected and is never deleted by an update. Give it a kubernetes provider in its options.
+    A volume with data is protected, and an update never deletes it.
     """
 
     claim_name: KnownOutput[str]
-    """The claim's name; workloads take it."""
+    """The claim's name. Mounts of workloads accept it."""
     size: KnownOutput[str]
-    """The size that was asked for."""
+    """The requested size."""
     fuse: KnownOutput[bool]
-    """Whether it is a bucket, which pods mount by GKE's sidecar for Cloud Storage FUSE; workloads take it."""
+    """If true, it is a bucket, and pods need GKE's sidecar for Cloud Storage FUSE. Mounts of workloads accept it."""
     claim = Child("claim")
     """The PersistentVolumeClaim."""
     persistent_volume = OptionalChild("volume")
-    """The PersistentVolume; None if the storage class makes it."""
+    """The PersistentVolume. None if the storage class creates it."""
 
     @overload
     def __init__(self, name: str, args: VolumeArgs, opts: Options = None) -> None: ...

@@ -23,13 +23,14 @@ class ServiceAccount(Spec):
     """The service account of the team's pods."""
 
     name: Name = "workloads"
-    """Its name in Kubernetes; default workloads."""
+    """Its name in Kubernetes. The default is workloads."""
     google_account: InputStr = None
     """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
     workload_pool: InputText | None = None
-    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
+    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as google_account."""
     image_pull_secret: InputStr = None
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
+    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi keeps them as a
+    secret."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ class JobSetControllerSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     install: bool = True
-    """Whether it is installed, by its Helm chart; default true. False where the cluster has it already."""
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it already."""
     values: dict[str, Any] = {}
     """Values of the chart."""
 
@@ -31,13 +31,13 @@ class JobSetControllerSpec(ComponentSpec):
 
 
 class JobSetController(Component[JobSetControllerSpec]):
-    """JobSet's controller and its kind, by its Helm chart; one for a cluster.
+    """The controller and the CRD of JobSet, by its Helm chart. A cluster needs one.
 
-    Give it a kubernetes provider in its options. Declare JobSets after it (``depends_on``), and a TrainingQueue too.
+    Let JobSets and a TrainingQueue depend on it (``depends_on``).
     """
 
     release = OptionalChild("release")
-    """The Helm release; None if it is not installed here."""
+    """The Helm release. None if it is not installed here."""
 
     @overload
     def __init__(self, name: str, args: JobSetControllerArgs, opts: Options = None) -> None: ...

@@ -20,19 +20,19 @@ _GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
 
 
 class Network(Spec):
-    """What is open beside the team's own namespace."""
+    """Connections that are open in addition to the team's own namespace."""
 
     internet: Literal["none", "https", "any"] = "https"
-    """What the pods may reach outside of private networks: none, https or any; default https."""
+    """What the pods may reach outside of private networks: none, https or any. The default is https."""
     ingress_namespaces: list[InputName] = ["gmp-system", "gke-gmp-system"]
-    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
+    """Namespaces whose pods may connect. By default, those of Managed Service for Prometheus."""
     ingress_load_balancers: bool = False
-    """Whether Google's load balancers and their health checks may connect; default false."""
+    """Allow connections from Google's load balancers and their health checks. The default is false."""
     egress_namespaces: list[InputName] = []
-    """Namespaces whose pods the pods may reach, such as a server that lists this one in callers. In a stack file, those
-    of the servers that do."""
+    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace in its callers. A
+    stack file adds the namespaces of these servers."""
     egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]] = []
-    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
+    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
 
 
 def network_parts(namespace: str, network: Network) -> Iterator[Part]:

@@ -62,35 +62,35 @@ def _key_or_name(name: str) -> str:
 
 
 class Quota(Spec):
-    """What a team may use."""
+    """The most that a team may use."""
 
     gpus: int = Field(ge=0)
-    """The most GPUs that the team's pods may request at once; 0 for none."""
+    """The most GPUs that the team's pods may request at once, 0 for none."""
     gpus_by_model: Annotated[dict[_GpuModel, int], BeforeValidator(_each_once)] = {}
-    """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
-    `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
+    """The most GPUs of each model, by any of its names. If it is set, only these models can be requested. Pods with
+    GPUs then need the PriorityClass of their model, `<namespace>-<accelerator type>`, such as research-nvidia-l4."""
     claimed_gpus: int = Field(default=0, ge=0)
-    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
+    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is 0."""
     cpu: Quantity
-    """The most CPU that they may request, such as 64."""
+    """The most CPU that the pods may request, such as 64."""
     memory: Quantity
-    """The most memory that they may request, such as 512Gi."""
+    """The most memory that the pods may request, such as 512Gi."""
     storage: Quantity
     """The most storage that claims may request, such as 4Ti."""
     storage_by_class: dict[Name, Quantity] = {}
     """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
     volumes: int = Field(default=20, ge=0)
-    """The most claims; default 20."""
+    """The most claims. The default is 20."""
     jobs: int = Field(default=100, ge=0)
-    """The most Jobs; default 100."""
+    """The most Jobs. The default is 100."""
     pods: int = Field(default=200, ge=1)
-    """The most pods; default 200."""
+    """The most pods. The default is 200."""
     services: int = Field(default=50, ge=0)
-    """The most Services; default 50."""
+    """The most Services. The default is 50."""
     load_balancers: int = Field(default=0, ge=0)
-    """The most Services with a load balancer of their own, open to its network; default 0."""
+    """The most Services with a load balancer, which is open to its network. The default is 0."""
     extra_quota: dict[str, Quantity] = {}
-    """More quota items, such as count/configmaps: 100."""
+    """More quota items, such as {"count/configmaps": 100}."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

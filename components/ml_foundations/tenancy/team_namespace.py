@@ -23,24 +23,25 @@ _Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 
 class Tenancy(Network):
-    """What a team has beside its quota."""
+    """Settings of a team in addition to its quota."""
 
     default_cpu: Quantity = "500m"
-    """What a container gets that asks for no CPU; default 500m."""
+    """The CPU of a container that requests none. The default is 500m."""
     default_memory: Quantity = "1Gi"
-    """What a container gets that asks for no memory; default 1Gi."""
+    """The memory of a container that requests none. The default is 1Gi."""
     largest_volume: Quantity | None = None
     """The most storage that one claim may request."""
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
-    """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
+    """The enforced Pod Security level: privileged, baseline or restricted. The default is baseline."""
     group: InputText | None = None
     """The group that may work in the namespace, such as ml-research@example.com."""
     viewers: InputText | None = None
-    """The group that may look at what is in it, but for secrets."""
+    """The group that may read everything in the namespace except Secrets."""
     service_account: ServiceAccount | None = None
     """A service account for the team's pods."""
     priorities: dict[Name, _Priority] = {}
-    """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
+    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a higher priority may
+    preempt pods of a lower one."""
 
 
 class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
@@ -51,10 +52,10 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
     name_field = "namespace"
 
     namespace: Name
-    """The namespace's name; default is the component's."""
+    """The namespace's name. By default, the name of the component."""
     data: bool = False
-    """Whether its claims hold data: it is protected, and kept when it leaves, since it takes its claims along. Default
-    false."""
+    """Protect the namespace, and keep it when it is removed from the program, because its claims hold data. The default
+    is false."""
 
     @property
     def service_account_name(self) -> str:
@@ -87,18 +88,17 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
 
 
 class TeamNamespace(Component[TeamNamespaceSpec]):
-    """A namespace with quotas, defaults, Pod Security, a closed network and, where named, access and identity.
+    """A namespace with quotas, defaults, Pod Security, a closed network and, on request, access and identity.
 
-    Give it a kubernetes provider in its options. Its quotas' names differ from the one that GKE itself puts into
-    namespaces (gke-resource-quotas).
+    Its quotas have other names than the quota that GKE creates in namespaces (gke-resource-quotas).
     """
 
     namespace: KnownOutput[str]
     """The namespace's name, known at preview."""
     service_account_name: KnownOutput[str]
-    """The service account of the team's pods; default where it has none of its own."""
+    """The service account of the team's pods. It is default if service_account is not set."""
     priority_classes: KnownOutput[dict[str, str]]
-    """The PriorityClasses, by GPU model (its accelerator type) and by the names that were asked for."""
+    """The PriorityClasses, by GPU model (its accelerator type) and by the names in priorities."""
     namespace_object = Child("namespace")
     """The Namespace."""
     resource_quota = Child("quota")

@@ -41,12 +41,12 @@ _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
 
 
 class Flavor(Spec):
-    """A kind of GPU node that quotas are given in: a node pool."""
+    """A kind of GPU node with a separate quota, such as a node pool."""
 
     objects = {
         "pool": ObjectArgument(
             ("GpuNodePool",),
-            "The pool, as a GpuNodePool: sets gpu, node_selector, tolerations and queued_provisioning.",
+            "The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning.",
             {name: name for name in ("gpu", "node_selector", "tolerations", "queued_provisioning")},
         )
     }
@@ -54,41 +54,40 @@ class Flavor(Spec):
     name: Name
     """The flavor's name, such as the pool's."""
     gpu: GpuName | None = None
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu; needed unless node_selector tells."""
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required unless node_selector
+    implies the model."""
     node_selector: dict[str, str] = {}
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
-    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that it starts there."""
     queued_provisioning: bool = False
-    """Whether its nodes come only for a ProvisioningRequest, as GpuNodePool.queued_provisioning says: Kueue makes one
-    for each workload that it sends there, and starts it once all its nodes are there. Default false."""
+    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue creates a request for
+    each workload of this flavor. It starts the workload when all its nodes are ready. The default is false."""
 
 
 class TeamQueue(Spec):
-    """What a team may use at once."""
+    """The resources that a team may use at once."""
 
     objects = {
-        "team": ObjectArgument(
-            ("TeamNamespace",), "The team, as a TeamNamespace: sets namespace.", {"namespace": "namespace"}
-        )
+        "team": ObjectArgument(("TeamNamespace",), "The TeamNamespace. It sets namespace.", {"namespace": "namespace"})
     }
 
     namespace: Name
-    """The team's namespace; its ClusterQueue has the same name."""
+    """The team's namespace. Its ClusterQueue has the same name."""
     cpu: Quantity
-    """CPU, such as 256."""
+    """The team's CPU, such as 256."""
     memory: Quantity
-    """Memory, such as 2Ti."""
+    """The team's memory, such as 2Ti."""
     gpus: dict[Name, int] = {}
-    """GPUs of each flavor that are the team's own."""
+    """The team's own GPUs of each flavor."""
     borrow_gpus: dict[Name, int] = {}
-    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
+    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default, all."""
     borrow_cpu: Quantity | None = None
-    """The most CPU that it may have beside its own, while others leave it; by default all."""
+    """The most CPU that it may borrow when other teams do not use it. By default, all."""
     borrow_memory: Quantity | None = None
-    """The most memory that it may have beside its own, while others leave it; by default all."""
+    """The most memory that it may borrow when other teams do not use it. By default, all."""
     lend_gpus: dict[Name, int] = {}
-    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
+    """The most GPUs of each flavor that other teams may borrow from it when it does not use them. By default, all."""
 
     @property
     def flavors(self) -> set[str]:
@@ -114,28 +113,30 @@ class Queues(Spec):
     """How teams share GPUs by Kueue."""
 
     borrowing: bool = True
-    """Whether teams borrow what others leave; default true."""
+    """Let teams borrow resources that other teams do not use. The default is true."""
     reclaim: Literal["never", "lower_priority", "any"] = "any"
-    """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
+    """The borrowers' workloads that are stopped when a team needs its own resources again: never, lower_priority or
+    any. The default is any."""
     preempt: Literal["never", "lower_priority"] = "lower_priority"
-    """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    """The workloads that are stopped for another workload of the same team: never or lower_priority. The default is
+    lower_priority."""
     ready_seconds: int = Field(default=NEW_NODE_SECONDS, ge=1)
-    """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
-    them and queues it again. Default 1200, for new nodes, their driver and the image."""
+    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all of them and queues
+    the workload again. The default is 1200, which is enough for new nodes, their driver and the image."""
     kinds: list[QueuedKind] = Field(default=["Job", "JobSet"], min_length=1)
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. Default Job and
-    JobSet; in a stack file also those that have a queue. The webhooks for the last three hold up the pods of their
-    namespaces whenever Kueue does not answer."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. The default is Job
+    and JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
+    the last three kinds block the pods of their namespaces."""
     queue_name: Name = "training"
-    """The name of each team's LocalQueue, which workloads give as queue; default training."""
+    """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     install: bool = True
-    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already: then whether
-    half of a gang gives its nodes back is up to waitForPodsReady in the configuration of that Kueue."""
+    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it already. Then
+    waitForPodsReady in the configuration of that Kueue decides when an incomplete workload is stopped."""
     values: dict[str, Any] = {}
-    """More values of the chart, merged on top."""
+    """More values of the chart, merged over the component's."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
-    join, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field."""
 
 
 class TrainingQueueSpec(Queues, ComponentSpec):
@@ -148,9 +149,9 @@ class TrainingQueueSpec(Queues, ComponentSpec):
     flavors: list[Flavor]
     """The kinds of GPU nodes."""
     teams: list[TeamQueue] = Field(min_length=1)
-    """What each team may use at once."""
+    """The resources that each team may use at once."""
     cohort: Name
-    """The name of the cohort, in which teams borrow from each other; default is the component's."""
+    """The name of the cohort, in which teams borrow from each other. By default, the name of the component."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -193,17 +194,17 @@ class TrainingQueueSpec(Queues, ComponentSpec):
 
 
 class TrainingQueue(Component[TrainingQueueSpec]):
-    """Kueue's queues: a flavor for each node pool, a ClusterQueue and a LocalQueue for each team, in one cohort.
+    """Kueue's queues: a flavor for each node pool, and a ClusterQueue and a LocalQueue for each team, in one cohort.
 
-    Give it a kubernetes provider in its options. A workload with ``queue`` waits until there is room for all of it,
-    and is then sent to the nodes of one flavor. Declare workloads after it (``depends_on``): so they are deleted first,
-    as Kueue keeps a queue until nothing in it runs any more.
+    A workload with ``queue`` waits until all its pods can start, and then runs on the nodes of one flavor. Let
+    workloads depend on the queue (``depends_on``), so that they are deleted first. Kueue keeps a queue as long as
+    something in it runs.
     """
 
     queue_name: KnownOutput[str]
     """The name of each team's LocalQueue."""
     release = OptionalChild("kueue")
-    """The Helm release of Kueue; None if it is not installed here."""
+    """The Helm release of Kueue. None if it is not installed here."""
 
     @overload
     def __init__(self, name: str, args: TrainingQueueArgs, opts: Options = None) -> None: ...

@@ -16,22 +16,24 @@ POD_LABEL = "ml-foundations-server"
 
 
 class Autoscaling(Spec):
-    """When an InferenceService gets more pods, and at most how many."""
+    """When an InferenceService gets more pods, and how many it gets at most."""
 
     max_replicas: int = Field(ge=1)
-    """The most pods; the fewest are the service's replicas."""
+    """The most pods. The fewest pods are replicas of the service."""
     cpu_percent: int | None = Field(None, ge=1)
-    """The target CPU use, in percent of what pods request."""
+    """The target CPU use, in percent of the pods' requests."""
     metric: str | None = None
-    """A metric of the pods, such as vllm:num_requests_waiting; of an adapter, as the custom metrics API names it."""
+    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the custom metrics API."""
     target: Quantity | None = None
-    """The metric's target value per pod, on average, such as 5."""
+    """The target value of the metric, averaged over the pods, such as 5."""
     served_by: Literal["adapter", "gke"] = "adapter"
-    """Who serves the metric: adapter, one that the cluster has (custom metrics API), or gke, which reads a gauge from
-    the pods' metrics_path. GKE does so from 1.35.1-gke.1396000 on, in the channel RAPID with hpa_profile
-    PERFORMANCE. Default adapter."""
+    """Who serves the metric: adapter or gke. The default is adapter.
+
+    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods' metrics_path. It
+    needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile PERFORMANCE of the cluster.
+    """
     scale_down_seconds: int = Field(300, ge=0, le=3600)
-    """Seconds that demand must have been lower before pods are removed; default 300."""
+    """Seconds of lower demand before pods are removed. The default is 300."""
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
         """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""

@@ -19,10 +19,14 @@ _AWAITED = {"pulumi.com/replaceUnready": "true"}
 
 
 class AwaitedSpec(JobSpec):
-    """Arguments of a Job that Pulumi can wait for."""
+    """Arguments of a Job that Pulumi can wait for.
+
+    They set how long ``pulumi up`` waits.
+    """
 
     wait_for_completion: bool = False
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when the Job is
+    accepted."""
 
     @property
     def may_hang(self) -> str | None:

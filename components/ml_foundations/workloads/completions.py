@@ -9,20 +9,24 @@ from ml_foundations.workloads.job import JobSpec
 
 
 class CompletionsSpec(JobSpec):
-    """How many pods a Job has, and how their failures count."""
+    """Arguments about the pods of a Job.
+
+    They set the number of pods, and how their failures count.
+    """
 
     completions: int = Field(1, ge=1)
-    """Pods that must succeed; default 1."""
+    """Pods that must succeed. The default is 1."""
     parallelism: int = Field(1, ge=0)
-    """Pods that run at once; default 1."""
+    """Pods that run at once. The default is 1."""
     indexed: bool = False
-    """Whether each pod has its own number, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    """Number the pods from 0 on, with the variable JOB_COMPLETION_INDEX. The default is false."""
     backoff_limit_per_index: int | None = Field(None, ge=0)
-    """Failures that are retried for each index, rather than for the Job. Requires indexed."""
+    """Failures that are retried for each index, instead of for the whole Job. Requires indexed."""
     max_failed_indexes: int | None = Field(None, ge=0)
-    """Indexes that may fail before the Job fails; by default all. Requires backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails. By default, all. Requires backoff_limit_per_index."""
     success_rules: list[dict[str, Any]] = []
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Requires indexed."""
+    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the indexes. Requires
+    indexed."""
 
     @property
     @override

@@ -38,25 +38,29 @@ class DistributedTrainingSpec(AwaitedSpec):
     name_field = "job_name"
 
     nodes: int = Field(ge=1)
-    """Pods that train together: one per node where each takes all GPUs of a node."""
+    """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
     job_name: Name
-    """The name of the Job and its headless Service; default is the component's."""
+    """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: Name | None = None
-    """The name of the headless Service; default is job_name."""
+    """The name of the headless Service. By default, job_name."""
     launcher: Literal["torchrun", "env", "none"] | None = None
-    """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun, but none where
-    a command is given and neither it, nor its arguments or files, name torchrun or torch.distributed.run."""
+    """The environment variables of the pods: torchrun, env or none.
+
+    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, for
+    programs that start one process in each pod. none sets none of them. The default is torchrun. It is none if a
+    command is set and no part of command, arguments and files contains torchrun or torch.distributed.run.
+    """
     processes_per_node: int | None = Field(None, ge=1)
-    """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
+    """Processes that torchrun starts in each pod. By default, gpus, or 1 without GPUs."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
-    """The port of the first pod for the rendezvous; default 29500."""
+    """The port of the first pod for the rendezvous. The default is 29500."""
     jobset: bool = False
-    """Whether it is a JobSet, which restarts all pods when one fails; it needs a JobSetController."""
+    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The default is false."""
     max_restarts: int | None = Field(None, ge=0)
-    """For a JobSet: how often all pods restart before it fails; default 3."""
+    """For a JobSet: restarts of all pods before it fails. The default is 3."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
+    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is 0, because a failure
+    restarts all pods."""
 
     @property
     @override
@@ -119,11 +123,10 @@ class DistributedTrainingSpec(AwaitedSpec):
 
 
 class DistributedTraining(Component[DistributedTrainingSpec]):
-    """Pods that train together, each with its rank and with the first one's address in its environment.
+    """Pods that train together, each with its rank and the address of the first pod.
 
-    Start ``torchrun train.py`` in them, without arguments for the rendezvous, or see ``launcher``. In a queue they
-    start all at once or not at all. Any change of the pods ends the run and starts a new one. Give it a kubernetes
-    provider in its options.
+    Use the command ``torchrun train.py``, without arguments for the rendezvous, or set ``launcher``. In a queue, all
+    pods start at once or not at all. A change of the pods ends the run and starts a new one.
     """
 
     job_name: KnownOutput[str]
@@ -131,11 +134,11 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
     namespace: pulumi.Output[str]
     """Its namespace."""
     master_address: KnownOutput[str]
-    """Where the pods meet: the first one's name, inside the namespace."""
+    """The address of the first pod, inside the namespace."""
     job = OptionalChild("job")
-    """The Job; None if it is a JobSet."""
+    """The Job. None if it is a JobSet."""
     job_set = OptionalChild("jobset")
-    """The JobSet; None if it is a Job."""
+    """The JobSet. None if it is a Job."""
 
     @overload
     def __init__(

@@ -14,22 +14,22 @@ class Key(Spec):
     name: InputText
     """The name of the Secret or the ConfigMap."""
     key: InputText
-    """The key in it."""
+    """The key in the Secret or the ConfigMap."""
     optional: bool | None = None
-    """Whether pods start without it; default false."""
+    """Start pods without it if it does not exist. The default is false."""
 
 
 class EnvironmentSource(Spec):
-    """A Secret or a ConfigMap, all of whose keys become environment variables."""
+    """A Secret or a ConfigMap. Each of its keys becomes an environment variable."""
 
     secret: InputText | None = None
     """The name of a Secret."""
     config_map: InputText | None = None
     """The name of a ConfigMap."""
     prefix: str | None = None
-    """What the variables' names begin with."""
+    """The prefix of the variables' names."""
     optional: bool | None = None
-    """Whether pods start without it; default false."""
+    """Start pods without it if it does not exist. The default is false."""
 
 
 def environment(

@@ -16,15 +16,15 @@ GPU_CLAIM = "gpus"
 
 
 class GpuClaim(Spec):
-    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
+    """A claim of GPUs by dynamic resource allocation (DRA), instead of by the device plugin."""
 
     device_class: str = Field(labels.GPU_DEVICE_CLASS, min_length=1)
-    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    """The DeviceClass. The default is gpu.nvidia.com, a class of NVIDIA's DRA driver."""
     selectors: list[str] = []
     """CEL expressions that each GPU must meet, in addition to gpu, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: Name | None = None
-    """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is created."""
 
     def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
         """What a pod claims, as Kubernetes writes it: of models by their names, or of any."""

@@ -28,36 +28,38 @@ class InferenceServiceSpec(ServerSpec):
     name_field = "service_name"
 
     service_name: Name
-    """The name of the Deployment and the Service; default is the component's."""
+    """The name of the Deployment and the Service. By default, the name of the component."""
     deployment_name: Name | None = None
-    """The name of the Deployment; default is service_name."""
+    """The name of the Deployment. By default, service_name."""
     gpus: int = Field(1, ge=0)
-    """GPUs of each pod; default 1."""
+    """GPUs of each pod. The default is 1."""
     replicas: int = Field(1, ge=1)
-    """Pods; default 1. With autoscaling, the fewest pods."""
+    """The number of pods. The default is 1. With autoscaling, the fewest pods."""
     autoscaling: Autoscaling | None = None
-    """When there are more pods than replicas; by default never."""
+    """When there are more pods than replicas. By default, never."""
     service_port: int = Field(80, ge=1, le=65535)
-    """The port on which the Service answers for the server's own; default 80."""
+    """The Service's port for the server's own port. The default is 80."""
     service: bool = True
-    """Whether there is a Service; default true. Without one, `services` are all that it has."""
+    """Create a Service. The default is true. If it is false, only the Services in `services` are created."""
     service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
+    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which only the cluster
+    can reach."""
     api_key_env: str | None = Field(None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable from which the server reads its API key, such as VLLM_API_KEY; by default it has none.
-    Pulumi makes a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By default, there is no
+    key. Pulumi creates a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
     deregister_seconds: int = Field(15, ge=0)
-    """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The default is 15."""
     drain_seconds: int = Field(30, ge=0)
-    """Seconds that the longest request takes; it is finished before the pod ends. Default 30."""
+    """Seconds of the longest request. It is finished before the pod ends. The default is 30."""
     grace_seconds: int = Field(60, ge=0)
-    """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
+    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and drain_seconds together. The
+    default is 60."""
     surge: bool = False
-    """Whether a rollout starts a pod before it stops one, which needs spare GPUs; default false."""
+    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is false."""
     progress_seconds: int | None = Field(None, ge=1)
-    """Seconds without progress after which a rollout has failed; default is the load time and five minutes."""
+    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for a new node."""
     spread: Literal["preferred", "required", "none"] = "preferred"
-    """How pods spread over zones and nodes: preferred, required or none; default preferred."""
+    """How pods spread over zones and nodes: preferred, required or none. The default is preferred."""
 
     @property
     def deployment(self) -> str:
@@ -145,24 +147,24 @@ class InferenceServiceSpec(ServerSpec):
 
 
 class InferenceService(Component[InferenceServiceSpec]):
-    """A Deployment behind a ClusterIP Service: probes that wait for the model, pods that drain, rollouts that fit.
+    """A model server: a Deployment behind a ClusterIP Service.
 
-    Give it a kubernetes provider in its options. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of
-    pods, and Pulumi leaves it alone.
+    Its probes wait for the model, its pods finish their requests before they stop, and its rollouts need no spare GPUs
+    by default. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of pods, and Pulumi does not change it.
     """
 
     service_name: KnownOutput[str]
     """The Service's name."""
     url: pulumi.Output[str]
-    """Where it answers, inside the cluster; empty without a Service."""
+    """Its address inside the cluster. Empty without a Service."""
     api_key_secret: KnownOutput[str]
-    """The name of the Secret with its API key; empty without one."""
+    """The name of the Secret with its API key. Empty without one."""
     deployment = Child("deployment")
     """The Deployment."""
     service = OptionalChild("service")
-    """The Service; None without one."""
+    """The Service. None if service is false."""
     autoscaler = OptionalChild("autoscaler")
-    """The HorizontalPodAutoscaler; None without autoscaling."""
+    """The HorizontalPodAutoscaler. None without autoscaling."""
 
     @overload
     def __init__(self, name: str, args: InferenceServiceArgs, opts: Options = None) -> None: ...

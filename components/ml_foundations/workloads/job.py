@@ -21,30 +21,35 @@ class ContainerPort(Spec):
     """A port on which a pod listens."""
 
     port: int = Field(ge=1, le=65535)
-    """Its number."""
+    """The number of the port."""
     name: str | None = Field(None, max_length=15)
-    """Its name."""
+    """The name of the port."""
 
 
 class JobSpec(WorkloadSpec):
-    """Arguments that all Jobs have."""
+    """Arguments that all Jobs have.
+
+    They set how failures are retried, and when the Job ends.
+    """
 
     ports: list[ContainerPort] = []
-    """Ports on which its pods listen; to Kubernetes they are documentation only."""
+    """Ports on which its pods listen. To Kubernetes, they are only documentation."""
     restart_policy: Literal["Never", "OnFailure"] = "Never"
-    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
+    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod. The default is
+    Never."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures that are retried before the Job fails; default 3."""
+    """Failures that are retried before the Job fails. The default is 3."""
     fail_on_exit_codes: list[int] = []
-    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then fails at once."""
     ignore_disruptions: bool | None = None
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    """Do not count preempted, drained and lost pods as failures. The default is true if restart_policy is Never."""
     pod_failure_rules: list[dict[str, Any]] = []
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of fail_on_exit_codes."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """The most seconds that the Job may take, retries included."""
+    """The most seconds that the Job may run, including retries."""
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the next up trains
+    again."""
 
     @property
     def retries(self) -> int | None:

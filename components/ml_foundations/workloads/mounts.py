@@ -17,42 +17,43 @@ _SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volu
 
 
 class Mount(Spec):
-    """A volume of a workload: exactly one source, and the path at which it is mounted."""
+    """A volume of a workload: exactly one source, and a path in the container."""
 
     objects = {
         "volume": ObjectArgument(
-            ("Volume",), "The volume, as a Volume: sets claim and fuse.", {"claim": "claim_name", "fuse": "fuse"}
+            ("Volume",), "A Volume. It sets claim and fuse.", {"claim": "claim_name", "fuse": "fuse"}
         )
     }
 
     path: str | None = Field(None, pattern="^/")
-    """Where it is mounted; without it, only init and side containers mount it, by its name."""
+    """The path in the container. Without it, only init and side containers can mount the volume, by its name."""
     claim: Name | None = None
     """Source: the name of a claim, such as Volume.claim_name."""
     fuse: bool = False
-    """For a claim: whether it is of a bucket, as Volume.fuse says; only pods that say so get GKE's sidecar for it."""
+    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for Cloud Storage
+    FUSE."""
     secret: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a Secret."""
     config_map: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a ConfigMap."""
     bucket: Annotated[str, Field(min_length=3), InputOf(str)] | None = None
-    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
+    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI driver."""
     scratch: Quantity | None = None
-    """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
+    """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
-    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
+    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path": "/"}}."""
     name: Name | None = None
-    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
+    """The volume's name. By default, it follows from the source. Two mounts of one volume must have the same source."""
     read_only: bool = False
-    """Whether it is only read; default false."""
+    """Mount it read-only. The default is false."""
     sub_path: str | None = Field(None, min_length=1)
-    """The part of the volume to mount; default is all of it."""
+    """The part of the volume to mount. By default, all of it."""
     mount_options: str | None = None
-    """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    """For a bucket: options of Cloud Storage FUSE. The default is implicit-dirs."""
     attributes: dict[str, str] = {}
-    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

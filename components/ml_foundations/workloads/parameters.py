@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Parameter(Spec):
-    """What one hyperparameter may be: a list of values, or a range for a random sample."""
+    """The possible values of a hyperparameter: a list, or a range for a random sample."""
 
     values: list[Value] | None = None
     """The values: strings, numbers or booleans. 1.0 counts as 1."""
@@ -26,9 +26,9 @@ class Parameter(Spec):
     high: float | None = None
     """The highest value of a range."""
     scale: Literal["linear", "log"] = "linear"
-    """linear or log: the scale on which values of the range are equally likely; default linear."""
+    """The scale on which all values of the range are equally likely: linear or log. The default is linear."""
     integer: bool = False
-    """Whether a range has whole numbers only; default false."""
+    """Use only whole numbers of the range. The default is false."""
 
     @field_validator("values")
     @classmethod

@@ -31,13 +31,16 @@ AWAIT_MARGIN_SECONDS = 60
 
 _POOL = ObjectArgument(
     ("GpuNodePool", "CpuNodePool"),
-    "The node pool that its pods run on, as a GpuNodePool or CpuNodePool: sets gpu, node_selector and tolerations.",
+    "The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and tolerations.",
     {name: name for name in ("gpu", "node_selector", "tolerations")},
 )
 
 
 class WorkloadSpec(ComponentSpec):
-    """Arguments that all workloads have."""
+    """Arguments that all workloads have.
+
+    They set the container, its resources and GPUs, its volumes, and the pod.
+    """
 
     objects = {"cluster": IN_CLUSTER, "team": TEAM, "pool": _POOL}
 
@@ -46,17 +49,17 @@ class WorkloadSpec(ComponentSpec):
     image: Annotated[str, Field(min_length=1), InputOf(str)]
     """The container image."""
     cpu: Quantity | None = None
-    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""
     memory: Quantity | None = None
-    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
+    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's LimitRange decides."""
     command: list[InputText] | None = None
-    """The command; by default the image's."""
+    """The command. By default, that of the image."""
     arguments: list[InputText] | None = None
     """Arguments of the command."""
     working_dir: str | None = Field(None, pattern="^/")
-    """The directory in which the command starts; by default the image's."""
+    """The directory in which the command starts. By default, that of the image."""
     env: dict[str, InputText] = {}
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    """Environment variables. A value may refer to another variable, such as $(NAME)."""
     secret_env: dict[str, Key] = {}
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
     config_env: dict[str, Key] = {}
@@ -64,90 +67,93 @@ class WorkloadSpec(ComponentSpec):
     field_env: dict[str, str] = {}
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: list[EnvironmentSource] = []
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    """Secrets and ConfigMaps. Each of their keys becomes an environment variable."""
     gpu: GpuNames | None = None
-    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
+    """The GPU model, by any of its names, or a list of accepted models. By default, any model."""
     accelerator_label: bool = False
-    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
-    Discovery's; default false."""
+    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without labels of GPU Feature
+    Discovery. The default is false."""
     gpus: int = Field(0, ge=0)
-    """GPUs of each pod."""
+    """GPUs of each pod. The default is 0."""
     gpu_claim: GpuClaim | None = None
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The nodes must support
+    it."""
     requests: dict[str, Quantity] = {}
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: dict[str, Quantity | None] = {}
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By default, the request
+    is the limit."""
     mounts: list[Mount] = []
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch volumes and any others."""
     files: dict[str, str] = {}
-    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
-    all may be executed. A change replaces the pods. Nothing secret belongs here."""
+    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are executable, and are in
+    a ConfigMap, which is not for secrets. A change replaces the pods."""
     shared_memory: Quantity | None = None
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    """The size of /dev/shm, such as 16Gi. It counts against memory."""
     init_containers: list[Container] = []
-    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    """Init containers in Kubernetes' form. With restartPolicy Always, they are sidecars."""
     side_containers: list[Container] = []
-    """Further containers of its pods, as Kubernetes writes them."""
+    """More containers of its pods, in Kubernetes' form."""
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     affinity: Affinity = {}
-    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
+    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each term."""
     tolerations: list[Toleration] = []
-    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always tolerate the GPU taint."""
     spot: bool = False
-    """Whether its pods tolerate the taint of Spot nodes; default false."""
+    """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: InputText | None = None
     """The PriorityClass of its pods."""
     queue: InputName | None = None
-    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits. Kueue starts it when all its pods can start."""
     queue_priority: InputText | None = None
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    """The Kueue WorkloadPriorityClass, which decides its order in the queue."""
     hostname: Name | None = None
-    """The host name of its pods; default is the pod's name."""
+    """The host name of its pods. By default, the pod's name."""
     subdomain: Name | None = None
-    """The headless Service through which its pods have names."""
+    """The headless Service through which its pods have DNS names."""
     service_account: InputText | None = None
-    """The service account of its pods; default is the namespace's default."""
+    """The service account of its pods. By default, the service account default of the namespace."""
     run_as_user: int = Field(1000, ge=0)
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
-    system, which gets a /tmp too."""
+    """The user and group of the container. The default is 1000. 0 is root, which Pod Security restricted refuses. Any
+    other user gets a HOME that it may write to, unless the environment has HOME. With a read-only root file system, any
+    user gets a HOME and a /tmp."""
     image_user: bool = False
-    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
-    false. Volumes belong to the group run_as_user."""
+    """Run as the user of the image, often root, which Pod Security restricted refuses. The default is false. Volumes
+    belong to the group run_as_user."""
     privileged: bool = False
-    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    """Run the container privileged, which Pod Security baseline refuses. The default is false."""
     host_network: bool = False
-    """Whether its pods are in the network of their node; default false."""
+    """Use the network of the node. The default is false."""
     host_ipc: bool = False
-    """Whether its pods share memory with all of their node; default false."""
+    """Share memory with all processes of the node. The default is false."""
     runtime_class: str | None = None
     """The RuntimeClass of its pods."""
     scheduler: str | None = None
-    """The scheduler of its pods; default is Kubernetes' own."""
+    """The scheduler of its pods. By default, Kubernetes' own."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    """When the image is pulled: Always, IfNotPresent or Never. By default, Kubernetes decides."""
     image_pull_secrets: list[InputText] = []
-    """Secrets with which the image is pulled."""
+    """Secrets with the credentials for the image."""
     container_name: Name = "main"
-    """The name of its container; default main."""
+    """The name of its container. The default is main."""
     grace_seconds: int = Field(30, ge=0)
-    """Seconds that a pod has to finish when it is stopped."""
+    """Seconds that a stopping pod has to finish. The default is 30."""
     labels: dict[str, InputText] = {}
-    """Further labels of its pods."""
+    """More labels of its pods."""
     selector_labels: dict[str, str] = {}
-    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
+    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot change."""
     object_labels: dict[str, InputText] = {}
-    """Further labels of the objects that it makes."""
+    """More labels of the created objects."""
     annotations: dict[str, InputText] = {}
     """Annotations of its pods."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
+    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    field."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the
+    component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
 
     @property
     def workload_name(self) -> str:

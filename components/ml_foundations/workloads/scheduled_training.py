@@ -32,26 +32,26 @@ class ScheduledTrainingSpec(CompletionsSpec):
     name_field = "cron_name"
 
     schedule: str
-    """When it runs, as a cron schedule, such as "0 2 * * 0" or @daily."""
+    """The cron schedule, such as "0 2 * * 0" or @daily."""
     time_zone: str = "Etc/UTC"
-    """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
+    """The time zone of the schedule, such as Europe/Berlin. The default is Etc/UTC."""
     concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
-    """What happens to a run that is due while the one before still runs: Forbid skips it, Replace ends the other, Allow
-    runs both. Default Forbid."""
+    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends the previous run,
+    Allow runs both. The default is Forbid."""
     starting_deadline_seconds: int = Field(600, ge=_MIN_STARTING_SECONDS)
-    """Seconds that a run may start late, after the control plane was away; default 600."""
+    """Seconds that a run may start late, after the control plane was not available. The default is 600."""
     successful_jobs_history: int = Field(3, ge=0)
-    """How many Jobs that succeeded are kept; default 3."""
+    """The number of successful Jobs that are kept. The default is 3."""
     failed_jobs_history: int = Field(3, ge=0)
-    """How many Jobs that failed are kept; default 3."""
+    """The number of failed Jobs that are kept. The default is 3."""
     suspend: bool | None = None
-    """Whether no more runs start; by default kubectl decides."""
+    """Start no more runs. By default, Pulumi does not set it, so that you can set it with kubectl."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
+    """Failures that are retried before a run fails. The default is 1, because the next run is the better retry."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """The most seconds that a run may take, retries included; default 90 % of the schedule's shortest interval."""
+    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest interval."""
     cron_name: Name = Field(max_length=_MAX_NAME)
-    """The CronJob's name, 52 characters at most; default is the component's."""
+    """The CronJob's name, 52 characters at most. By default, the name of the component."""
 
     @field_validator("schedule")
     @classmethod
@@ -102,8 +102,7 @@ class ScheduledTrainingSpec(CompletionsSpec):
 class ScheduledTraining(Component[ScheduledTrainingSpec]):
     """A CronJob that trains by a schedule, one run at a time.
 
-    A change holds from the next run on; a run that is under way ends as it began. Give it a kubernetes provider in its
-    options.
+    A change applies from the next run on. A current run is not affected.
     """
 
     cron_name: KnownOutput[str]

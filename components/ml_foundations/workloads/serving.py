@@ -29,63 +29,68 @@ _PORT_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
 class Port(Spec):
-    """A port beside the server's own."""
+    """An additional port of a server."""
 
     name: str = Field(pattern=_PORT_NAME, max_length=15)
     """The port's name, such as metrics."""
     port: int = Field(ge=1, le=65535)
-    """Its number, in the container and in the Service."""
+    """The number of the port, in the container and in the Service."""
 
 
 class ExtraService(Spec):
-    """A further Service of a server."""
+    """An additional Service of a server."""
 
     name: Name
-    """Its name."""
+    """The Service's name."""
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """ClusterIP, NodePort or LoadBalancer; default ClusterIP."""
+    """ClusterIP, NodePort or LoadBalancer. The default is ClusterIP."""
     headless: bool = False
-    """Whether it only gives pods their names and has no address of its own; default false."""
+    """Create a headless Service, which only adds DNS names for pods and has no address. The default is false."""
     ports: dict[str, int] = {}
-    """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
+    """The Service's ports: the names of the server's ports, with the Service's numbers. By default, all ports with the
+    server's numbers."""
     annotations: dict[str, InputText] = {}
-    """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
+    """The Service's annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
 
 class ServerSpec(WorkloadSpec):
-    """Arguments that all servers have."""
+    """Arguments that all servers have.
+
+    They set ports, probes, rollouts and metrics.
+    """
 
     port: int = Field(8080, ge=1, le=65535)
-    """The port that the server listens on; default 8080."""
+    """The port that the server listens on. The default is 8080."""
     port_name: str = Field("http", pattern=_PORT_NAME, max_length=15)
-    """The name of this port, in the container and in the Service; default http."""
+    """The name of this port, in the container and in the Service. The default is http."""
     ports: list[Port] = []
-    """Further ports, such as one for metrics or gRPC; the Service has them too."""
+    """Additional ports, such as one for metrics or gRPC. The Service has them too."""
     services: list[ExtraService] = []
-    """Further Services beside its own."""
+    """Additional Services."""
     health_path: str | None = Field("/health", pattern=PROBE)
-    """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
+    """The path that answers when the model is loaded, or tcp if a connection is enough. The default is /health."""
     live_path: str | None = Field(None, pattern=PROBE)
-    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    """The path that answers as long as the server needs no restart, or tcp. By default, health_path."""
     probes: dict[Literal["startup", "readiness", "liveness"], Probe | None] = {}
-    """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
+    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or null for no probe."""
     load_seconds: int = Field(600, ge=1)
-    """The most seconds that the model takes to load; default 600. A rollout fails after them; a server that goes on
-    loading is restarted after an hour only, or after these where they are more."""
+    """The most seconds that the model needs to load. The default is 600. After that, a rollout fails. A server that
+    still loads is restarted after this time or an hour, the longer of the two."""
     max_unavailable: int = Field(1, ge=1)
-    """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
+    """Pods that a rollout or a drain of nodes may stop at once. The default is 1."""
     timeout_seconds: int | None = Field(None, ge=1)
-    """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
+    """Seconds that Pulumi waits for a rollout. By default, enough for one pod after another."""
     disruption_budget: bool = True
-    """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
+    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is true."""
     callers: list[InputName] | None = None
-    """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
+    """Other namespaces whose pods may connect. By default, the policies of the server's namespace decide."""
     monitoring: MonitoringSystem = "none"
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
+    none."""
     metrics_path: str = Field("/metrics", pattern="^/")
-    """The path of the metrics; default /metrics."""
+    """The path of the metrics. The default is /metrics."""
     metrics_port: str | None = None
-    """The name of the port with the metrics; default port_name."""
+    """The name of the port with the metrics. By default, port_name."""
 
     @property
     def port_numbers(self) -> dict[str, int]:

@@ -25,18 +25,18 @@ _RANK_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class ShardVolume(Spec):
-    """A volume of which each shard has its own."""
+    """A volume. Each shard has a separate one."""
 
     name: Name
-    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
+    """The volume's name. The claim of shard 0 is `<name>-<set>-0`."""
     size: Quantity
-    """Its size, such as 500Gi. An existing set keeps the size it was created with."""
+    """The size, such as 500Gi. An existing set keeps its initial size."""
     storage_class: str = Field(min_length=1)
     """The storage class."""
     path: str = Field(pattern="^/")
-    """Where it is mounted."""
+    """The path in the container."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod"] = "ReadWriteOnce"
-    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+    """ReadWriteOnce or ReadWriteOncePod. The default is ReadWriteOnce."""
     labels: dict[str, InputText] = {}
     """Labels of its claims."""
 
@@ -47,26 +47,28 @@ class ShardedSetSpec(ServerSpec):
     name_field = "set_name"
 
     shards: int = Field(ge=1)
-    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
+    """The number of shards. Each shard has it as WORLD_SIZE, so a change restarts all shards."""
     set_name: Name = Field(max_length=_MAX_NAME)
-    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
+    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of the component."""
     service_name: Name | None = None
-    """The name of the headless Service; default is set_name."""
+    """The name of the headless Service. By default, set_name."""
     volumes: list[ShardVolume] = []
-    """Volumes: each shard gets its own, and keeps it."""
+    """Volumes. Each shard gets a separate one and keeps it."""
     data: bool = True
-    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
+    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or replace the set. The
+    default is true."""
     env: dict[str, InputText] = {}
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
+    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are in env."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
-    """The port of shard 0 for the rendezvous, MASTER_PORT; default 29500."""
+    """The port of shard 0 for the rendezvous, MASTER_PORT. The default is 29500."""
     health_path: str | None = Field(None, pattern=PROBE)
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; by default nothing is asked,
-    for not every shard listens."""
+    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default, there is no probe,
+    because not every shard listens."""
     grace_seconds: int = Field(60, ge=0)
-    """Seconds that a shard has to write its state when it is stopped; default 60."""
+    """Seconds that a stopping shard has to write its state. The default is 60."""
     max_unavailable: int = Field(1, ge=1)
-    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
+    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1 needs Kubernetes
+    1.35."""
 
     @property
     @override
@@ -116,11 +118,10 @@ class ShardedSetSpec(ServerSpec):
 
 
 class ShardedSet(Component[ShardedSetSpec]):
-    """A StatefulSet whose pods start together, each with a name, a rank and volumes of its own.
+    """A StatefulSet whose pods start together, each with a name, a rank and separate volumes.
 
-    Give it a kubernetes provider in its options. With volumes of data it is protected: what would replace it, a new
-    name or another size of a volume above all, is refused at preview, since new names mean empty volumes and claims
-    keep the size they have.
+    A set whose volumes hold data is protected. The preview refuses changes that would replace it, such as a new name or
+    another size of a volume. A new name would mean empty volumes, and claims keep their size.
     """
 
     set_name: KnownOutput[str]

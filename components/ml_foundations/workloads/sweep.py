@@ -41,19 +41,19 @@ class SweepSpec(AwaitedSpec):
     parameters: dict[str, Parameter] = Field(min_length=1)
     """The hyperparameters, by the names of their environment variables."""
     samples: int | None = Field(None, ge=1, le=_MAX_TRIALS)
-    """How many random combinations to try; by default all combinations of the values are tried."""
+    """The number of random combinations to try. By default, all combinations of the values are tried."""
     seed: int = 0
-    """The seed of the random sample: the same seed gives the same sample. Default 0."""
+    """The seed of the random sample. The same seed makes the same sample. The default is 0."""
     parallelism: int = Field(1, ge=0)
-    """Trials that run at once, each with gpus GPUs; default 1."""
+    """Trials that run at once, each with gpus GPUs. The default is 1."""
     backoff_limit_per_index: int = Field(1, ge=0)
-    """Failures of a trial that are retried; default 1."""
+    """Failures of a trial that are retried. The default is 1."""
     max_failed_indexes: int | None = Field(None, ge=0)
-    """Trials that may fail before the Sweep stops; by default all."""
+    """Trials that may fail before the Sweep stops. By default, all."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures of all trials together that are retried; by default each trial's count for itself."""
+    """Failures of all trials together that are retried. By default, only the failures of each trial are limited."""
     sweep_name: Name
-    """The Job's name; default is the component's."""
+    """The Job's name. By default, the name of the component."""
 
     @property
     @override
@@ -122,9 +122,9 @@ class SweepSpec(AwaitedSpec):
 class Sweep(Component[SweepSpec]):
     """Trials of hyperparameters: a grid, or a random sample that a seed repeats.
 
-    Each trial finds its parameters in the environment of its command, which a shell of the image (/bin/sh) starts, and
-    in the JSON file that SWEEP_PARAMETERS names. Another choice of parameters ends the Sweep and starts a new one.
-    Give it a kubernetes provider in its options.
+    A shell of the image (/bin/sh) starts the command of each trial, with its parameters as environment variables. The
+    parameters are also in a JSON file, whose path is in SWEEP_PARAMETERS. A change of the parameters ends the Sweep and
+    starts a new one.
     """
 
     sweep_name: KnownOutput[str]
@@ -132,7 +132,7 @@ class Sweep(Component[SweepSpec]):
     namespace: pulumi.Output[str]
     """Its namespace."""
     trials: KnownOutput[int]
-    """How many combinations are tried."""
+    """The number of trials."""
     job = Child("job")
     """The Job."""
 

@@ -24,11 +24,12 @@ class TaskSpec(WorkloadSpec):
     name_field = "task_name"
 
     task_name: Name
-    """The Pod's name; default is the component's."""
+    """The Pod's name. By default, the name of the component."""
     active_deadline_seconds: int = Field(600, ge=1)
-    """The most seconds that it may run; default 600."""
+    """The most seconds that it may run. The default is 600."""
     wait_for_completion: bool = False
-    """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
+    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when the Pod is
+    accepted."""
 
     @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:
@@ -43,9 +44,9 @@ class TaskSpec(WorkloadSpec):
 
 
 class Task(Component[TaskSpec]):
-    """A Pod that does one thing and ends, such as nvidia-smi on a new node pool.
+    """A Pod that runs once, such as nvidia-smi on a new node pool.
 
-    It is never retried. Any change makes it run again. Give it a kubernetes provider in its options.
+    It is never retried. A change runs it again.
     """
 
     task_name: KnownOutput[str]

@@ -21,10 +21,10 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
     name_field = "job_name"
 
     job_name: Name
-    """The Job's name; default is the component's."""
+    """The Job's name. By default, the name of the component."""
     elastic: bool = False
-    """Whether parallelism is an initial value that others may change, as Kueue does for partial admission: a
-    change of it in the program then waits until the Job is replaced. By default such a change replaces the Job."""
+    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A change in the program
+    then waits until the Job is replaced. The default is false: a change replaces the Job."""
 
     @property
     @override
@@ -44,10 +44,9 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
 
 
 class TrainingJob(Component[TrainingJobSpec]):
-    """A Job that trains on GPUs, or preprocesses without them.
+    """A Job that trains on GPUs, or preprocesses data without them.
 
-    A change of the pod replaces the Job: the old run is ended first, so that two runs never fight for GPUs.
-    Give it a kubernetes provider in its options.
+    A change of the pod replaces the Job. The old run ends first, so that two runs never compete for GPUs.
     """
 
     job_name: KnownOutput[str]
