@@ -114,22 +114,29 @@ def _outputs(component: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(component.__mro__):
         if issubclass(base, Component) and base is not Component:
-            docstrings = _attribute_docstrings(base)
+            docstrings = attribute_docstrings(base)
             annotations = inspect.get_annotations(base, eval_str=True)
             public = [name for name in annotations if not name.startswith("_")]
             found |= {to_camel(name): _property(annotations[name], docstrings[name]) for name in public}
     return found
 
 
-def _attribute_docstrings(documented: type) -> dict[str, str]:
+def attribute_docstrings(documented: type) -> dict[str, str]:
+    """Return the docstrings under the attributes of a class, by name."""
     (declaration,) = ast.parse(inspect.getsource(documented)).body
     assert isinstance(declaration, ast.ClassDef)
-    return {
-        attribute.target.id: text.value.value
-        for attribute, text in pairwise(declaration.body)
-        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-    }
+    found: dict[str, str] = {}
+    for attribute, text in pairwise(declaration.body):
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found |= dict.fromkeys(_targets(attribute), text.value.value)
+    return found
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    """Return the names that an assignment or an annotation declares."""
+    if isinstance(statement, ast.AnnAssign):
+        return [ast.unparse(statement.target)]
+    return [ast.unparse(target) for target in statement.targets] if isinstance(statement, ast.Assign) else []
 
 
 def _indented(text: str | None) -> str:

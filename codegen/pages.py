@@ -1,10 +1,13 @@
-"""docs/components/: a page for each component, and pages for what several of them share.
+"""docs/components/: a page for each component with all its arguments, and pages of nested types.
 
-An argument stands on one page: that of its component or, where a base of several specs declares it, the page of that
-base's room. A nested type stands on the page that uses it or, where several do, on a page of its own.
+Arguments that several components share are in folds, one for each base of the specs that declares some. A nested type
+is on the page of the component that uses it. If several use it, it is on a shared page.
 """
 
+import ast
+import inspect
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
@@ -13,38 +16,51 @@ from pathlib import Path
 from typing import Any
 
 import ml_foundations
-from ml_foundations.component.base import PACKAGE
+from ml_foundations.component.base import PACKAGE, Child, Component
 from ml_foundations.component.spec import Spec
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 from pydantic.fields import FieldInfo
 
-from codegen import ROOT, package_schema
+from codegen import ROOT, construction, package_schema
 
 _DOCS = ROOT / "docs"
 _FOLDER = _DOCS / "components"
 _SHARED = {"workloads": "pod.md", "gke": "node-pool.md"}
-"""The page of what the components of a room have in common."""
+"""The page of a package's nested types that several components use."""
 _TYPES = "types.md"
-
-_OF_ALL = re.compile(r"Give it a kubernetes\s+provider in its\s+options\.\s*")
-"""What components in the cluster say, each of itself; the pages say it once."""
+"""The page of such types of other packages."""
 
 _Properties = Mapping[str, dict[str, Any]]
 _HEADS = {
-    "pod.md": "# Arguments of workloads\n\nWhat several of the workload components take.",
-    "node-pool.md": "# Arguments of node pools\n\nWhat GpuNodePool and CpuNodePool both take.",
-    _TYPES: "# Types of arguments\n\nWhat the arguments of several components are made of.",
+    "pod.md": "# Types of workloads' arguments\n\nSeveral workload components accept these types.",
+    "node-pool.md": "# Types of node pools' arguments\n\nGpuNodePool and CpuNodePool accept these types.",
+    _TYPES: "# Types of arguments\n\nSeveral components accept these types.",
 }
+_INTRODUCTION = """# Components
+
+The page of a component has all its arguments, its outputs and its children. Python programs write `max_nodes`, other
+languages and stack files write `maxNodes`. An argument that is marked `or Output` accepts any Output. The value of any
+other argument must be known at preview. It may be the output of a component, such as `node_selector` of a pool.
+Nested types that several components use are on the pages of [workloads](pod.md), [node pools](node-pool.md) and
+[others](types.md).
+
+| component | creates |
+|---|---|"""
+_OBJECTS = "Python programs can pass components as arguments. They set other arguments, which you then leave out."
+_CHILDREN = (
+    "Python programs have these attributes. Each is a `pulumi.CustomResource`. `children` has all children by role."
+)
 
 
 def files() -> dict[Path, str]:
-    """Each page and its text."""
+    """Return each page and its text."""
     book = _book()
-    return {_FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
+    pages = [*(f"{name}.md" for name in book.specs), *_SHARED.values(), _TYPES, "README.md"]
+    return {_FOLDER / page: book.text(page) for page in pages}
 
 
 def link(model: str) -> str | None:
-    """From docs/, a link to the page of a spec, of a base of one, or of a nested model; None where none is about it."""
+    """Return a link from docs/ to the page of a spec, of a base of one, or of a nested model; None if there is none."""
     book = _book()
     if home := book.homes.get(model):
         return _type_link(model, f"components/{home}")
@@ -58,38 +74,30 @@ def _book() -> "_Book":
 
 
 class _Book:
-    """All pages, each with its sections: a spec, and which of its arguments."""
+    """All pages, and the facts that they share."""
 
     def __init__(self) -> None:
         self.schema = package_schema.of_python()
         self.specs: dict[str, type[Spec]] = {
             name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
         }
-        self.outputs: dict[str, _Properties] = {f"{name}.md": self._entry(name)["properties"] for name in self.specs}
-        self.sections: dict[str, dict[type[Spec], dict[str, dict[str, Any]]]] = {
-            page: {} for page in [*self.outputs, *_SHARED.values()]
-        }
-        for name, spec in self.specs.items():
-            for declaring, properties in self._declared(spec, self._entry(name)["inputProperties"]).items():
-                self.sections[self._page(name, declaring)].setdefault(declaring, {}).update(properties)
 
     def _entry(self, component: str) -> dict[str, Any]:
         return {"properties": {}} | self.schema["resources"][f"{PACKAGE}:index:{component}"]
 
     def _declared(self, spec: type[Spec], properties: _Properties) -> dict[type[Spec], dict[str, dict[str, Any]]]:
-        """The arguments by the class that declares them: the spec itself, or a base that other specs have too."""
+        """Return the arguments by the class that declares them: the spec itself, or a base that other specs share."""
         found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
         for name in spec.model_fields:
             if (key := to_camel(name)) in properties:
                 declaring = next(base for base in spec.__mro__ if name in get_annotations(base))
-                shared = sum(issubclass(other, declaring) for other in self.specs.values()) > 1
-                found.setdefault(declaring if shared else spec, {})[key] = properties[key]
+                is_shared = len(self._users(declaring)) > 1
+                found.setdefault(declaring if is_shared else spec, {})[key] = properties[key]
         return found
 
-    def _page(self, component: str, declaring: type[Spec]) -> str:
-        if declaring is self.specs[component]:
-            return f"{component}.md"
-        return _SHARED[declaring.__module__.split(".")[1]]
+    def _users(self, base: type[Spec]) -> list[str]:
+        """Return the components whose spec is of a class."""
+        return [name for name, spec in self.specs.items() if issubclass(spec, base)]
 
     @cached_property
     def models(self) -> dict[str, type[Spec]]:
@@ -99,15 +107,18 @@ class _Book:
     @cached_property
     def homes(self) -> dict[str, str]:
         """The page of each nested type."""
-        users: dict[str, set[str]] = {}
-        for page, sections in self.sections.items():
-            for properties in [*sections.values(), self.outputs.get(page, {})]:
-                for type_ in self._types(properties):
-                    users.setdefault(type_, set()).add(page)
-        return {type_: next(iter(pages)) if len(pages) == 1 else _TYPES for type_, pages in users.items()}
+        users: dict[str, list[str]] = {}
+        for component in self.specs:
+            entry = self._entry(component)
+            for type_ in self._types(entry["inputProperties"]) | self._types(entry["properties"]):
+                users.setdefault(type_, []).append(f"{component}.md")
+        return {type_: pages[0] if len(pages) == 1 else self._shared_page(type_) for type_, pages in users.items()}
+
+    def _shared_page(self, type_: str) -> str:
+        return _SHARED.get(self.models[type_].__module__.split(".")[1], _TYPES)
 
     def _types(self, properties: _Properties) -> set[str]:
-        """The nested types of some properties, and of those."""
+        """Return the nested types of some properties, at any depth."""
         found = set(re.findall(rf'"#/types/{PACKAGE}:index:([^"]+)"', json.dumps(properties)))
         return found.union(*(self._types(self._type(name)["properties"]) for name in found))
 
@@ -115,73 +126,63 @@ class _Book:
         return self.schema["types"][f"{PACKAGE}:index:{name}"]
 
     def text(self, page: str) -> str:
-        """A page."""
+        """Return the text of a page."""
         component = page.removesuffix(".md")
         if page == "README.md":
-            lines = self._index()
+            lines = [_INTRODUCTION, *self._index()]
         elif component in self.specs:
             lines = self._component(component, page)
         else:
-            lines = self._shared(page)
+            lines = [_HEADS[page]]
         for name in sorted(name for name, home in self.homes.items() if home == page):
             described = self._type(name)
-            lines = [*lines, "", f"## {name}Args", "", *_paragraphs(described["description"]), ""]
-            lines += self._arguments(self.models[name], described["properties"], page)
+            lines += ["", f"## {name}Args", "", *_paragraphs(described["description"]), ""]
+            model = self.models[name]
+            lines += [*_objects(model), *self._arguments(model, described["properties"], page)]
         return "\n".join([*lines, ""])
 
     def _index(self) -> list[str]:
-        rows = [f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |" for name in self.specs]
-        said = (
-            "Python programs write `max_nodes` where others, and stack files, write `maxNodes`. Components other than "
-        )
-        said += "clusters and node pools take a kubernetes provider in their options. In other languages every "
-        said += "argument takes an Output, such as the `nodeSelector` of a pool; where `or Output` is missing on these "
-        said += "pages, it has to be known at preview."
-        shared = "Shared: [arguments of workloads](pod.md), [of node pools](node-pool.md), [nested types](types.md)."
-        return ["# Components", "", f"{said} {shared}", "", "| component | makes |", "|---|---|", *rows]
+        return [f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |" for name in self.specs]
 
     def _component(self, name: str, page: str) -> list[str]:
-        """What a component is, what it takes, what it gives, and where it is shown at work."""
+        """Return what a component is, how to construct it, what it accepts, and what it publishes."""
         entry, spec = self._entry(name), self.specs[name]
-        lines = [f"# {name}", "", *_paragraphs(_OF_ALL.sub("", entry["description"])), ""]
-        if shown := _guides(name):
-            lines += [f"Examples: {', '.join(shown)}.", ""]
+        lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
+        lines += ["```python", f"from ml_foundations import {name}", "", *_construction(name), "```", ""]
+        lines += [*_shown(name), "## Arguments", ""]
+        if spec.objects:
+            lines += [_OBJECTS, "", *_objects(spec), *_provider(spec)]
         own, *shared = self._declared(spec, entry["inputProperties"]).items()
-        lines += ["## Arguments", ""]
-        if shared:
-            links = [f"[{_title(base)}]({self._page(name, base)}#{_anchor(_title(base))})" for base, _ in shared]
-            lines += [f"Besides: {', '.join(links)}.", ""]
         lines += self._arguments(spec, own[1], page)
-        lines += ["", "## Outputs", ""]
-        return lines + [
-            f"- `{key}` ({self._kind(value, page)}): {one_line(value)}" for key, value in entry["properties"].items()
+        for base, properties in shared:
+            lines += self._fold(name, base, properties, page)
+        outputs = [
+            f"- {_spelled(key)} ({self._kind(value, page)}): {one_line(value)}"
+            for key, value in entry["properties"].items()
         ]
+        return [*lines, *_section("Outputs", outputs), *_section("Children", _children(name), _CHILDREN, "")]
 
-    def _shared(self, page: str) -> list[str]:
-        lines = [_HEADS[page]]
-        for base, properties in self.sections.get(page, {}).items():
-            users = [f"[{name}]({name}.md)" for name, spec in self.specs.items() if issubclass(spec, base)]
-            lines += [
-                "",
-                f"## {_title(base)}",
-                "",
-                f"{', '.join(users)}.",
-                "",
-                *self._arguments(base, properties, page),
-            ]
-        return lines
+    def _fold(self, component: str, base: type[Spec], properties: _Properties, page: str) -> list[str]:
+        """Return shared arguments in a fold, with their purpose and the other components that have them."""
+        spec = self.specs[component]
+        title, _, purpose = cleandoc(base.__doc__ or "").partition(".\n\n")
+        required = [to_snake(key) for key in _required_keys(spec, properties) if not _setters(spec, key)]
+        summary = f"{title} (required: {', '.join(required)})" if required else title
+        users = ", ".join(f"[{name}]({name}.md)" for name in self._users(base) if name != component)
+        introduction = f"{' '.join(purpose.split())} The same arguments are in {users}."
+        lines = ["", f"<details><summary>{summary}</summary>", "", introduction, ""]
+        return [*lines, *self._arguments(spec, properties, page), "", "</details>"]
 
     def _arguments(self, spec: type[Spec], properties: _Properties, page: str) -> list[str]:
-        """A list of arguments, those that must be given first."""
+        """Return a list of arguments, first those that are required."""
         fields = {to_camel(name): field for name, field in spec.model_fields.items()}
-        named = to_camel(getattr(spec, "name_field", None) or "")
-        required = [key for key in properties if fields[key].is_required() and key != named]
+        required = _required_keys(spec, properties)
         lines: list[str] = []
         for key in [*required, *(key for key in properties if key not in required)]:
-            is_ = one_line(properties[key])
+            described = one_line(properties[key])
             kind = self._kind(properties[key], page, may_be_output=True)
-            said = [kind, "required" if key in required else _default(fields[key], is_)]
-            lines.append(f"- `{key}` ({', '.join(filter(None, said))}): {is_}")
+            presence = _required(spec, key) if key in required else _default(fields[key], described)
+            lines.append(f"- {_spelled(key)} ({', '.join(filter(None, [kind, presence]))}): {described}")
         return lines
 
     def _kind(self, value: dict[str, Any], page: str, may_be_output: bool = False) -> str:
@@ -207,32 +208,90 @@ def _type_link(name: str, page: str) -> str:
 
 
 def _default(field: FieldInfo, described: str) -> str:
-    """A default as a stack file says it; nothing where there is none, or where the description names it."""
+    """Return a default as a stack file writes it; nothing if there is none, or if the description names it."""
     value = None if field.is_required() else field.get_default(call_default_factory=True)
     text = json.dumps(value, default=_plain).replace('"', "")
-    return "" if text in ("null", "", "{}", "[]") or f"efault {text}" in described else f"default `{text}`"
+    return "" if text in ("null", "", "{}", "[]") or f"efault is {text}" in described else f"default `{text}`"
 
 
 def _plain(value: Any) -> Any:
     return value.model_dump(exclude_unset=True, by_alias=True) if isinstance(value, Spec) else str(value)
 
 
-def _title(base: type[Spec]) -> str:
-    """The heading of shared arguments, from the docstring of the class that declares them."""
-    whose = re.sub(r"^(The )?[Aa]rguments (that|of|about) | have$", "", _first_sentence(base.__doc__ or "").rstrip("."))
-    return f"{whose[0].upper()}{whose[1:]}"
+def _required_keys(spec: type[Spec], properties: _Properties) -> list[str]:
+    """Return the required ones of some arguments. The component's name is the default of the name field."""
+    keys = [to_camel(name) for name, _, is_required in package_schema.arguments(spec) if is_required]
+    return [key for key in keys if key in properties]
 
 
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+def _required(spec: type[Spec], key: str) -> str:
+    """Return that an argument is required, and what sets it otherwise."""
+    others = _setters(spec, key)
+    return f"required unless {' or '.join(others)} sets it" if others else "required"
 
 
-def _guides(name: str) -> list[str]:
-    """Links to the guides and examples in which a component is constructed."""
-    guides = [(path.stem, f"../{path.name}", path) for path in sorted(_DOCS.glob("*.md"))]
-    examples = sorted((ROOT / "examples").glob("*/__main__.py"))
-    guides += [(f"examples/{path.parent.name}", f"../../{path.relative_to(ROOT)}", path) for path in examples]
-    return [f"[{label}]({link})" for label, link, path in guides if re.search(rf"\b{name}\(", path.read_text())]
+def _setters(spec: type[Spec], key: str) -> list[str]:
+    """Return what may set an argument for the program: components among the arguments, and the configuration."""
+    name = to_snake(key)
+    settings: Mapping[str, str] = getattr(spec, "config_defaults", {})
+    objects = [f"`{by}`" for by, argument in spec.objects.items() if name in argument.outputs]
+    return [*objects, *([f"the configuration `{settings[name]}`"] if name in settings else [])]
+
+
+def _spelled(key: str) -> str:
+    """Return a name as Python programs write it and, if it differs, as others do."""
+    return f"`{key}`" if to_snake(key) == key else f"`{to_snake(key)}` / `{key}`"
+
+
+def _objects(spec: type[Spec]) -> list[str]:
+    """Return a list of the arguments of Python programs that are components."""
+    lines: list[str] = []
+    for name, argument in spec.objects.items():
+        kinds = " or ".join(f"[{component}]({component}.md)" for component in argument.components)
+        lines.append(f"- `{name}` ({kinds}, Python only): {argument.description}")
+    return lines
+
+
+def _provider(spec: type[Spec]) -> list[str]:
+    """Return how a component gets its Kubernetes provider, if it needs one."""
+    givers = [f"`{name}=`" for name, argument in spec.objects.items() if argument.gives_provider]
+    return ["", f"Pass {' or '.join(givers)}, or a Kubernetes provider in `opts`.", ""] if givers else []
+
+
+def _construction(name: str) -> list[str]:
+    """Return the statement that constructs a component."""
+    source = inspect.getsource(construction)
+    (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    statements = (cleandoc(f"    {ast.get_source_segment(source, node)}") for node in function.body)
+    (statement,) = (text for text in statements if re.match(rf"(\w+ = )?{name}\(", text))
+    return statement.splitlines()
+
+
+def _shown(name: str) -> list[str]:
+    """Return links to the examples and guides that construct a component."""
+    places = {"Examples": (ROOT / "examples").glob("*/__main__.py"), "Guides": _DOCS.glob("[!_]*.md")}
+    lines: list[str] = []
+    for title, paths in places.items():
+        users = [path for path in sorted(paths) if re.search(rf"\b{name}\(", path.read_text())]
+        if links := [f"[{_label(path)}]({os.path.relpath(path, _FOLDER)})" for path in users]:
+            lines += [f"{title}: {', '.join(links)}.", ""]
+    return lines
+
+
+def _label(path: Path) -> str:
+    return path.parent.name if path.name == "__main__.py" else path.stem
+
+
+def _children(name: str) -> list[str]:
+    component: type[Component[Any]] = getattr(ml_foundations, name)
+    docstrings = package_schema.attribute_docstrings(component)
+    children = [key for key, value in vars(component).items() if isinstance(value, Child)]
+    return [f"- `{key}`: {' '.join(docstrings[key].split())}" for key in children]
+
+
+def _section(title: str, items: list[str], *introduction: str) -> list[str]:
+    """Return a section with a list; nothing if the list is empty."""
+    return ["", f"## {title}", "", *introduction, *items] if items else []
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -1,9 +1,11 @@
 """One table of components: what is generated from it and from the specs is current, and names every one of them."""
 
+import inspect
 import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -11,13 +13,15 @@ import ml_foundations
 import pulumi
 import pytest
 from ml_foundations import typed_args
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component
 from ml_foundations.typed_args import Known
 from pydantic.alias_generators import to_snake
 
-from codegen.package_schema import nested_specs
+from codegen.construction import construct
+from codegen.package_schema import attribute_docstrings, nested_specs
 from tests.support.checkout import CHECKOUT
-from tests.support.declaring import component_host
+from tests.support.declaring import component_host, declared
+from tests.support.style import AVOIDED
 
 NAMES = sorted(ml_foundations.COMPONENTS)
 
@@ -122,15 +126,61 @@ def test_inside_of_an_output_names_are_the_same_in_python_and_in_the_schema() ->
         assert [key for key in properties if key != to_snake(key)] == []
 
 
+def page_of(component: str) -> str:
+    return (CHECKOUT / "docs" / "components" / f"{component}.md").read_text()
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_is_on_the_page_of_its_component_or_on_one_that_it_links_to(name: str) -> None:
+def test_every_argument_and_output_is_on_the_page_of_its_component_in_both_spellings(name: str) -> None:
+    entry = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"][
+        f"ml-foundations:index:{name}"
+    ]
+    arguments, _, rest = page_of(name).partition("\n## Arguments\n")[2].partition("\n## ")
+    outputs = rest.partition("Outputs\n")[2].partition("\n## ")[0]
+    for text, properties in ((arguments, entry["inputProperties"]), (outputs, entry.get("properties", {}))):
+        for key, value in properties.items():
+            spelled = f"`{key}`" if to_snake(key) == key else f"`{to_snake(key)}` / `{key}`"
+            described = re.escape(" ".join(value["description"].split()))
+            assert len(re.findall(rf"^- {spelled} \(.+\): {described}$", text, re.MULTILINE)) == 1, key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_and_children_are_on_the_page_of_their_component(name: str) -> None:
+    component = getattr(ml_foundations, name)
+    arguments, _, rest = page_of(name).partition("\n## Arguments\n")[2].partition("\n## ")
+    objects = component.spec_type().objects
+    assert re.findall(r"^- `(\w+)` \(.*Python only\): ", arguments, re.MULTILINE) == [*objects]
+    for argument in objects.values():
+        assert all(re.search(rf"\b{target}\b", argument.description) for target in argument.outputs)
+        assert not argument.gives_provider or "or a Kubernetes provider in `opts`" in arguments
+    children = rest.partition("Children\n")[2].partition("\n## ")[0]
+    declared_children = [key for key, value in vars(component).items() if isinstance(value, Child)]
+    assert re.findall(r"^- `(\w+)`: ", children, re.MULTILINE) == declared_children
+
+
+def test_every_page_shows_a_construction_that_works() -> None:
+    pulumi.runtime.set_all_config({"gcp:project": "my-project"})
+    try:
+        found = {request.type.rpartition(":")[2] for request in declared(construct).values()}
+    finally:
+        pulumi.runtime.set_all_config({})
+    assert found >= {*NAMES}
+    source = inspect.getsource(construct)
+    for name in NAMES:
+        (program,) = re.findall(r"^```python\n(.*?)```$", page_of(name), re.MULTILINE | re.DOTALL)[:1]
+        imported, _, statement = program.partition("\n\n")
+        assert imported == f"from ml_foundations import {name}"
+        assert statement.strip() in textwrap.dedent(source.partition('"""\n')[2])
+
+
+def test_descriptions_use_the_words_of_the_style() -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
-    entry = schema["resources"][f"ml-foundations:index:{name}"]
-    folder = CHECKOUT / "docs" / "components"
-    page = (folder / f"{name}.md").read_text()
-    shared = [(folder / link).read_text() for link in re.findall(r"\]\(((?:pod|node-pool)\.md)#", page)]
-    for key, value in {**entry["inputProperties"], **entry.get("properties", {})}.items():
-        described = " ".join(value["description"].split())
-        assert any(
-            re.search(rf"^- `{key}` \(.+\): {re.escape(described)}$", text, re.MULTILINE) for text in [page, *shared]
-        )
+    components = [getattr(ml_foundations, name) for name in NAMES]
+    specs = [component.spec_type() for component in components]
+    texts = [argument.description for spec in [*specs, *nested_specs(specs)] for argument in spec.objects.values()]
+    texts += [text for component in components for text in attribute_docstrings(component).values()]
+    for entry in [*schema["resources"].values(), *schema["types"].values()]:
+        properties = entry.get("inputProperties", {}) | entry.get("properties", {})
+        texts += [entry["description"], *(value["description"] for value in properties.values())]
+    assert len(texts) > 300
+    assert not [text for text in texts if AVOIDED.search(text) or text.startswith(("Whether", "Where"))]

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from tests.support.checkout import CHECKOUT
 from tests.support.stack_files import changed, errors
+from tests.support.style import AVOIDED
 
 COMPONENTS = sorted(ml_foundations.COMPONENTS)
 A_POD = {"namespace": "ml", "image": "i", "cpu": "1", "memory": "1Gi"}
@@ -176,10 +177,6 @@ def test_no_message_writes_an_output_as_text(capfd: pytest.CaptureFixture[str]) 
 
 
 ROOMS = ("component", "gke", "gpu", "storage", "tenancy", "workloads")
-AVOIDED = re.compile(
-    r"\b(is told|tells?|says?|takes?|stands?|brings?|comes? with|beside|of (?:its|your) own|where|give|wrong|way out)\b"
-)
-"""Words that the style replaces: accept, set, add, is in, next to, if, separate, invalid, fix."""
 
 
 def texts_of(module: Path) -> Iterator[str]:

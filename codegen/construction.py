@@ -1,0 +1,93 @@
+"""A program that constructs each component. The page of a component shows the statement."""
+
+from ml_foundations import (
+    CpuNodePool,
+    DeviceClasses,
+    DistributedTraining,
+    GkeCluster,
+    GpuMonitor,
+    GpuNodePool,
+    GpuOperator,
+    InferenceService,
+    JobSetController,
+    ScheduledTraining,
+    ShardedSet,
+    StorageClasses,
+    Sweep,
+    Task,
+    TeamNamespace,
+    TrainingJob,
+    TrainingQueue,
+    Volume,
+)
+
+
+def construct() -> None:
+    """Declare the components. A statement may use the names cluster, pool, team and data."""
+    cluster = GkeCluster("ml", location="us-central1")
+    CpuNodePool("system", cluster=cluster, machine_type="n2-standard-8", min_nodes=1, max_nodes=4)
+    pool = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=8)
+    GpuOperator("gpu-operator", cluster=cluster, mode="gke")
+    GpuMonitor("dcgm", cluster=cluster, monitoring="google")
+    DeviceClasses("claims", cluster=cluster, classes={"large": {"memory": "40Gi"}})
+    StorageClasses("storage", cluster=cluster, retain=True)
+    JobSetController("jobset", cluster=cluster)
+    team = TeamNamespace("research", cluster=cluster, gpus=8, cpu="64", memory="512Gi", storage="4Ti")
+    TrainingQueue(
+        "queue",
+        cluster=cluster,
+        flavors=[{"name": "l4", "pool": pool}],
+        teams=[{"team": team, "cpu": "64", "memory": "512Gi", "gpus": {"l4": 8}}],
+    )
+    data = Volume("data", team=team, size="500Gi")
+    TrainingJob(
+        "finetune",
+        team=team,
+        pool=pool,
+        gpus=1,
+        cpu="6",
+        memory="24Gi",
+        image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        command=["python", "/data/train.py"],
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    DistributedTraining(
+        "pretrain",
+        team=team,
+        pool=pool,
+        nodes=4,
+        gpus=1,
+        image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        command=["torchrun", "/data/train.py"],
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    Sweep(
+        "search",
+        team=team,
+        pool=pool,
+        gpus=1,
+        image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        command=["python", "/data/train.py"],
+        parameters={"LEARNING_RATE": {"values": [0.0001, 0.001]}},
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    ScheduledTraining(
+        "nightly",
+        team=team,
+        pool=pool,
+        schedule="0 2 * * *",
+        gpus=1,
+        image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        command=["python", "/data/train.py"],
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    Task("gpu-test", team=team, pool=pool, gpus=1, image="nvidia/cuda:12.6.3-base-ubuntu24.04", command=["nvidia-smi"])
+    InferenceService(
+        "chat",
+        team=team,
+        pool=pool,
+        image="vllm/vllm-openai:v0.31.0",
+        arguments=["--model=Qwen/Qwen3-4B"],
+        port=8000,
+    )
+    ShardedSet("index", team=team, shards=3, image="qdrant/qdrant:v1.19.0-unprivileged", port=6333)
