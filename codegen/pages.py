@@ -46,7 +46,7 @@ Nested types that several components use are on the pages of [workloads](pod.md)
 
 | component | creates |
 |---|---|"""
-_OBJECTS = "Python programs can pass components as arguments. They set other arguments, which you then leave out."
+_OBJECTS = "Python programs can pass components as arguments. Leave out the arguments that such a component sets."
 _CHILDREN = (
     "Python programs have these attributes. Each is a `pulumi.CustomResource`. `children` has all children by role."
 )
@@ -148,8 +148,7 @@ class _Book:
         """Return what a component is, how to construct it, what it accepts, and what it publishes."""
         entry, spec = self._entry(name), self.specs[name]
         lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
-        lines += ["```python", f"from ml_foundations import {name}", "", *_construction(name), "```", ""]
-        lines += [*_shown(name), "## Arguments", ""]
+        lines += [*_construction(name), *_shown(name), "## Arguments", ""]
         if spec.objects:
             lines += [_OBJECTS, "", *_objects(spec), *_provider(spec)]
         own, *shared = self._declared(spec, entry["inputProperties"]).items()
@@ -259,12 +258,12 @@ def _provider(spec: type[Spec]) -> list[str]:
 
 
 def _construction(name: str) -> list[str]:
-    """Return the statement that constructs a component."""
+    """Return the program that constructs a component; nothing if there is none, which a test reports."""
     source = inspect.getsource(construction)
     (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     statements = (cleandoc(f"    {ast.get_source_segment(source, node)}") for node in function.body)
-    (statement,) = (text for text in statements if re.match(rf"(\w+ = )?{name}\(", text))
-    return statement.splitlines()
+    found = next((text for text in statements if re.match(rf"(\w+ = )?{name}\(", text)), "")
+    return ["```python", f"from ml_foundations import {name}", "", found, "```", ""] if found else []
 
 
 def _shown(name: str) -> list[str]:

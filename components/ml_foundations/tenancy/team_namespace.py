@@ -96,7 +96,7 @@ class TeamNamespace(Component[TeamNamespaceSpec]):
     namespace: KnownOutput[str]
     """The namespace's name, known at preview."""
     service_account_name: KnownOutput[str]
-    """The service account of the team's pods. It is default if service_account is not set."""
+    """The service account of the team's pods. It is `default` if service_account is not set."""
     priority_classes: KnownOutput[dict[str, str]]
     """The PriorityClasses, by GPU model (its accelerator type) and by the names in priorities."""
     namespace_object = Child("namespace")
