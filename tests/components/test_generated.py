@@ -158,6 +158,16 @@ def test_objects_and_children_are_on_the_page_of_their_component(name: str) -> N
     assert re.findall(r"^- `(\w+)`: ", children, re.MULTILINE) == declared_children
 
 
+def test_objects_of_nested_arguments_are_on_their_page() -> None:
+    nested = nested_specs(getattr(ml_foundations, name).spec_type() for name in NAMES)
+    pages = "\n".join(path.read_text() for path in (CHECKOUT / "docs" / "components").glob("*.md"))
+    with_objects = [spec for spec in nested if spec.objects]
+    assert with_objects
+    for spec in with_objects:
+        (section,) = re.findall(rf"^## {spec.__name__}Args\n(.*?)(?=^#|\Z)", pages, re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^- `(\w+)` \(.*Python only\): ", section, re.MULTILINE) == [*spec.objects]
+
+
 def test_every_page_shows_a_construction_that_works() -> None:
     pulumi.runtime.set_all_config({"gcp:project": "my-project"})
     try:
