@@ -774,8 +774,8 @@ class GpuMonitorArgs(TypedDict):
     """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
     none."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
-    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
+    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
     field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over
@@ -1293,8 +1293,8 @@ class WorkloadArgs(TypedDict):
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
-    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
+    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
     field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the

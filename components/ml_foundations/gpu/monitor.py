@@ -104,8 +104,8 @@ class GpuMonitorSpec(ComponentSpec):
     """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
     none."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
-    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
+    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
     field."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over

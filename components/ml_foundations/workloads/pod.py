@@ -148,8 +148,8 @@ class WorkloadSpec(ComponentSpec):
     annotations: dict[str, InputText] = {}
     """Annotations of its pods."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does: maps are
-    merged, lists such as containers and volumes are merged by name, other lists are replaced, and null removes a
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
+    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
     field."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the
