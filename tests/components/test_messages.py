@@ -192,7 +192,8 @@ def texts_of(module: Path) -> Iterator[str]:
 def test_messages_use_the_words_of_the_style(room: str) -> None:
     package = Path(ml_foundations.__file__).parent
     folder = CHECKOUT / "stacks" if room == "stacks" else package / room
-    reasons = [row["reason"] for row in rows("rules.csv", f"ml_foundations.{room}", "|")] if room != "stacks" else []
+    has_table = (folder / "rules.csv").is_file()
+    reasons = [row["reason"] for row in rows("rules.csv", f"ml_foundations.{room}", "|")] if has_table else []
     texts = [*reasons, *(text for module in folder.glob("*.py") for text in texts_of(module))]
     assert len(texts) > 5
     assert not [text for text in texts if AVOIDED.search(text)]

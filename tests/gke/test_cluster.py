@@ -28,10 +28,23 @@ REFUSED = {
     "services without room": ({"service_cidr": "10.30.0.0/28"}, "service_cidr", "/27 or larger"),
     "nodes without room": ({"node_cidr": "10.30.0.0/30"}, "node_cidr", "/29 or larger"),
     "addresses of a network that exists": ({"network": BROUGHT, "pod_cidr": "10.8.0.0/14"}, "pod_cidr", "leave one"),
+    "nodes of a network that exists": ({"network": BROUGHT, "node_cidr": "10.8.0.0/20"}, "node_cidr", "leave one"),
+    "services of a network that exists": (
+        {"network": BROUGHT, "service_cidr": "10.8.0.0/20"},
+        "service_cidr",
+        "leave one",
+    ),
+    "packets of a network that exists": ({"network": BROUGHT, "mtu": 8896}, "mtu", "leave one"),
+    "logs of a network that exists": ({"network": BROUGHT, "flow_logs": False}, "flow_logs", "leave one"),
     "half of the ranges": (
         {"network": {"network": "n", "subnetwork": "s", "pod_range": "pods"}},
         "network.service_range",
         "pod_range",
+    ),
+    "the other half of the ranges": (
+        {"network": {"network": "n", "subnetwork": "s", "service_range": "services"}},
+        "network.pod_range",
+        "service_range",
     ),
     "a public endpoint for nobody": ({"endpoint": "public"}, "authorized_networks", "refuses every address"),
     "a zone elsewhere": ({"node_zones": ["us-east1-b"]}, "node_zones", "us-central1"),

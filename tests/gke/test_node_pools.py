@@ -106,7 +106,25 @@ REFUSED = {
         "upgrade.max_surge",
         "change the strategy",
     ),
+    "fewer nodes in blue-green": (
+        L4,
+        {"upgrade": {"strategy": "BLUE_GREEN", "max_unavailable": 0}},
+        "upgrade.max_unavailable",
+        "is not for the strategy BLUE_GREEN",
+    ),
     "blue-green in surge": (L4, {"upgrade": {"batch_nodes": 1}}, "upgrade.batch_nodes", "change the strategy"),
+    "a pause between batches in surge": (
+        L4,
+        {"upgrade": {"batch_soak_seconds": 0}},
+        "upgrade.batch_soak_seconds",
+        "is not for the strategy SURGE",
+    ),
+    "a pause at the end in surge": (
+        L4,
+        {"upgrade": {"soak_seconds": 0}},
+        "upgrade.soak_seconds",
+        "is not for the strategy SURGE",
+    ),
     "a machine that is never on demand": (
         COMMON | {"machine_type": "a4-highgpu-8g", "max_nodes": 1},
         {},
@@ -234,6 +252,13 @@ REFUSED = {
         "kubelet.memory_manager",
         "restricted",
     ),
+    "NUMA memory with no topology": (
+        L4,
+        {"kubelet": {"memory_manager": "Static", "topology_manager": "none"}},
+        "kubelet.memory_manager",
+        "restricted",
+    ),
+    "more nodes at least than at most": (L4, {"min_nodes": 5}, "min_nodes", "is 5, above max_nodes (4)"),
     "an empty list of zones": (L4, {"zones": []}, "zones", "at least 1"),
 }
 
@@ -255,6 +280,24 @@ def _bought(base: Any) -> Any:
     if "on-demand" in ways:
         return {}
     return {"spot": True} if "spot" in ways else {"reservation": "r", "zones": ["us-central1-a"]}
+
+
+ALLOWED = {
+    "as many nodes at least as at most": {"min_nodes": 4},
+    "flex-start for seven days": {"flex_start": True, "max_run_seconds": 604800},
+    "other nodes that run for longer": {"max_run_seconds": 604801},
+    "one node missing and none more": {"upgrade": {"max_surge": 0, "max_unavailable": 1}},
+    "one node more and none missing": {"upgrade": {"max_surge": 1, "max_unavailable": 0}},
+    "no pause at the end in blue-green": {"upgrade": {"strategy": "BLUE_GREEN", "soak_seconds": 0}},
+    "NUMA memory with a topology": {"kubelet": {"memory_manager": "Static", "topology_manager": "restricted"}},
+    "any open reservation in any zone": {"reservation": "any-or-fail"},
+    "a reservation that is not known yet": {"reservation": pulumi.Output.from_input("r"), "zones": ["us-central1-a"]},
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_is_next_to_a_refusal_is_allowed(case: str) -> None:
+    assert check(GpuNodePoolSpec, "GpuNodePool p", L4 | ALLOWED[case] | {"pool_name": "p"})
 
 
 def test_all_errors_come_at_once() -> None:
@@ -551,6 +594,13 @@ def test_a_gpu_that_is_declared_wrongly_is_refused(more: dict[str, Any], message
     with pytest.raises(pulumi.InputPropertiesError) as caught:
         check(GpuNodePoolSpec, "p", {**NEW, "pool_name": "p", **more})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("machine", ["g2-standard-24", "a2-highgpu-1g"])
+def test_a_pool_without_gpus_has_no_machines_with_gpus(machine: str) -> None:
+    given = COMMON | {"machine_type": machine, "max_nodes": 1, "pool_name": "p"}
+    with pytest.raises(pulumi.InputPropertiesError, match=f"machine_type: {machine} has GPUs; use a GpuNodePool"):
+        check(CpuNodePoolSpec, "p", given)
 
 
 def test_a_pool_without_gpus_declares_none() -> None:

@@ -146,6 +146,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"toolkit": False, "values": {"cdi": {"nriPluginEnabled": True}}},
         "cdi.nriPluginEnabled needs toolkit.enabled",
     ),
+    "config without a name": (
+        {"values": {"devicePlugin": {"config": {"create": True, "data": {"a": "b"}}}}},
+        "devicePlugin.config.create needs devicePlugin.config.name",
+    ),
     "config without data": (
         {"values": {"devicePlugin": {"config": {"create": True, "name": "x"}}}},
         "devicePlugin.config.create needs devicePlugin.config.data",
@@ -163,6 +167,19 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError) as caught:
         spec_of(**given)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cdi": {"nriPluginEnabled": True}},
+        {"devicePlugin": {"config": {"create": True, "name": "x", "data": {"a": "b"}}}},
+        {"gpuCluster": {"deployCR": True}, "clusterPolicy": {"deployCR": False}},
+        {"cdi": {"nriPluginEnabled": True}, "toolkit": pulumi.Output.from_input({"enabled": True})},
+    ],
+)
+def test_values_that_go_together_are_allowed(values: dict[str, Any]) -> None:
+    assert spec_of(values=values).chart_values
 
 
 def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:

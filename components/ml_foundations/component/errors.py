@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from importlib import import_module
+from importlib.resources import files
 from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import pulumi
@@ -118,7 +119,8 @@ def _rules(kind: type[BaseModel]) -> list[Mapping[str, str]]:
     """The rules of a spec and of those that it inherits from, each in the table of its room."""
     rooms = {base.__name__: base.__module__.rpartition(".")[0] for base in kind.__mro__}
     ours = ((name, room) for name, room in rooms.items() if room.startswith("ml_foundations."))
-    return [row for name, room in ours for row in rows("rules.csv", room, "|") if row["of"] == name]
+    with_table = ((name, room) for name, room in ours if files(room).joinpath("rules.csv").is_file())
+    return [row for name, room in with_table for row in rows("rules.csv", room, "|") if row["of"] == name]
 
 
 def _holds(spec: BaseModel, term: str) -> bool:

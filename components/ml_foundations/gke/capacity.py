@@ -25,7 +25,12 @@ _COMPACT_GPUS = {"a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", 
 _COMPACT = _COMPACT_GPUS | {"c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d", "c4n", "h3", "h4d", "n2", "n2d"}
 """Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes"; for those with GPUs
 also AI Hypercomputer, "Compact placement policy and workload policy overview")."""
+_COMPACT_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
+"""Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 _FAMILIES = {machine.family for machine in MACHINE_TYPES.values()}
+
+_LONGEST_FLEX_START = 604800
+"""The most seconds that nodes of flex-start run (GKE, "About flex-start provisioning")."""
 
 _REGION_ZONES = 3
 """The zones of a region in which GKE puts nodes, where none are named."""
@@ -140,8 +145,16 @@ class CapacitySpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        if self.machine and not self.shape.is_declared:
+            yield "machine", f"declares {self.machine_type}, which is in the catalog; leave it out"
+        if self.min_nodes > self.max_nodes:
+            yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
+        if self.limits == "zone" and self.zones is None:
+            yield "zones", "are needed with limits per zone: the size of the pool follows from them"
         yield from self._purchase_errors()
         yield from self._reservation_errors()
+        yield from self._flex_start_errors()
+        yield from self._queue_errors()
         yield from self._placement_errors()
 
     def _purchase_errors(self) -> Iterator[tuple[str, str]]:
@@ -167,9 +180,45 @@ class CapacitySpec(Spec):
         if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
             form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
             yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
+        if reservation not in _ANY and self.zones is None:
+            yield "zones", "are needed with a reservation: it is in one zone"
+        ways = {"spot": self.spot, "flex_start": self.flex_start, "queued_provisioning": self.queued_provisioning}
+        for way in (way for way, is_chosen in ways.items() if is_chosen):
+            yield "reservation", f"is given, but nodes of {way} come from no reservation; leave one out"
+
+    def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.flex_start:
+            return
+        if self.max_run_seconds is not None and self.max_run_seconds > _LONGEST_FLEX_START:
+            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {_LONGEST_FLEX_START} at most"
+        if self.spot:
+            yield "flex_start", "and spot exclude each other; choose one"
+        if self.min_nodes and not self.queued_provisioning:
+            yield "min_nodes", f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them; set it to 0"
+        if self.compact_placement and self.shape.family not in _COMPACT_FLEX_START:
+            families = " and ".join(_COMPACT_FLEX_START)
+            yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"
+
+    def _queue_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.queued_provisioning:
+            return
+        if self.spot:
+            yield "queued_provisioning", "and spot exclude each other; choose one"
+        if self.min_nodes:
+            reason = f"is {self.min_nodes}, but a request creates queued nodes when it waits for them; set it to 0"
+            yield "min_nodes", reason
+        if self.compact_placement:
+            yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
+        if self.location_policy == "BALANCED":
+            reason = "is BALANCED, but queued nodes are created in any zone that has them; set it to ANY"
+            yield "location_policy", reason
+        if self.limits == "zone":
+            yield "limits", "are per zone, but queued_provisioning needs them for the whole pool; set it to total"
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
         if not self.compact_placement:
+            if self.placement_policy is not None:
+                yield "placement_policy", "names a policy of compact placement; set compact_placement too"
             return
         if self.shape.family in _FAMILIES - _COMPACT:
             yield (

@@ -127,27 +127,39 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self._node_account_errors()
+        yield from self._maintenance_errors()
+        if self.endpoint == "public" and not self.authorized_networks:
+            yield "authorized_networks", "are needed: the public endpoint refuses every address that is not listed"
+        for zone in self.node_zones or []:
+            if zone.rpartition("-")[0] != self.location:
+                yield "node_zones", f"{zone} is not in {self.location}"
+        if isinstance(self.secrets_key, str):
+            key = _KEY.fullmatch(self.secrets_key)
+            if key is None or key["location"] not in (self.location, "global"):
+                form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
+                yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
+
+    def _node_account_errors(self) -> Iterator[tuple[str, str]]:
         try:
             _ = self.account_id if self.node_service_account is None else ""
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
+        if self.node_roles and self.node_service_account is not None:
+            yield "node_roles", "are those of an account that is made, and node_service_account is given"
         ends = Counter(role.rpartition("/")[2] for role in (*_NODE_ROLES, *self.node_roles))
         for end in (end for end, count in ends.items() if count > 1):
             yield "node_roles", f"grant {end} twice, with those that nodes always have; leave one out"
-        for zone in self.node_zones or []:
-            if zone.rpartition("-")[0] != self.location:
-                yield "node_zones", f"{zone} is not in {self.location}"
+
+    def _maintenance_errors(self) -> Iterator[tuple[str, str]]:
+        if self.maintenance_exclusions and self.maintenance_window is None:
+            yield "maintenance_exclusions", "are exceptions from a maintenance_window; add one"
         freezes = [name for name, item in self.maintenance_exclusions.items() if item.scope == "NO_UPGRADES"]
         if len(freezes) > MOST_FREEZES:
             reason = f"have {len(freezes)} of the scope NO_UPGRADES, but GKE accepts {MOST_FREEZES}; change some scopes"
             yield "maintenance_exclusions", reason
         elif self.maintenance_window is not None:
             yield from maintenance_errors(self.maintenance_window, self.maintenance_exclusions)
-        if isinstance(self.secrets_key, str):
-            key = _KEY.fullmatch(self.secrets_key)
-            if key is None or key["location"] not in (self.location, "global"):
-                form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
-                yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
 
     @override
     def parts(self) -> Iterator[Part]:

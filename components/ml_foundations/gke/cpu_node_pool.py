@@ -17,6 +17,18 @@ class CpuNodePoolSpec(NodePoolSpec):
     """Arguments of a CpuNodePool."""
 
     @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        machine = self.shape
+        if machine.gpu is not None or (self.machine and self.machine.gpu is not None):
+            yield "machine_type", f"{machine.name} has GPUs; use a GpuNodePool"
+        # GKE, "About flex-start provisioning": GPUs, TPUs and H4D.
+        if self.flex_start and machine.family != "h4d" and not machine.is_declared:
+            yield "flex_start", f"is for machines with GPUs and for H4D, and {machine.name} is neither; leave it out"
+        if self.queued_provisioning and not machine.is_declared:
+            yield "queued_provisioning", f"is for machines with GPUs, and {machine.name} has none; leave it out"
+
+    @override
     def parts(self) -> Iterator[Part]:
         yield pool_part(self, node_arguments(self), spare=True)
 

@@ -162,6 +162,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield from no_such_gpus
         yield from super().errors()
         yield from self._network_errors()
+        yield from self._driver_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
             yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
         if not no_such_gpus:
@@ -209,6 +210,26 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "accelerator_networks", f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
         if 0 < given < wanted:
             yield "additional_networks", f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others"
+        if self.accelerator_networks and self.additional_networks:
+            yield "additional_networks", "are those that accelerator_networks lets GKE make; leave one of them out"
+        if self.fast_socket and not self.uses_gvnic:
+            yield "fast_socket", "needs gvnic, and so the image cos"
+
+    def _driver_errors(self) -> Iterator[tuple[str, str]]:
+        if self.driver == "operator" and self.image == "cos":
+            yield "image", "is cos, for which the operator has no driver; set it to ubuntu, or change driver"
+        if self.driver == "latest" and self.image == "ubuntu":
+            yield "driver", "is latest, which GKE has for the image cos only; set it to default"
+        if self.driver == "operator" and self.secure_boot:
+            yield "secure_boot", "is true, but the operator's driver is not signed for it; change driver"
+        if self.dra and self.is_managed:
+            reason = "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
+            yield "driver", f"is {self.driver}, {reason}"
+        reason = f"is for GPUs that GKE advertises, and driver is {self.driver}: set"
+        if self.mig_partition and not self.is_managed:
+            yield "mig_partition", f"{reason} mig of GpuOperator"
+        if self.sharing and not self.is_managed:
+            yield "sharing", f"{reason} device_plugin.sharing of GpuOperator"
 
     def _partition_errors(self) -> Iterator[tuple[str, str]]:
         gpu = self.model

@@ -43,6 +43,13 @@ class Network(Spec):
     """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot pull images from
     outside of Google."""
 
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.pod_range is not None and self.service_range is None:
+            yield "service_range", "is needed with pod_range"
+        if self.service_range is not None and self.pod_range is None:
+            yield "pod_range", "is needed with service_range"
+
 
 class ClusterNetworkSpec(Spec):
     """The arguments of a cluster about its place and its network."""
@@ -73,6 +80,12 @@ class ClusterNetworkSpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
+            if self.network is not None and field in self.model_fields_set:
+                yield field, "is for a network that is made, and network names one that exists; leave one of them out"
+        yield from self._range_errors()
+
+    def _range_errors(self) -> Iterator[tuple[str, str]]:
         fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
         for (other, taken), (field, block) in combinations(ranges, 2):

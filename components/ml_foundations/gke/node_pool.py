@@ -23,6 +23,8 @@ from ml_foundations.kubernetes.merging import without_nulls
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 """IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service accounts")."""
 
+_ONE_THREAD = {"t2d", "h3", "h4d"}
+"""Families with one thread on each core (Compute Engine, "Set the number of threads per core")."""
 
 CLUSTER = ObjectArgument(
     ("GkeCluster",),
@@ -160,6 +162,39 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         yield from ssd_errors(machine, self.local_ssd)
         if self.kubelet and self.kubelet.shutdown_grace_period_seconds is not None and not self.spot:
             yield "kubelet.shutdown_grace_period_seconds", "is for Spot nodes only; set spot, or leave it out"
+        yield from self._upgrade_errors()
+        yield from self._image_errors()
+        yield from self._thread_errors()
+
+    def _upgrade_errors(self) -> Iterator[tuple[str, str]]:
+        if self.is_short_lived and self.auto_repair:
+            reason = "is true, but nodes of flex_start and queued_provisioning are not repaired; leave it out"
+            yield "auto_repair", reason
+        if self.is_short_lived and self.upgrade.model_fields_set:
+            yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
+        if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
+            yield "compact_placement", "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
+
+    def _image_errors(self) -> Iterator[tuple[str, str]]:
+        if self.gvnic and self.image_name == "ubuntu":
+            yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
+        if self.gvnic is False and self.shape.gpu is not None:
+            yield "gvnic", f"is false, but {self.shape.name} has no other network interface; leave it out"
+        if self.image_streaming is False and self.secondary_boot_disks:
+            yield "image_streaming", "is false, but secondary_boot_disks need it; leave it out"
+        if self.image_name != "cos" and (self.image_streaming or self.secondary_boot_disks):
+            field = "image_streaming" if self.image_streaming else "secondary_boot_disks"
+            yield field, f"needs the image cos, and the nodes have {self.image_name}"
+
+    def _thread_errors(self) -> Iterator[tuple[str, str]]:
+        if self.threads_per_core is None:
+            return
+        machine = self.shape
+        is_arm = machine.arch == "arm64" and not machine.is_declared
+        if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
+            yield "threads_per_core", f"cannot be set: {machine.name} has one thread on each core; leave it out"
+        if machine.shared_core:
+            yield "threads_per_core", f"cannot be set: the cores of {machine.name} are shared; leave it out"
 
 
 def join_cluster(

@@ -37,6 +37,8 @@ class Kubelet(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
+            yield "memory_manager", "is Static, which needs a topology_manager: restricted or single-numa-node"
         whole, critical = self.shutdown_grace_period_seconds, self.shutdown_grace_period_critical_pods_seconds
         if critical is not None and (whole is None or critical >= whole):
             reason = f"is {critical}; it must be less than shutdown_grace_period_seconds ({whole})"

@@ -124,6 +124,8 @@ class GpuMonitorSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        if self.monitoring != "none" and self.port == 0:
+            yield "monitoring", f"is {self.monitoring}, but port is 0: there are no metrics"
         made = {"containers": [{"name": self.container_name}], "initContainers": []}
         yield from container_errors(self.pod_overrides, made)
         paths = [host.path for host in self.host_paths]

@@ -22,6 +22,7 @@ from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.kubernetes.objects import section
 from ml_foundations.typed_args import GpuOperatorArgs
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]
@@ -74,6 +75,8 @@ class DevicePlugin(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        if self.enabled is False and self.sharing:
+            yield "sharing", "is done by the device plugin, and enabled is false"
         if self.default_sharing is not None and self.default_sharing not in self.sharing:
             known = ", ".join(self.sharing) or "none"
             yield "default_sharing", f'is "{self.default_sharing}", which is not in sharing ({known})'
@@ -91,6 +94,11 @@ class DcgmExporter(Spec):
     """The interval of the scrapes. The default is 15s."""
     pod_labels: bool = False
     """Add the labels of the pods that use the GPU to the metrics. The default is false."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.service_monitor and not self.enabled:
+            yield "service_monitor", "is for the exporter, and enabled is false"
 
 
 class Mig(Spec):
@@ -152,6 +160,44 @@ class GpuOperatorSpec(ComponentSpec):
     def chart_values(self) -> dict[str, Any]:
         """The values of the chart, those that the user merges on top included."""
         return _chart_values(self)
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from self._mode_errors()
+        yield from self._value_errors()
+
+    def _mode_errors(self) -> Iterator[tuple[str, str]]:
+        if self.mode != "operator" and self.driver:
+            yield "driver", f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out"
+        if self.mode != "gke":
+            return
+        if self.device_plugin.enabled:
+            yield "device_plugin", "GKE's own device plugin advertises the GPUs in the mode gke; they would count twice"
+        if self.device_plugin.sharing:
+            yield "device_plugin", "it shares GPUs, but GKE does that in the mode gke; set it on the node pool"
+        if self.mig:
+            yield "mig", "it partitions GPUs, but GKE does that in the mode gke; set it on the node pool"
+
+    def _value_errors(self) -> Iterator[tuple[str, str]]:
+        values = self.chart_values
+        plugin, cdi = section(values, "devicePlugin"), section(values, "cdi")
+        if self.mode != "operator" and section(values, "driver").get("enabled"):
+            yield "values", f"driver.enabled is true, but in the mode {self.mode} nodes have Google's driver"
+        if self.mode == "gke" and not self.device_plugin.enabled and plugin.get("enabled"):
+            reason = "but in the mode gke GKE advertises the GPUs; they would count twice"
+            yield "values", f"devicePlugin.enabled is true, {reason}"
+        has_policy = section(values, "clusterPolicy").get("deployCR") is not False
+        if has_policy and section(values, "gpuCluster").get("deployCR"):
+            yield "values", "gpuCluster.deployCR needs clusterPolicy.deployCR: false"
+        if cdi.get("nriPluginEnabled"):
+            if cdi.get("enabled") is False:
+                yield "values", "cdi.nriPluginEnabled needs cdi.enabled"
+            if not section(values, "toolkit").get("enabled", True):
+                yield "values", "cdi.nriPluginEnabled needs toolkit.enabled"
+        config = section(plugin, "config")
+        for key in ("name", "data"):
+            if config.get("create") and not config.get(key):
+                yield "values", f"devicePlugin.config.create needs devicePlugin.config.{key}"
 
     @override
     def parts(self) -> Iterator[Part]:
