@@ -662,6 +662,12 @@ def test_a_machine_that_gke_does_not_support_is_refused() -> None:
         ("h4d-standard-192", {"queued_provisioning": True}, "queued_provisioning"),
         ("n2-standard-8", {"queued_provisioning": True}, "queued_provisioning"),
         ("x9-standard-8", {"flex_start": True, "machine": {"vcpus": 8, "memory_gib": 32}}, None),
+        ("x9-standard-8", {"threads_per_core": 1, "machine": {"vcpus": 8, "memory_gib": 32, "arch": "arm64"}}, None),
+        (
+            "h4d-standard-192",
+            {"flex_start": True, "compact_placement": True, "zones": ["us-central1-a"]},
+            None,
+        ),
         ("n2-standard-8", {"threads_per_core": 1}, None),
         ("e2-medium", {"threads_per_core": 1}, "threads_per_core"),
         ("n1-standard-1", {"threads_per_core": 2}, "threads_per_core"),
