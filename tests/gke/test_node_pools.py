@@ -290,6 +290,14 @@ ALLOWED = {
     "one node more and none missing": {"upgrade": {"max_surge": 1, "max_unavailable": 0}},
     "no pause at the end in blue-green": {"upgrade": {"strategy": "BLUE_GREEN", "soak_seconds": 0}},
     "NUMA memory with a topology": {"kubelet": {"memory_manager": "Static", "topology_manager": "restricted"}},
+    "settings that such nodes have": {
+        "gvnic": True,
+        "auto_repair": True,
+        "secure_boot": True,
+        "image": "cos",
+        "image_streaming": True,
+    },
+    "the operator's driver on its own image": {"driver": "operator", "secure_boot": False},
     "any open reservation in any zone": {"reservation": "any-or-fail"},
     "a reservation that is not known yet": {"reservation": pulumi.Output.from_input("r"), "zones": ["us-central1-a"]},
 }
@@ -662,6 +670,11 @@ def test_a_machine_that_gke_does_not_support_is_refused() -> None:
         ("h4d-standard-192", {"queued_provisioning": True}, "queued_provisioning"),
         ("n2-standard-8", {"queued_provisioning": True}, "queued_provisioning"),
         ("x9-standard-8", {"flex_start": True, "machine": {"vcpus": 8, "memory_gib": 32}}, None),
+        (
+            "x9-standard-8",
+            {"queued_provisioning": True, "location_policy": "ANY", "machine": {"vcpus": 8, "memory_gib": 32}},
+            None,
+        ),
         ("x9-standard-8", {"threads_per_core": 1, "machine": {"vcpus": 8, "memory_gib": 32, "arch": "arm64"}}, None),
         (
             "h4d-standard-192",
