@@ -5,7 +5,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
@@ -41,13 +41,24 @@ class KnownOutput(pulumi.Output[T_co]):
         """The resources to wait for: a component's children."""
         super().__init__(set(self.sources), _resolved(value), _resolved(True))
 
+    @overload
+    def apply(  # pyright: ignore[reportOverlappingOverload]
+        self, func: Callable[[T_co], pulumi.Output[U]], run_with_unknowns: bool = False
+    ) -> pulumi.Output[U]: ...
+
+    @overload
+    def apply(self, func: Callable[[T_co], Awaitable[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]: ...
+
+    @overload
+    def apply(self, func: Callable[[T_co], U], run_with_unknowns: bool = False) -> "KnownOutput[U]": ...
+
     @override
-    def apply(self, func: Callable[[T_co], pulumi.Input[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]:
+    def apply(self, func: Callable[[T_co], Any], run_with_unknowns: bool = False) -> pulumi.Output[Any]:
         """Run ``func`` at once; the result is known, too, unless it is an Output or must be awaited."""
         result: Any = func(self.value)
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
-            return super().apply(lambda _: cast("pulumi.Input[U]", result))
-        return KnownOutput(cast("U", result), self.sources)
+            return super().apply(lambda _: cast("Any", result))
+        return KnownOutput(result, self.sources)
 
     @override
     def __str__(self) -> str:
