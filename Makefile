@@ -29,8 +29,8 @@ test: lint ## lint, type-check and run the whole test suite
 quick: .venv/.ready ## the tests that need no replica: a minute or two
 	@$(RUN) pytest -q -m "not replica" -n 2 --dist loadfile
 
-lint: .venv/.ready ## lint and type-check
-	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
+lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages
+	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks
 
 format: .venv/.ready ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
