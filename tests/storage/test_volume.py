@@ -111,7 +111,19 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a disk without a class": ({"size": "1Ti", "disk": DISK}, ["storage_class: is required for an existing disk"]),
     "two sources": (
         {"size": "1Ti", "storage_class": "x", "disk": DISK, "snapshot": "s"},
-        ["disk: a volume has one source, but snapshot is set too"],
+        ["1 invalid argument:", "disk: a volume has one source, but snapshot is set too"],
+    ),
+    "a bucket and a snapshot": (
+        {"bucket": pulumi.Output.from_input("b"), "snapshot": "s"},
+        ["1 invalid argument:", "bucket: a volume has one source, but snapshot is set too"],
+    ),
+    "a bucket and a disk": (
+        {"bucket": "b", "disk": DISK, "storage_class": "gcs-fuse"},
+        ["1 invalid argument:", "bucket: a volume has one source, but disk is set too"],
+    ),
+    "three sources": (
+        {"bucket": "b", "disk": DISK, "storage_class": "gcs-fuse", "snapshot": "s"},
+        ["1 invalid argument:", "disk: a volume has one source, but snapshot is set too"],
     ),
     "a class of a bucket": ({"bucket": "b", "storage_class": "zonal-ssd"}, ["storage_class: is for disks"]),
     "no disk": ({"size": "1Ti", "storage_class": "x", "disk": "corpus"}, ['disk: is "corpus"; it must be projects/']),

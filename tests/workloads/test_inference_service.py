@@ -63,6 +63,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["\n  autoscaling.target: metric and target go together"],
     ),
     (
+        {"autoscaling": {"max_replicas": 3, "cpu_percent": 80, "target": 5}},
+        ["\n  autoscaling.target: metric and target go together"],
+    ),
+    (
         {"replicas": 4, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
         ["\n  autoscaling: max_replicas is 3, below replicas (4)"],
     ),
@@ -93,6 +97,19 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
         spec(**more)
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"load_seconds": 600, "progress_seconds": 600},
+        {"timeout_seconds": 1800},
+        {"replicas": 3, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
+    ],
+    ids=str,
+)
+def test_arguments_at_the_limit_are_accepted(more: dict[str, Any]) -> None:
+    spec(**more)
 
 
 @pytest.mark.parametrize("load", [1, 10, 605, 7201])

@@ -45,6 +45,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
     ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "Service, StatefulSet"]),
     ({"rendezvous_port": 8080}, ["\n  rendezvous_port: is 8080, which serves already"]),
+    ({"hostname": "mine"}, ["\n  hostname: is set by the component", "service_name"]),
     ({"subdomain": "mine"}, ["\n  subdomain: is set by the component", "service_name"]),
 ]
 
@@ -55,6 +56,10 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
         spec(**more)
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+def test_a_timeout_may_be_as_long_as_a_shard_loads() -> None:
+    assert spec(load_seconds=600, timeout_seconds=600).timeout == 600
 
 
 def test_shards_start_together_and_find_each_other_before_they_are_ready() -> None:

@@ -8,15 +8,28 @@ import pytest
 
 from tests.workloads.building import cron_spec, gang_spec, job_spec, sweep_spec, task_spec
 
+GPU_CONTAINER = {"name": "probe", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (job_spec, {"queue_priority": "high"}, ["\n  queue_priority: ranks a workload in its queue, but there is no"]),
     (job_spec, {"gpu_claim": {}}, ["\n  gpus: is 0, but there is a gpu_claim"]),
+    (
+        job_spec,
+        {"gpu": "L4", "gpu_claim": {}, "side_containers": [GPU_CONTAINER]},
+        ["1 invalid argument:", "\n  gpus: is 0, but there is a gpu_claim"],
+    ),
+    (
+        job_spec,
+        {"gpus": 1, "gpu_claim": {"template": "t", "device_class": "gpu.nvidia.com"}},
+        ["\n  gpu_claim.template: already selects"],
+    ),
     (
         job_spec,
         {"gpus": 1, "gpu_claim": {"template": "t", "selectors": ["x"]}},
         ["\n  gpu_claim.template: already selects"],
     ),
     (job_spec, {"requests": {"nvidia.com/gpu": "1"}}, ["\n  requests.nvidia.com/gpu: is set by gpus alone"]),
+    (job_spec, {"requests": {"cpu": "1"}}, ["\n  requests.cpu: is set by cpu alone"]),
     (job_spec, {"requests": {"memory": "1Gi"}}, ["\n  requests.memory: is set by memory alone"]),
     (job_spec, {"limits": {"memory": "1Gi"}}, ["\n  limits.memory: is 1Gi, below the request (64Gi)"]),
     (job_spec, {"mounts": [{"path": "/a"}]}, ["\n  mounts[0].path: has no source: set exactly one of claim, secret"]),
@@ -26,13 +39,28 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"mounts": [{"path": "/a", "volume": {"emptyDir": {}}}]},
         ["\n  mounts[0].name: is required with volume"],
     ),
-    (job_spec, {"mounts": [{"path": "/a", "claim": "a", "mount_options": "x"}]}, ["are for a bucket"]),
+    (job_spec, {"mounts": [{"path": "/a", "claim": "a", "mount_options": "x"}]}, ["mount_options: are for a bucket"]),
+    (
+        job_spec,
+        {"mounts": [{"path": "/a", "claim": "a", "attributes": {"fileCacheCapacity": "1Gi"}}]},
+        ["\n  mounts[0].attributes: are for a bucket"],
+    ),
     (
         job_spec,
         {"mounts": [{"path": "/a", "claim": "a"}, {"path": "/b", "secret": "a"}]},
         ["\n  mounts[1].name: two volumes are called a"],
     ),
     (job_spec, {"env_from": [{}]}, ["\n  env_from[0].secret: set either secret or config_map"]),
+    (
+        job_spec,
+        {"env_from": [{"secret": "a", "config_map": pulumi.Output.from_input("b")}]},
+        ["\n  env_from[0].secret: set either secret or config_map"],
+    ),
+    (
+        job_spec,
+        {"tolerations": [{"key": "team", "operator": "Exists", "value": "ml"}]},
+        ['\n  tolerations[0].value: is "ml", but the operator Exists accepts no value'],
+    ),
     (job_spec, {"overrides": {"Deployment": {}}}, ["\n  overrides.Deployment: is not made", "Made are: Job"]),
     (job_spec, {"backoff_limit_per_index": 1}, ["\n  backoff_limit_per_index: requires indexed: true"]),
     (job_spec, {"success_rules": [{"succeededCount": 1}]}, ["\n  success_rules: requires indexed: true"]),
@@ -51,6 +79,14 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
             "\n  backoff_limit_per_index: requires restart",
         ],
     ),
+    (
+        job_spec,
+        {"restart_policy": "OnFailure", "pod_failure_rules": [{"action": "Ignore"}], "ignore_disruptions": True},
+        [
+            "\n  pod_failure_rules: requires restart_policy Never, not OnFailure",
+            "\n  ignore_disruptions: requires restart_policy Never, not OnFailure",
+        ],
+    ),
     (job_spec, {"fail_on_exit_codes": [0, 3]}, ["\n  fail_on_exit_codes: [0] are no exit codes of a failure"]),
     (
         job_spec,
@@ -58,6 +94,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         ["\n  grace_seconds: is 600; the whole Job may run 600"],
     ),
     (job_spec, {"wait_for_completion": True, "queue": "q"}, ["\n  wait_for_completion: a queued Job starts when"]),
+    (
+        job_spec,
+        {"wait_for_completion": True, "ttl_seconds_after_finished": 0},
+        ["\n  ttl_seconds_after_finished: a Job that is waited for must not delete itself"],
+    ),
     (
         job_spec,
         {"wait_for_completion": True, "fail_on_exit_codes": [1]},
@@ -76,6 +117,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (gang_spec, {"nodes": 0}, ["\n  nodes:", "greater than or equal to 1"]),
     (gang_spec, {"job_name": "x" * 62}, ["\n  job_name: is too long", "64 characters"]),
     (gang_spec, {"job_name": "x" * 46, "jobset": True}, ["\n  job_name: is too long", "-workers-0-1-xxxxx"]),
+    (
+        gang_spec,
+        {"launcher": "env", "processes_per_node": 2},
+        ["\n  processes_per_node: is for torchrun, and launcher is env"],
+    ),
     (gang_spec, {"max_restarts": 1}, ["\n  max_restarts: requires jobset: true"]),
     (
         gang_spec,
@@ -85,12 +131,16 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (gang_spec, {"jobset": True, "wait_for_completion": True}, ["\n  wait_for_completion: Pulumi does not know"]),
     (gang_spec, {"overrides": {"JobSet": {}}}, ["\n  overrides.JobSet: is not made", "Service, Job"]),
     (sweep_spec, {"command": None}, ["\n  command: is required"]),
+    (sweep_spec, {"command": []}, ["\n  command: is required"]),
     (sweep_spec, {"parameters": {}}, ["\n  parameters:", "at least 1"]),
     (sweep_spec, {"parameters": {"L-R": {"values": [1]}}}, ["\n  parameters.L-R: is not a name of an environment"]),
     (sweep_spec, {"parameters": {"LR": {"values": []}}}, ["\n  parameters.LR.values: is empty"]),
     (sweep_spec, {"parameters": {"LR": {}}}, ["\n  parameters.LR.values: set either values, or low and high"]),
+    (sweep_spec, {"parameters": {"LR": {"values": [1], "low": 1}}}, ["\n  parameters.LR.values: set either values"]),
+    (sweep_spec, {"parameters": {"LR": {"values": [1], "high": 1}}}, ["\n  parameters.LR.values: set either values"]),
     (sweep_spec, {"parameters": {"LR": {"low": 1}}}, ["\n  parameters.LR.low: low and high go together"]),
-    (sweep_spec, {"parameters": {"LR": {"low": 2, "high": 1}}}, ["\n  parameters.LR.low: is 2, and must be below"]),
+    (sweep_spec, {"parameters": {"LR": {"high": 1}}}, ["\n  parameters.LR.low: low and high go together"]),
+    (sweep_spec, {"parameters": {"LR": {"low": 2, "high": 2}}}, ["\n  parameters.LR.low: is 2, and must be below"]),
     (
         sweep_spec,
         {"parameters": {"LR": {"low": 0, "high": 1, "scale": "log"}}},
@@ -153,3 +203,19 @@ def test_wrong_arguments_are_refused_with_the_way_out(
         spec(**args)
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+AT_THE_LIMIT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (job_spec, {"indexed": True, "backoff_limit_per_index": 1, "completions": 2, "max_failed_indexes": 2}),
+    (job_spec, {"grace_seconds": 599, "active_deadline_seconds": 600}),
+    (cron_spec, {"schedule": "0 */6 * * *", "active_deadline_seconds": 21599}),
+    (cron_spec, {"schedule": "* * * * *", "grace_seconds": 53}),
+    (sweep_spec, {"max_failed_indexes": 2}),
+    (sweep_spec, {"samples": 1, "parameters": {"LR": {"low": 0.001, "high": 0.002, "scale": "log"}}}),
+    (sweep_spec, {"samples": 1, "parameters": {"LR": {"low": 0, "high": 0.001}}}),
+]
+
+
+@pytest.mark.parametrize(("spec", "args"), AT_THE_LIMIT, ids=lambda value: getattr(value, "__name__", str(value))[:40])
+def test_arguments_at_the_limit_are_accepted(spec: Callable[..., Any], args: dict[str, Any]) -> None:
+    spec(**args)

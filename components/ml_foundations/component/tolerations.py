@@ -1,8 +1,10 @@
 """Tolerations: what node pools publish and workloads take."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
@@ -20,6 +22,11 @@ class Toleration(Spec):
     """Equal or Exists. The default is Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """NoSchedule, PreferNoSchedule or NoExecute. By default, every effect."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.operator == "Exists" and self.value:
+            yield "value", f'is "{self.value}", but the operator Exists accepts no value; leave it out'
 
 
 GPU_TOLERATION = Toleration.model_validate(

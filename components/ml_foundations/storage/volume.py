@@ -86,8 +86,30 @@ class VolumeSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        yield from self._source_errors()
+        yield from self._class_errors()
         if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
             yield "disk", f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
+
+    def _source_errors(self) -> Iterator[tuple[str, str]]:
+        sources = [name for name in ("bucket", "disk", "snapshot") if getattr(self, name) is not None]
+        if len(sources) > 1:
+            field, other = sources[-2:]
+            yield field, f"a volume has one source, but {other} is set too; leave one out"
+        if self.mode == "ReadOnlyMany" and not sources:
+            yield "access_mode", "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket"
+        if self.attributes and self.bucket is None:
+            yield "attributes", "are for a bucket; set bucket, or leave them out"
+        if self.mount_options and self.disk is None and self.bucket is None:
+            yield "mount_options", "are for a disk or bucket; for others the storage class has them"
+
+    def _class_errors(self) -> Iterator[tuple[str, str]]:
+        if self.bucket is None and "size" not in self.model_fields_set:
+            yield "size", "is required, unless bucket is set"
+        if self.disk is not None and self.storage_class is None:
+            yield "storage_class", "is required for an existing disk: it names the type of the disk"
+        if self.bucket is not None and self.storage_class not in (None, GCS_FUSE_CLASS):
+            yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
 
     @property
     def volume_name(self) -> str:

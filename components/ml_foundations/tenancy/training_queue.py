@@ -64,6 +64,11 @@ class Flavor(Spec):
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue creates a request for
     each workload of this flavor. It starts the workload when all its nodes are ready. The default is false."""
 
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.gpu is None and not self.node_selector:
+            yield "gpu", "is required, or node_selector: they select its nodes"
+
 
 class TeamQueue(Spec):
     """The resources that a team may use at once."""
@@ -137,6 +142,14 @@ class Queues(Spec):
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are merged over the
     component's: maps are merged, lists are replaced, and null removes a field."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        reason = "is for the Kueue that this component installs, but install is false; configure the existing Kueue"
+        for field in ("ready_seconds", "values"):
+            if not self.install and field in self.model_fields_set:
+                yield field, reason
 
 
 class TrainingQueueSpec(Queues, ComponentSpec):

@@ -1,10 +1,11 @@
 """How many pods a server has: a HorizontalPodAutoscaler on CPU, on a metric of the pods, or on both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
@@ -34,6 +35,15 @@ class Autoscaling(Spec):
     """
     scale_down_seconds: int = Field(300, ge=0, le=3600)
     """Seconds of lower demand before pods are removed. The default is 300."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.cpu_percent is None and self.metric is None:
+            yield "metric", "is required: set cpu_percent, or metric and target"
+        if (self.metric is None) != (self.target is None):
+            yield "target", "metric and target go together; set both, or neither"
+        if self.served_by == "gke" and self.metric is None:
+            yield "served_by", "names who serves the metric, but there is no metric; leave it out"
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
         """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""

@@ -1,9 +1,10 @@
 """A Job under Pulumi: whether it is waited for, and how an old one makes room for a new one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
+from typing_extensions import override
 
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.kubernetes.objects import api_object, section
@@ -32,6 +33,24 @@ class AwaitedSpec(JobSpec):
     def may_hang(self) -> str | None:
         """The argument with which a Job can fail in ways that Pulumi does not see."""
         return next((field for field in ("fail_on_exit_codes", "pod_failure_rules") if getattr(self, field)), None)
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        deadline = self.active_deadline_seconds
+        if deadline is not None and self.grace_seconds >= deadline:
+            yield "grace_seconds", f"is {self.grace_seconds}; the whole Job may run {deadline}"
+        if self.wait_for_completion:
+            yield from self._wait_errors()
+
+    def _wait_errors(self) -> Iterator[tuple[str, str]]:
+        if self.queue is not None:
+            yield "wait_for_completion", "a queued Job starts when there is room, which may be days; leave one out"
+        if self.ttl_seconds_after_finished is not None:
+            yield "ttl_seconds_after_finished", "a Job that is waited for must not delete itself; leave one out"
+        if self.may_hang and self.active_deadline_seconds is None:
+            reason = f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see"
+            yield "active_deadline_seconds", reason
 
     def job_part(
         self,

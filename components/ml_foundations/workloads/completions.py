@@ -1,5 +1,6 @@
 """How many pods a Job has, and how their failures count."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
@@ -34,6 +35,22 @@ class CompletionsSpec(JobSpec):
         if self.backoff_limit is None and self.backoff_limit_per_index is not None:
             return None
         return super().retries
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        if self.backoff_limit_per_index is not None:
+            if not self.indexed:
+                yield "backoff_limit_per_index", "requires indexed: true"
+            if self.restart_policy != "Never":
+                yield "backoff_limit_per_index", f"requires restart_policy Never, not {self.restart_policy}"
+        if self.success_rules and not self.indexed:
+            yield "success_rules", "requires indexed: true"
+        if self.max_failed_indexes is not None:
+            if self.backoff_limit_per_index is None:
+                yield "max_failed_indexes", "requires backoff_limit_per_index"
+            if self.max_failed_indexes > self.completions:
+                yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
 
     def completion_fields(self) -> dict[str, Any]:
         """The fields of the Job's spec."""

@@ -96,8 +96,20 @@ class DistributedTrainingSpec(AwaitedSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self.peer_name_errors()
+        yield from self._jobset_errors()
+        if self.processes_per_node is not None and self.started_by != "torchrun":
+            yield "processes_per_node", f"is for torchrun, and launcher is {self.started_by}; leave it out"
         around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
         yield from self.hostname_errors(self.nodes, *around)
+
+    def _jobset_errors(self) -> Iterator[tuple[str, str]]:
+        if self.max_restarts is not None and not self.jobset:
+            yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
+        if self.jobset and self.ignore_disruptions:
+            yield "ignore_disruptions", "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
+        if self.jobset and self.wait_for_completion:
+            yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
 
     @override
     def advice(self) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """Environment variables of a workload's container."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText
@@ -30,6 +32,11 @@ class EnvironmentSource(Spec):
     """The prefix of the variables' names."""
     optional: bool | None = None
     """Start pods without it if it does not exist. The default is false."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if (self.secret is None) == (self.config_map is None):
+            yield "secret", "set either secret or config_map"
 
 
 def environment(

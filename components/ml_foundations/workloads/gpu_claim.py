@@ -1,9 +1,10 @@
 """GPUs that a workload claims by dynamic resource allocation (DRA), instead of from the device plugin."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.spec import Spec
@@ -25,6 +26,11 @@ class GpuClaim(Spec):
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: Name | None = None
     """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is created."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.template is not None and self.model_fields_set & {"device_class", "selectors"}:
+            yield "template", "already selects the GPUs; leave device_class and selectors out"
 
     def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
         """What a pod claims, as Kubernetes writes it: of models by their names, or of any."""

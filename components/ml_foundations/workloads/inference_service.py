@@ -112,10 +112,21 @@ class InferenceServiceSpec(ServerSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self._time_errors()
         names = [service.name for service in self.services]
         yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
             yield "api_key_env", f"{self.api_key_env} is also a variable that you set. Remove one of the two"
+        if self.autoscaling is not None and self.autoscaling.max_replicas < self.replicas:
+            yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
+
+    def _time_errors(self) -> Iterator[tuple[str, str]]:
+        load, progress = self.load_seconds, self.progress
+        if progress < load:
+            yield "progress_seconds", f"is {progress}, but the model may load for {load} s (load_seconds): make it more"
+        if self.timeout < progress:
+            reason = f"is {self.timeout}, but a rollout may pause for {progress} s (progress_seconds): make it more"
+            yield "timeout_seconds", reason
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"

@@ -69,6 +69,10 @@ class JobSpec(WorkloadSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        if self.restart_policy != "Never":
+            for field in ("fail_on_exit_codes", "pod_failure_rules", "ignore_disruptions"):
+                if getattr(self, field):
+                    yield field, f"requires restart_policy Never, not {self.restart_policy}"
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
             yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
 

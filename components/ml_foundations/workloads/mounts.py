@@ -57,6 +57,15 @@ class Mount(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        if self.volume is not None and self.name is None:
+            yield "name", "is required with volume"
+        if self.path is None and self.sub_path is not None:
+            yield "sub_path", "is for a path; set path, or leave it out"
+        if self.fuse and self.claim is None:
+            yield "fuse", "is for a claim; set claim, or leave it out"
+        for field in ("mount_options", "attributes"):
+            if getattr(self, field) and self.bucket is None:
+                yield field, "are for a bucket; set bucket, or leave them out"
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
             yield "path", f"has {' and '.join(given) or 'no source'}: set exactly one of {', '.join(_SOURCES)}"

@@ -240,6 +240,12 @@ class WorkloadSpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
             yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; set it to the number that each pod needs"
+        elif self.gpu_claim is not None and not self.gpus:
+            yield "gpus", "is 0, but there is a gpu_claim; set it to the number that each pod needs"
+        if self.queue_priority is not None and self.queue is None:
+            yield "queue_priority", "ranks a workload in its queue, but there is no queue; set queue, or leave it out"
+        if self.image_user and self.run_as_user == 0:
+            yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
         yield from mount_errors(self.mounts, self.own_mounts)
@@ -249,7 +255,17 @@ class WorkloadSpec(ComponentSpec):
         made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
         yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
 
+    def peer_name_errors(self) -> Iterator[tuple[str, str]]:
+        """Yield errors about the names by which pods find each other, which the component sets."""
+        reason = "is set by the component: its pods find each other by it; leave it out, see service_name"
+        for field in ("hostname", "subdomain"):
+            if getattr(self, field) is not None:
+                yield field, reason
+
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
+        for name in ("cpu", "memory"):
+            if name in self.requests:
+                yield f"requests.{name}", f"is set by {name} alone; leave it out here"
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
             if labels.GPU_RESOURCE in amounts:
                 yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"

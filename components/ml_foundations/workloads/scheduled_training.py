@@ -88,6 +88,11 @@ class ScheduledTrainingSpec(CompletionsSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        if self.grace_seconds >= self.deadline:
+            yield "grace_seconds", f"is {self.grace_seconds}, but a run may last {self.deadline} seconds"
+        if self.deadline >= self.interval:
+            often = f'"{self.schedule}" comes every {self.interval} seconds'
+            yield "active_deadline_seconds", f"is {self.deadline}, and {often}: a run must end before"
         if self.indexed:
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 

@@ -52,6 +52,11 @@ class ExtraService(Spec):
     annotations: dict[str, InputText] = {}
     """The Service's annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.headless and self.type != "ClusterIP":
+            yield "headless", f"is true, so type is ClusterIP, not {self.type}"
+
 
 class ServerSpec(WorkloadSpec):
     """Arguments that all servers have.

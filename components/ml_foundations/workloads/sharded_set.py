@@ -100,6 +100,10 @@ class ShardedSetSpec(ServerSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self.peer_name_errors()
+        if self.timeout < self.load_seconds:
+            reason = f"is {self.timeout}, but a shard may load for {self.load_seconds} s (load_seconds): make it more"
+            yield "timeout_seconds", reason
         if self.rendezvous_port in self.port_numbers.values():
             yield "rendezvous_port", f"is {self.rendezvous_port}, which serves already; choose another"
         yield from taken("services[{}].name", [service.name for service in self.services], [self.headless_service])

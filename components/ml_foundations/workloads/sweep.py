@@ -92,6 +92,16 @@ class SweepSpec(AwaitedSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
+            yield "max_failed_indexes", f"is {self.max_failed_indexes}, and there are {self.trials} trials"
+        if self.restart_policy != "Never":
+            yield "restart_policy", "failures count for each trial, which requires Never"
+        if not self.command:
+            yield "command", "is required: a shell of the image adds the parameters to its environment"
+        yield from self._parameter_errors()
+        yield from self.hostname_errors(self.trials)
+
+    def _parameter_errors(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
                 yield f"parameters.{name}", "is not a name of an environment variable: letters, digits and _"
@@ -102,7 +112,6 @@ class SweepSpec(AwaitedSpec):
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
             reason = f"have {size} bytes, but a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
             yield "parameters", reason
-        yield from self.hostname_errors(self.trials)
 
     @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:

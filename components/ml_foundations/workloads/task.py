@@ -32,6 +32,12 @@ class TaskSpec(WorkloadSpec):
     accepted."""
 
     @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        if self.wait_for_completion and self.queue is not None:
+            yield "wait_for_completion", "a queued Task starts when there is room, which may be days; leave one out"
+
+    @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:
         ends = f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s"
         options = pulumi.ResourceOptions(
