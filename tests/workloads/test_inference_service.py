@@ -108,7 +108,7 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
     ],
     ids=str,
 )
-def test_arguments_at_the_limit_are_accepted(more: dict[str, Any]) -> None:
+def test_arguments_within_the_rules_are_accepted(more: dict[str, Any]) -> None:
     spec(**more)
 
 

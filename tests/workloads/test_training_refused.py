@@ -205,9 +205,11 @@ def test_wrong_arguments_are_refused_with_the_way_out(
         assert word in str(caught.value), str(caught.value)
 
 
-AT_THE_LIMIT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+ACCEPTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (job_spec, {"indexed": True, "backoff_limit_per_index": 1, "completions": 2, "max_failed_indexes": 2}),
     (job_spec, {"grace_seconds": 599, "active_deadline_seconds": 600}),
+    (job_spec, {"wait_for_completion": True}),
+    (job_spec, {"wait_for_completion": True, "fail_on_exit_codes": [1], "active_deadline_seconds": 600}),
     (cron_spec, {"schedule": "0 */6 * * *", "active_deadline_seconds": 21599}),
     (cron_spec, {"schedule": "* * * * *", "grace_seconds": 53}),
     (sweep_spec, {"max_failed_indexes": 2}),
@@ -216,6 +218,6 @@ AT_THE_LIMIT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "args"), AT_THE_LIMIT, ids=lambda value: getattr(value, "__name__", str(value))[:40])
-def test_arguments_at_the_limit_are_accepted(spec: Callable[..., Any], args: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("spec", "args"), ACCEPTED, ids=lambda value: getattr(value, "__name__", str(value))[:40])
+def test_arguments_within_the_rules_are_accepted(spec: Callable[..., Any], args: dict[str, Any]) -> None:
     spec(**args)
