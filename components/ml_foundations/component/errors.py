@@ -1,12 +1,9 @@
 """Errors about arguments, all at once: the path of each, its value, and what is allowed."""
 
-import operator
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import cache, reduce
 from importlib import import_module
-from importlib.resources import files
-from typing import Any, NamedTuple, cast, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
@@ -15,7 +12,6 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from ml_foundations import COMPONENTS
-from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN, mapped
 from ml_foundations.kubernetes.words import number
@@ -105,51 +101,6 @@ def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Ite
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
             yield field.format(index), f"{value} is taken; choose another"
-
-
-def apart(spec: BaseModel) -> Iterator[tuple[str, str]]:
-    """The arguments that do not go together, by the tables of rules: the field to change, and the reason."""
-    for row in _rules(type(spec)):
-        if all(_holds(spec, term) for term in row["when"].split()):
-            yield row["field"], row["reason"].format(spec)
-
-
-@cache
-def _rules(kind: type[BaseModel]) -> list[Mapping[str, str]]:
-    """The rules of a spec and of those that it inherits from, each in the table of its room."""
-    rooms = {base.__name__: base.__module__.rpartition(".")[0] for base in kind.__mro__}
-    ours = ((name, room) for name, room in rooms.items() if room.startswith("ml_foundations."))
-    with_table = ((name, room) for name, room in ours if files(room).joinpath("rules.csv").is_file())
-    return [row for name, room in with_table for row in rows("rules.csv", room, "|") if row["of"] == name]
-
-
-def _holds(spec: BaseModel, term: str) -> bool:
-    """Whether a condition holds, of a field or property that may be.
-
-    It is ``word``, ``word=value``, ``word!=value``, or a comparison with a number or another word, as ``word<other``.
-    Values with a meaning are None, nothing (false or empty, too) and given (by the program).
-    """
-    word, sign, value = _TERM.fullmatch(term).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    found = _value(spec, word)
-    if compare := _COMPARED.get(sign):
-        other = int(value) if value.isdecimal() else _value(spec, value)
-        return found is not None and other is not None and compare(found, other)
-    if not sign:
-        return bool(found)
-    meant = {"None": found is None, "nothing": not found, "given": word in spec.model_fields_set}
-    is_text = not isinstance(found, pulumi.Output) and str(found) == value
-    return meant.get(value, is_text) != (sign == "!=")
-
-
-_TERM = re.compile("([^=!<>]+)([=!<>]*)(.*)")
-_COMPARED = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
-
-
-def _value(spec: BaseModel, word: str) -> Any:
-    def below(of: Any, name: str) -> Any:
-        return cast("Mapping[str, Any]", of).get(name) if isinstance(of, Mapping) else getattr(of, name, None)
-
-    return reduce(below, word.split("."), cast("Any", spec))
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

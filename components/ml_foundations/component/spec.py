@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
-from ml_foundations.component.errors import ArgumentsError, FieldsError, apart
+from ml_foundations.component.errors import ArgumentsError, FieldsError
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.parts import Part
@@ -49,8 +49,7 @@ class Spec(BaseModel):
         return self
 
     def _all_errors(self) -> Iterator[tuple[str, str]]:
-        """``errors()``, and what no spec looks for itself."""
-        yield from apart(self)
+        """Yield all errors: those of the spec, and those of arguments that every spec of its kind has."""
         yield from self.errors()
 
 
