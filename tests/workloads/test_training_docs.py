@@ -4,17 +4,16 @@ import re
 
 import yaml
 
+from tests.support import programs
 from tests.support.checkout import CHECKOUT
-from tests.support.declaring import declared
 from tests.workloads.building import job
 
-PAGE = (CHECKOUT / "docs" / "training.md").read_text()
+PATH = CHECKOUT / "docs" / "training.md"
+PAGE = PATH.read_text()
 
 
 def test_the_program_declares_one_of_each() -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    requests = declared(lambda: exec(program, {}))
-    kinds = {request.type.rpartition(":")[2] for request in requests.values()}
+    kinds = {request.type.rpartition(":")[2] for request in programs.run(PATH)}
     assert {"Task", "TrainingJob", "DistributedTraining", "Sweep", "ScheduledTraining"} <= kinds
     assert {"Pod", "Job", "Service", "ConfigMap", "CronJob"} <= kinds
 
