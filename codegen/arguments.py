@@ -49,6 +49,10 @@ Known: TypeAlias = T | KnownOutput[T]
 
 
 {classes}
+
+
+Mount = MountArgs
+"""A mount of a workload, such as ``Mount(volume=data, path="/data")``."""
 '''
 _WIDTH = 110
 _JSON_TYPES = {"string": "str", "number": "int | float"}
@@ -79,7 +83,7 @@ def files() -> dict[Path, str]:
     """Return the module, with each type after those that it refers to, and the stub of the package."""
     specs = [spec for spec in _specs() if _has_typed_dict(spec)]
     classes = "\n\n\n".join("\n".join(_typed_dict(spec)) for spec in specs)
-    names = [_name(spec) for spec in specs]
+    names = [*(_name(spec) for spec in specs), "Mount"]
     objects = [argument for spec in specs for argument in spec.objects.values()]
     components = ", ".join(sorted({name for argument in objects for name in argument.components}))
     text = _ruff("format", text=_MODULE.format(names=names, components=components, classes=classes))

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 COMPONENTS = dict(row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split())
 """Every component and its module. The component host, the schema, the types and the pages follow from it."""
 
-OTHERS = {"KnownOutput": "component.outputs", "Proof": "proof"}
+OTHERS = {"KnownOutput": "component.outputs", "Mount": "typed_args", "Proof": "proof"}
 """What else programs use, and its module."""
 
 __all__ = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS), *OTHERS]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,6 +14,7 @@ from ml_foundations.tenancy.jobset_controller import JobSetController as JobSetC
 from ml_foundations.tenancy.team_namespace import TeamNamespace as TeamNamespace
 from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
 from ml_foundations.typed_args import *  # noqa: F403
+from ml_foundations.typed_args import Mount as Mount
 from ml_foundations.workloads.distributed_training import DistributedTraining as DistributedTraining
 from ml_foundations.workloads.inference_service import InferenceService as InferenceService
 from ml_foundations.workloads.scheduled_training import ScheduledTraining as ScheduledTraining

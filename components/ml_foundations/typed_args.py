@@ -51,6 +51,7 @@ __all__ = [
     "MaintenanceExclusionArgs",
     "MaintenanceWindowArgs",
     "MigArgs",
+    "Mount",
     "MountArgs",
     "NetworkArgs",
     "NfsServerArgs",
@@ -1653,3 +1654,7 @@ class InferenceServiceArgs(ServerArgs):
     """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for a new node."""
     spread: NotRequired[Known[Literal["preferred", "required", "none"]]]
     """How pods spread over zones and nodes: preferred, required or none. The default is preferred."""
+
+
+Mount = MountArgs
+"""A mount of a workload, such as ``Mount(volume=data, path="/data")``."""
