@@ -182,7 +182,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"schedule": "0 */6 * * *", "active_deadline_seconds": 21600},
         ["\n  active_deadline_seconds: is 21600, and", "comes every 21600 seconds: a run must end before"],
     ),
-    (cron_spec, {"schedule": "* * * * *", "grace_seconds": 60}, ["\n  grace_seconds: is 60, but a run may last 54"]),
+    (cron_spec, {"schedule": "* * * * *", "grace_seconds": 54}, ["\n  grace_seconds: is 54, but a run may last 54"]),
     (task_spec, {"wait_for_completion": True, "queue": "q"}, ["\n  wait_for_completion: a queued Task"]),
     (task_spec, {"overrides": {"Job": {}}}, ["\n  overrides.Job: is not made", "Made are: Pod"]),
     (
@@ -212,6 +212,8 @@ ACCEPTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (job_spec, {"wait_for_completion": True, "fail_on_exit_codes": [1], "active_deadline_seconds": 600}),
     (cron_spec, {"schedule": "0 */6 * * *", "active_deadline_seconds": 21599}),
     (cron_spec, {"schedule": "* * * * *", "grace_seconds": 53}),
+    (task_spec, {"queue": "q"}),
+    (task_spec, {"wait_for_completion": True}),
     (sweep_spec, {"max_failed_indexes": 2}),
     (sweep_spec, {"samples": 1, "parameters": {"LR": {"low": 0.001, "high": 0.002, "scale": "log"}}}),
     (sweep_spec, {"samples": 1, "parameters": {"LR": {"low": 0, "high": 0.001}}}),
