@@ -72,11 +72,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
             pulumi.log.warn(f"{title}: {warning}")
         after = [*sources, *self.joined(expansion.objects)]
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, after))
-        self.children = {}
-        made: dict[str, pulumi.Resource] = {}
+        self.children = made = dict[str, pulumi.CustomResource]()
         for part in spec.declared_parts():
             made[part.role] = part.declare(name, self, made, after)
-        self.children = cast("Mapping[str, pulumi.CustomResource]", made)
         outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
         results = {key: published(getattr(spec, key), made.values()) for key in outputs if hasattr(spec, key)}
         for key, value in self.publish(spec, made).items():
@@ -124,16 +122,16 @@ class Component(pulumi.ComponentResource, Generic[S]):
     ) -> tuple[S, Expansion, list[pulumi.Resource]]:
         """Return the checked arguments, what the objects among them were, and the resources that both come from."""
         spec_type = self.spec_type()
-        if isinstance(args, ComponentSpec):
-            expansion = expanded(spec_type, kwargs)
-            values, sources = unwrapped(expansion.args)
-            defaults = {field for argument in spec_type.objects.values() for field in argument.defaults}
-            spec = args.model_copy(update={key: value for key, value in values.items() if key not in defaults})
-            return cast("S", spec), expansion, [*sources, *expansion.resources()]
-        expansion = expanded(spec_type, args)
+        is_checked = isinstance(args, ComponentSpec)
+        expansion = expanded(spec_type, kwargs if is_checked else args)
         values, sources = unwrapped(expansion.args)
-        errors = [*expansion.errors, *self._provider_errors(opts, expansion)]
-        spec = check(spec_type, title, self.completed(name, values), errors)
+        if is_checked:
+            defaults = {field for argument in spec_type.objects.values() for field in argument.defaults}
+            update = {key: value for key, value in values.items() if key not in defaults}
+            spec = cast("S", args.model_copy(update=update))
+        else:
+            errors = [*expansion.errors, *self._provider_errors(opts, expansion)]
+            spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
 
     def _options(self, opts: Options, expansion: Expansion, after: list[pulumi.Resource]) -> pulumi.ResourceOptions:
