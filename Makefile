@@ -26,7 +26,7 @@ down status report quota: .venv/.ready
 test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-quick: .venv/.ready ## the tests that need no replica: a minute or two
+quick: .venv/.ready ## the tests that need no replica: two to four minutes
 	@$(RUN) pytest -q -m "not replica" -n 2 --dist loadfile
 
 lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages
