@@ -23,7 +23,7 @@ from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object, condition
-from ml_foundations.rehearsal.cloud import life, nodes
+from ml_foundations.rehearsal.cloud import daemon, nodes
 from ml_foundations.rehearsal.cloud.informer import Informer
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import kwok
@@ -60,13 +60,17 @@ def compared(size: int) -> dict[str, Any]:
     """A pool of a rehearsal, the anchor of the same run, and the ratio of the two."""
     found = {"anchor": seconds_of(size, by_script), "rehearsal": seconds_of(size, by_pool)}
     mine, anchor = found["rehearsal"], found["anchor"]
-    return found | {"ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if key in COMPARED}}
+    return found | {
+        "ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if key in COMPARED}
+    }
 
 
 def seconds_of(size: int, make: Make) -> dict[str, Any]:
     with replica() as rehearsal:
         api, changed = Api(Access(rehearsal.kubeconfig)), threading.Event()
-        known = Informer(api, "/api/v1/nodes", changed, read=lambda node: node | {"ready": is_ready(node)})
+        known = Informer(
+            api, "/api/v1/nodes", changed, read=lambda node: node | {"ready": is_ready(node)}
+        )
         known.start()
         started, spent = time.perf_counter(), cpu(rehearsal)
         make(rehearsal, api, pools_of(size))
@@ -88,7 +92,8 @@ def seconds_of(size: int, make: Make) -> dict[str, Any]:
             "CPU of pods": round(cpu(rehearsal) - spent - spent_until_whole, 1),
             "megabytes": memory(rehearsal),
             "CPU and megabytes by process": {
-                process.name(): [round(cpu_of(process), 1), megabytes_of(process)] for process in running(rehearsal)
+                process.name(): [round(cpu_of(process), 1), megabytes_of(process)]
+                for process in running(rehearsal)
             },
         }
 
@@ -96,12 +101,22 @@ def seconds_of(size: int, make: Make) -> dict[str, Any]:
 def pools_of(size: int) -> list[Pool]:
     """Pools with as many nodes together, each of as many as GKE has in one zone."""
     rest = range(0, size, NODES_PER_POOL)
-    return [pool_of(f"gpus-{index}", min(NODES_PER_POOL, size - before)) for index, before in enumerate(rest)]
+    return [
+        pool_of(f"gpus-{index}", min(NODES_PER_POOL, size - before))
+        for index, before in enumerate(rest)
+    ]
 
 
 def pool_of(name: str, size: int) -> Pool:
     bounds = dict.fromkeys(("min_nodes", "initial_nodes", "max_nodes"), size)
-    return Pool(name, "a3-highgpu-8g", cluster="ml", zones=ZONES, gpu=PoolGpu("nvidia-h100-80gb", GPUS), **bounds)
+    return Pool(
+        name,
+        "a3-highgpu-8g",
+        cluster="ml",
+        zones=ZONES,
+        gpu=PoolGpu("nvidia-h100-80gb", GPUS),
+        **bounds,
+    )
 
 
 @contextmanager
@@ -113,7 +128,7 @@ def replica() -> Iterator[Rehearsal]:
         try:
             yield rehearsal
         finally:
-            life.stop(rehearsal)
+            daemon.stop(rehearsal)
             kwok.delete(rehearsal)
 
 
@@ -124,7 +139,9 @@ def by_script(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
             try:
                 api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[made % len(ZONES)], None))
                 made += 1
-            except ApiError as error:  # of a thousand names with four random characters, two may be one
+            except (
+                ApiError
+            ) as error:  # of a thousand names with four random characters, two may be one
                 if error.status != http.HTTPStatus.CONFLICT:
                     raise
 
@@ -132,7 +149,7 @@ def by_script(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
 def by_pool(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
     store = Store(rehearsal)
     store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml"}})
-    life.start(rehearsal)
+    daemon.start(rehearsal)
     for pool in pools:
         store.save_pool(pool)
 
@@ -151,7 +168,9 @@ def is_everywhere(daemon_set: Object) -> bool:
 def job(pods: int) -> Object:
     container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
     tolerations = [{"key": GPU_RESOURCE, "operator": "Exists"}]
-    template = {"spec": {"restartPolicy": "Never", "containers": [container], "tolerations": tolerations}}
+    template = {
+        "spec": {"restartPolicy": "Never", "containers": [container], "tolerations": tolerations}
+    }
     spec = {"parallelism": pods, "completions": pods, "template": template}
     return {"metadata": {"name": "many"}, "spec": spec}
 
@@ -176,7 +195,7 @@ def cpu_of(process: psutil.Process) -> float:
 
 
 def running(rehearsal: Rehearsal) -> list[psutil.Process]:
-    processes = [*kwok.processes(rehearsal), life.process(rehearsal)]
+    processes = [*kwok.processes(rehearsal), daemon.process(rehearsal)]
     return [psutil.Process(process.pid) for process in processes if process.pid]
 
 

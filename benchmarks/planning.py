@@ -35,7 +35,11 @@ Manifest = dict[str, Any]
 
 
 def main() -> None:
-    print(json.dumps({"cores": os.cpu_count(), "python": platform.python_version()} | measure(), indent=2))
+    print(
+        json.dumps(
+            {"cores": os.cpu_count(), "python": platform.python_version()} | measure(), indent=2
+        )
+    )
 
 
 def measure() -> dict[str, Any]:
@@ -46,14 +50,22 @@ def measure() -> dict[str, Any]:
     apart = [kept_apart(workload(index)) for index in range(WORKLOADS)]
     mixed = [*spread[:15], *apart[15:30], *plain[30:44], *map(daemon_set, range(6))]
     seconds = {
-        "10,000 pods, 50 pools of 1,000 nodes": judging_seconds(documents(WORKLOADS, NODES_PER_POOL)),
+        "10,000 pods, 50 pools of 1,000 nodes": judging_seconds(
+            documents(WORKLOADS, NODES_PER_POOL)
+        ),
         "10,000 pods, 50,000 Nodes": judging_seconds([*fleet, *plain], runs=1),
-        f"10,000 pods, {MOST_NODES:,} Nodes": judging_seconds([*nodes(MOST_NODES // POOLS), *plain], runs=1),
+        f"10,000 pods, {MOST_NODES:,} Nodes": judging_seconds(
+            [*nodes(MOST_NODES // POOLS), *plain], runs=1
+        ),
         "10,000 pods spread over zones, 50,000 Nodes": judging_seconds([*fleet, *spread], runs=1),
-        "10,000 pods apart from each other, 50,000 Nodes": judging_seconds([*fleet, *apart], runs=1),
+        "10,000 pods apart from each other, 50,000 Nodes": judging_seconds(
+            [*fleet, *apart], runs=1
+        ),
         "50 workloads of every kind, 5,000 Nodes": judging_seconds([*nodes(100), *mixed], runs=1),
         "20,000 Jobs, 1,000 Nodes": judging_seconds([*nodes(20), *map(job, range(20_000))], runs=1),
-        "20,000 Jobs of 50 kinds, 1,000 Nodes": judging_seconds([*nodes(20), *map(run, range(20_000))], runs=1),
+        "20,000 Jobs of 50 kinds, 1,000 Nodes": judging_seconds(
+            [*nodes(20), *map(run, range(20_000))], runs=1
+        ),
         "2,000 Deployments spread over zones, 1,000 Nodes": judging_seconds(
             [*nodes(20), *(spread_over(ZONE, workload(index)) for index in range(2000))], runs=1
         ),
@@ -69,7 +81,10 @@ def measure() -> dict[str, Any]:
 
 def documents(workloads: int, nodes_per_pool: int) -> list[Manifest]:
     """A number of pools of a number of nodes each, and a number of workloads."""
-    return [*(pool(index, nodes_per_pool) for index in range(POOLS)), *map(workload, range(workloads))]
+    return [
+        *(pool(index, nodes_per_pool) for index in range(POOLS)),
+        *map(workload, range(workloads)),
+    ]
 
 
 def judging_seconds(documents: list[Manifest], runs: int = RUNS) -> float:
@@ -88,7 +103,9 @@ def reading(form: str) -> dict[str, float]:
     items = [printed(index, each) for index, each in enumerate([*nodes(100), workload(0)])]
     found = {"apiVersion": "v1", "items": items, "kind": "List"}
     with tempfile.NamedTemporaryFile("w", suffix=f".{form}") as file:
-        json.dump(found, file, indent=4) if form == "json" else yaml.dump(found, file, Dumper=_Dumper)
+        json.dump(found, file, indent=4) if form == "json" else yaml.dump(
+            found, file, Dumper=_Dumper
+        )
         file.flush()
         return measured(Path(file.name))
 
@@ -112,7 +129,9 @@ def streaming(jobs: int) -> dict[str, float]:
 def measured(file: Path) -> dict[str, float]:
     """The size of a file, and the CPU time and memory that the command line takes for it."""
     command = [sys.executable, "-c", _MEASURED, str(file)]
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    answer = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
     return {"megabytes": round(file.stat().st_size / 1e6, 1), **answer}
 
 
@@ -138,12 +157,16 @@ def start_up() -> float:
     before = os.times()
     subprocess.run(command, input=given, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 def pool(index: int, nodes: int) -> Manifest:
     has_gpus = index % 2 == 0
-    allocatable = {"cpu": "95", "memory": "1300Gi", "pods": "110"} | ({GPU: "8"} if has_gpus else {})
+    allocatable = {"cpu": "95", "memory": "1300Gi", "pods": "110"} | (
+        {GPU: "8"} if has_gpus else {}
+    )
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -166,17 +189,32 @@ def nodes(per_pool: int) -> list[Manifest]:
             name = f"pool-{index}-{number:05d}"
             own = {HOSTNAME: name, ZONE: "abc"[number % 3], "number": str(number)}
             uid = f"{index:08x}-0000-4000-8000-{number:012x}"
-            metadata = {"name": name, "uid": uid, "labels": {**template["metadata"]["labels"], **own}}
+            metadata = {
+                "name": name,
+                "uid": uid,
+                "labels": {**template["metadata"]["labels"], **own},
+            }
             found.append({**template, "metadata": metadata})
     return found
 
 
 def printed(index: int, item: Manifest) -> Manifest:
     """An object with what else kubectl prints of a node: about 7 KB."""
-    images = [{"names": [f"images.example/{number}@sha256:{number:064x}"], "sizeBytes": number} for number in range(30)]
+    images = [
+        {"names": [f"images.example/{number}@sha256:{number:064x}"], "sizeBytes": number}
+        for number in range(30)
+    ]
     conditions = [
-        {"type": f"Condition{number}", "status": "False", "reason": "AsItShouldBe", "message": "The kubelet says so."}
-        | {"lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        {
+            "type": f"Condition{number}",
+            "status": "False",
+            "reason": "AsItShouldBe",
+            "message": "The kubelet says so.",
+        }
+        | {
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
         for number in range(12)
     ]
     status = {**item.get("status", {}), "images": images, "conditions": conditions}
@@ -184,7 +222,12 @@ def printed(index: int, item: Manifest) -> Manifest:
 
 
 def spread_over(key: str, item: Manifest) -> Manifest:
-    constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": own(item)}
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": own(item),
+    }
     item["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
     return item
 
@@ -209,7 +252,10 @@ def daemon_set(index: int) -> Manifest:
         "metadata": {"name": f"agent-{index}", "namespace": "agents"},
         "spec": {
             "selector": {"matchLabels": {"app": f"agent-{index}"}},
-            "template": {**template, "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]}},
+            "template": {
+                **template,
+                "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]},
+            },
         },
     }
 
@@ -218,7 +264,12 @@ def job(index: int) -> Manifest:
     like = workload(index)
     template = {**like["spec"]["template"]}
     template["spec"] = {**template["spec"], "restartPolicy": "Never"}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": like["metadata"], "spec": {"template": template}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": like["metadata"],
+        "spec": {"template": template},
+    }
 
 
 def run(index: int) -> Manifest:

@@ -66,14 +66,20 @@ def scheduling_seconds(documents: Iterable[Manifest]) -> tuple[float, float]:
 
 def _schedule(rehearsal: Rehearsal, documents: list[Manifest]) -> tuple[float, float]:
     api = Api(Access(rehearsal.kubeconfig))
-    nodes = [node for document in documents if document["kind"] == "Node" for node in nodes_of(document)]
-    pods = [pod for document in documents if document["kind"] != "Node" for pod in pods_of(document)]
+    nodes = [
+        node for document in documents if document["kind"] == "Node" for node in nodes_of(document)
+    ]
+    pods = [
+        pod for document in documents if document["kind"] != "Node" for pod in pods_of(document)
+    ]
     namespaces = sorted({pod["metadata"]["namespace"] for pod in pods})
     for name in namespaces:
         api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     _create(api, "/api/v1/nodes", nodes)
     for name in namespaces:
-        _wait(lambda name=name: _is_there(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        _wait(
+            lambda name=name: _is_there(api, f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        )
     _wait(lambda: not any(_is_new(node) for node in api.get("/api/v1/nodes")["items"]))
     scheduler = psutil.Process(
         next(process.pid for process in kwok.processes(rehearsal) if "scheduler" in process.name)
@@ -97,7 +103,9 @@ def _cpu_seconds(process: psutil.Process) -> float:
 def _create(api: Api, path: str, objects: list[Manifest]) -> None:
     print(f"creating {len(objects)} {path.rpartition('/')[2]}", file=sys.stderr)
     with ThreadPoolExecutor(CONNECTIONS) as threads:
-        for _ in threads.map(lambda item: api.create(path.format(**item["metadata"]), item), objects):
+        for _ in threads.map(
+            lambda item: api.create(path.format(**item["metadata"]), item), objects
+        ):
             pass
 
 
@@ -111,7 +119,9 @@ def _is_there(api: Api, path: str) -> bool:
 
 def _is_new(node: Manifest) -> bool:
     """Whether a node still has the taint that it begins with."""
-    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints") or [])
+    return any(
+        taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints") or []
+    )
 
 
 def _wait(is_done: Callable[[], bool]) -> None:
@@ -128,7 +138,10 @@ def nodes_of(template: Manifest) -> Iterable[Manifest]:
     for index in range(int(metadata["annotations"][MAX_NODES])):
         name = f"{metadata['name']}-{index}"
         yield template | {
-            "metadata": {"name": name, "labels": metadata["labels"] | {"kubernetes.io/hostname": name}},
+            "metadata": {
+                "name": name,
+                "labels": metadata["labels"] | {"kubernetes.io/hostname": name},
+            },
             "status": {
                 "allocatable": allocatable,
                 "capacity": allocatable,

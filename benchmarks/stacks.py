@@ -37,7 +37,9 @@ def measure() -> dict[str, Any]:
     """By row: the seconds of the rehearsal and of its anchor, and their ratio; and the memory of dev at rest."""
     with tempfile.TemporaryDirectory() as folder:
         checkout, empty = copy_checkout(Path(folder)), empty_project(Path(folder))
-        rows: dict[str, Any] = {"preview of prod": compared(lambda: preview(checkout, "prod"), lambda: preview(empty))}
+        rows: dict[str, Any] = {
+            "preview of prod": compared(lambda: preview(checkout, "prod"), lambda: preview(empty))
+        }
         first: list[float] = []
         anchors: list[float] = []
         again: list[float] = []
@@ -70,7 +72,9 @@ def row(seconds: list[float], anchors: list[float]) -> dict[str, float]:
 
 def copy_checkout(folder: Path) -> Path:
     target = folder / "checkout"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
     for name in filter(None, listed.stdout.split("\0")):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(CHECKOUT / name, target / name)
@@ -88,7 +92,12 @@ def empty_project(folder: Path) -> Path:
 
 
 def rehearse(project: Path, command: str) -> None:
-    subprocess.run([Path(sys.prefix, "bin", "ml-foundations"), command], cwd=project, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [Path(sys.prefix, "bin", "ml-foundations"), command],
+        cwd=project,
+        check=True,
+        stdout=sys.stderr,
+    )
 
 
 def preview(project: Path, name: str = "dev") -> None:
@@ -115,8 +124,16 @@ def applied(root: Path, objects: list[dict[str, Any]]) -> float:
 
     def work() -> None:
         kwok.start(rehearsal, tools)
-        command = [tools.kubectl, f"--kubeconfig={rehearsal.kubeconfig}", "apply", "--server-side", "--filename=-"]
-        subprocess.run(command, input=yaml.safe_dump_all(objects), text=True, check=True, stdout=sys.stderr)
+        command = [
+            tools.kubectl,
+            f"--kubeconfig={rehearsal.kubeconfig}",
+            "apply",
+            "--server-side",
+            "--filename=-",
+        ]
+        subprocess.run(
+            command, input=yaml.safe_dump_all(objects), text=True, check=True, stdout=sys.stderr
+        )
 
     try:
         return timed(work)

@@ -16,6 +16,8 @@ def write(files: Mapping[Path, str]) -> None:
     """Write what is generated; with the argument --check end the program instead if a file is not current."""
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if stale and "--check" in sys.argv:
-        sys.exit(f"not current: {', '.join(str(path.relative_to(ROOT)) for path in stale)}; run: make generate")
+        sys.exit(
+            f"not current: {', '.join(str(path.relative_to(ROOT)) for path in stale)}; run: make generate"
+        )
     for path in stale:
         path.write_text(files[path])

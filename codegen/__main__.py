@@ -8,7 +8,9 @@ from codegen import ROOT, write
 
 def main() -> None:
     """Make everything: first the arguments, in a process of their own, which the others import."""
-    arguments = subprocess.run([sys.executable, "-m", "codegen.arguments", *sys.argv[1:]], cwd=ROOT, check=False)
+    arguments = subprocess.run(
+        [sys.executable, "-m", "codegen.arguments", *sys.argv[1:]], cwd=ROOT, check=False
+    )
     if arguments.returncode:
         sys.exit(arguments.returncode)
     from codegen import objects, package_schema, pages, picture, sdk, stack_page, stack_schema

@@ -88,9 +88,12 @@ def files() -> dict[Path, str]:
     components = ", ".join(sorted({name for argument in objects for name in argument.components}))
     text = _ruff("format", text=_MODULE.format(names=names, components=components, classes=classes))
     components = sorted((module, name) for name, module in ml_foundations.COMPONENTS.items())
-    imports = [f"from ml_foundations.{module} import {name} as {name}" for module, name in components]
+    imports = [
+        f"from ml_foundations.{module} import {name} as {name}" for module, name in components
+    ]
     imports += [
-        f"from ml_foundations.{module} import {name} as {name}" for name, module in ml_foundations.OTHERS.items()
+        f"from ml_foundations.{module} import {name} as {name}"
+        for name, module in ml_foundations.OTHERS.items()
     ]
     imports = "\n".join(sorted([*imports, "from ml_foundations.typed_args import *  # noqa: F403"]))
     stub = {FILE.with_name("__init__.pyi"): _STUB.format(imports=imports)}
@@ -125,7 +128,9 @@ def _has_typed_dict(spec: type[Spec]) -> bool:
 def _name(spec: type[Spec]) -> str:
     """Return the name of a TypedDict. That of a base has its package in front if a public spec has the same name."""
     name = f"{spec.__name__.removesuffix('Spec')}Args"
-    is_taken = spec not in _public_specs() and spec.__name__ in (other.__name__ for other in _public_specs())
+    is_taken = spec not in _public_specs() and spec.__name__ in (
+        other.__name__ for other in _public_specs()
+    )
     return f"{spec.__module__.split('.')[1].title()}{name}" if is_taken else name
 
 
@@ -154,12 +159,15 @@ def _own(spec: type[Spec]) -> _Declarations:
     It has a key if all subclasses have it with the same type: none of them may change or drop what it inherits. A key
     that a base has is declared again if its docstring differs, such as by another default.
     """
-    inherited = {name: declared for base in _bases(spec) for name, declared in _inherited(base).items()}
+    inherited = {
+        name: declared for base in _bases(spec) for name, declared in _inherited(base).items()
+    }
     subclasses = [_declarations(other) for other in _specs() if issubclass(other, spec)]
     return {
         name: declared
         for name, declared in _declarations(spec).items()
-        if inherited.get(name) != declared and all(declared[0] == other.get(name, ("",))[0] for other in subclasses)
+        if inherited.get(name) != declared
+        and all(declared[0] == other.get(name, ("",))[0] for other in subclasses)
     }
 
 
@@ -178,7 +186,10 @@ def _declarations(spec: type[Spec]) -> _Declarations:
     found: _Declarations = {}
     for name, field, is_required in arguments(spec):
         kind = _type(field_type(field))
-        found[name] = kind if is_required and name not in optional else f"NotRequired[{kind}]", field.description or ""
+        found[name] = (
+            kind if is_required and name not in optional else f"NotRequired[{kind}]",
+            field.description or "",
+        )
     return found | {name: _object(spec, name) for name in spec.objects}
 
 

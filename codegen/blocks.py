@@ -21,7 +21,9 @@ from textwrap import dedent
 
 from codegen import ROOT
 
-BLOCK = re.compile(r"^( *)(?:```python\n(.*?)^\1```|<!-- python\n(.*?)^\1-->)$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^( *)(?:```python\n(.*?)^\1```|<!-- python\n(.*?)^\1-->)$", re.MULTILINE | re.DOTALL
+)
 
 
 def pages() -> list[Path]:
@@ -52,12 +54,27 @@ def check(files: Iterable[Path], root: Path = ROOT) -> list[str]:
             module = folder / file.relative_to(root).with_suffix(".py")
             module.parent.mkdir(parents=True, exist_ok=True)
             module.write_text(program(file.read_text()))
-        settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "extraPaths": [str(ROOT / "components")]}
+        settings = {
+            "typeCheckingMode": "standard",
+            "pythonVersion": "3.11",
+            "extraPaths": [str(ROOT / "components")],
+        }
         (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-        command = [sys.executable, "-m", "pyright", "-p", name, "--pythonpath", sys.executable, "--outputjson"]
+        command = [
+            sys.executable,
+            "-m",
+            "pyright",
+            "-p",
+            name,
+            "--pythonpath",
+            sys.executable,
+            "--outputjson",
+        ]
         output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         problems = json.loads(output)["generalDiagnostics"]
-        return [_sentence(problem, folder) for problem in problems if problem["severity"] == "error"]
+        return [
+            _sentence(problem, folder) for problem in problems if problem["severity"] == "error"
+        ]
 
 
 def _sentence(problem: dict, folder: Path) -> str:

@@ -32,7 +32,7 @@ def construct() -> None:
     DeviceClasses("claims", cluster=cluster, classes={"large": {"memory": "40Gi"}})
     StorageClasses("storage", cluster=cluster, retain=True)
     JobSetController("jobset", cluster=cluster)
-    team = TeamNamespace("research", cluster=cluster, gpus=8, cpu="64", memory="512Gi", storage="4Ti")
+    team = TeamNamespace("nlp", cluster=cluster, gpus=8, cpu="64", memory="512Gi", storage="4Ti")
     TrainingQueue(
         "queue",
         cluster=cluster,
@@ -81,7 +81,14 @@ def construct() -> None:
         command=["python", "/data/train.py"],
         mounts=[{"volume": data, "path": "/data"}],
     )
-    Task("gpu-test", team=team, pool=pool, gpus=1, image="nvidia/cuda:12.6.3-base-ubuntu24.04", command=["nvidia-smi"])
+    Task(
+        "gpu-test",
+        team=team,
+        pool=pool,
+        gpus=1,
+        image="nvidia/cuda:12.6.3-base-ubuntu24.04",
+        command=["nvidia-smi"],
+    )
     InferenceService(
         "chat",
         team=team,

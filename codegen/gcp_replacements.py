@@ -24,7 +24,9 @@ _METADATA = "provider/cmd/pulumi-resource-gcp/bridge-metadata.json"
 _WORD = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`|[\w.&*]+|\S', re.DOTALL)
 _DEFINED = re.compile(r"^(?:func|var) (\w+)", re.MULTILINE)
 _REGISTERED = re.compile(r'Name:\s*"(google_\w+)",[^}]*?SchemaTypeResource,\s*Schema:\s*(\w+)\(')
-_IDENTITY = re.compile(r"Identity: &schema\.ResourceIdentity\{.*?^\t\t\},", re.MULTILINE | re.DOTALL)
+_IDENTITY = re.compile(
+    r"Identity: &schema\.ResourceIdentity\{.*?^\t\t\},", re.MULTILINE | re.DOTALL
+)
 _MAP = ["*schema.Schema", "{"]
 
 Words = list[str]
@@ -43,7 +45,9 @@ class Service:
             starts = [*_DEFINED.finditer(text)]
             for start, end in zip_longest(starts, starts[1:]):
                 words = _WORD.findall(text[start.end() : end.start() if end else len(text)])
-                self._definitions[start[1]] = [word for word in words if not word.startswith(("//", "/*"))]
+                self._definitions[start[1]] = [
+                    word for word in words if not word.startswith(("//", "/*"))
+                ]
 
     def fields(self, name: str) -> dict[str, Any]:
         """The properties of the schema that a function or variable defines."""
@@ -75,7 +79,9 @@ class Service:
         return {
             "replaces": facts.get("ForceNew") == ["true"],
             "computed": facts.get("Computed") == ["true"],
-            "conflicts": [word.strip('"') for word in facts.get("ConflictsWith", []) if word.startswith('"')],
+            "conflicts": [
+                word.strip('"') for word in facts.get("ConflictsWith", []) if word.startswith('"')
+            ],
             "fields": self._map(facts.get("Elem", [])),
         }
 
@@ -93,7 +99,9 @@ def _entries(words: Words, at: int) -> Iterator[tuple[str, Words]]:
             return
 
 
-def _paths(fields: Mapping[str, Any], taken: Mapping[str, Any], blocks: Mapping[str, Any]) -> Iterator[str]:
+def _paths(
+    fields: Mapping[str, Any], taken: Mapping[str, Any], blocks: Mapping[str, Any]
+) -> Iterator[str]:
     """The paths of the inputs whose change forces a new resource, by their names on the wire."""
     names = {*taken.get("required", ()), *taken.get("optional", ())}
     for name, field in fields.items():
@@ -134,7 +142,9 @@ def _exclusions(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, 
         yield from _exclusions(field["fields"], f"{at}{name}.0.")
 
 
-def replacements(terraform: Path, pulumi: Path) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
+def replacements(
+    terraform: Path, pulumi: Path
+) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
     """By type, the paths whose change replaces a resource, and the pairs of those that exclude each other."""
     data, metadata = sdk.written("gcp"), json.loads((pulumi / _METADATA).read_text())
     found: dict[str, list[str]] = {}
@@ -150,7 +160,9 @@ def replacements(terraform: Path, pulumi: Path) -> tuple[dict[str, list[str]], d
                     tuple(sorted(_wire_path(path, taken, data["blocks"]) for path in pair))
                     for pair in _exclusions(fields)
                 )
-                conflicts[token] = [list(pair) for pair in sorted({pair for pair in wired if all(pair)})]
+                conflicts[token] = [
+                    list(pair) for pair in sorted({pair for pair in wired if all(pair)})
+                ]
     return dict(sorted(found.items())), dict(sorted(conflicts.items()))
 
 

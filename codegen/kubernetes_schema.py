@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import controllers, kwok
@@ -21,7 +21,12 @@ from ml_foundations.rehearsal.tools import groups, toolchain
 from codegen import write
 
 _COLLECTION = re.compile(r"/v\w+/(namespaces/\{namespace\}/)?[a-z]+$")
-_PREFIXES = ("io.k8s.apimachinery.pkg.apis.", "io.k8s.apimachinery.pkg.", "io.k8s.api.", "io.x-k8s.")
+_PREFIXES = (
+    "io.k8s.apimachinery.pkg.apis.",
+    "io.k8s.apimachinery.pkg.",
+    "io.k8s.api.",
+    "io.x-k8s.",
+)
 _SCALARS = {
     "api.resource.Quantity": "quantity",
     "util.intstr.IntOrString": "integer or string",
@@ -37,11 +42,29 @@ _SHARED = {
 """Types of Kubernetes that CustomResourceDefinitions repeat."""
 
 _BESIDE = {
-    *("v1 ConfigMap", "v1 Secret", "v1 Service", "v1 ServiceAccount", "policy/v1 PodDisruptionBudget"),
-    *("v1 Endpoints", "v1 PodTemplate", "coordination.k8s.io/v1 Lease", "discovery.k8s.io/v1 EndpointSlice"),
+    *(
+        "v1 ConfigMap",
+        "v1 Secret",
+        "v1 Service",
+        "v1 ServiceAccount",
+        "policy/v1 PodDisruptionBudget",
+    ),
+    *(
+        "v1 Endpoints",
+        "v1 PodTemplate",
+        "coordination.k8s.io/v1 Lease",
+        "discovery.k8s.io/v1 EndpointSlice",
+    ),
     *(f"networking.k8s.io/v1 {kind}" for kind in ("Ingress", "IngressClass", "NetworkPolicy")),
-    *(f"rbac.authorization.k8s.io/v1 {of}{kind}" for of in ("", "Cluster") for kind in ("Role", "RoleBinding")),
-    *(f"admissionregistration.k8s.io/v1 {of}WebhookConfiguration" for of in ("Mutating", "Validating")),
+    *(
+        f"rbac.authorization.k8s.io/v1 {of}{kind}"
+        for of in ("", "Cluster")
+        for kind in ("Role", "RoleBinding")
+    ),
+    *(
+        f"admissionregistration.k8s.io/v1 {of}WebhookConfiguration"
+        for of in ("Mutating", "Validating")
+    ),
     *(
         f"admissionregistration.k8s.io/v1 {of}AdmissionPolicy{to}"
         for of in ("Mutating", "Validating")
@@ -52,7 +75,10 @@ _BESIDE = {
         "apiregistration.k8s.io/v1 APIService",
         "apps/v1 ControllerRevision",
     ),
-    *(f"flowcontrol.apiserver.k8s.io/v1 {kind}" for kind in ("FlowSchema", "PriorityLevelConfiguration")),
+    *(
+        f"flowcontrol.apiserver.k8s.io/v1 {kind}"
+        for kind in ("FlowSchema", "PriorityLevelConfiguration")
+    ),
     *(f"networking.k8s.io/v1 {kind}" for kind in ("IPAddress", "ServiceCIDR")),
     *(f"storage.k8s.io/v1 {kind}" for kind in ("VolumeAttachment", "VolumeAttributesClass")),
     *(
@@ -78,13 +104,16 @@ def main() -> None:
         finally:
             controllers.stop(rehearsal)
             kwok.delete(rehearsal)
-    write({known.SCHEMA: text})
+    write({field_catalog.SCHEMA: text})
 
 
 def versions() -> dict[str, str]:
     """The versions of what the schema is of."""
     pinned = ((groups.KUBERNETES, "k8s.io/kubernetes"), (groups.KUEUE, "sigs.k8s.io/kueue"))
-    return {module: group.pinned(module) for group, module in (*pinned, (groups.JOBSET, "sigs.k8s.io/jobset"))}
+    return {
+        module: group.pinned(module)
+        for group, module in (*pinned, (groups.JOBSET, "sigs.k8s.io/jobset"))
+    }
 
 
 def generated(api: Api) -> str:
@@ -97,15 +126,20 @@ def generated(api: Api) -> str:
             described |= found.get("components", {}).get("schemas", {})
             kinds |= dict(_created(found["paths"]))
     types: _Types = {}
-    for kind in sorted(kinds.keys() & (known.judged_kinds() | _BESIDE)):
+    for kind in sorted(kinds.keys() & (field_catalog.judged_kinds() | _BESIDE)):
         _collect(kinds[kind], described, types)
     lines = [f'"versions":{json.dumps(versions())}']
-    lines += [f'"{name}":{{\n{_lines(table)}\n}}' for name, table in (("kinds", kinds), ("types", types))]
+    lines += [
+        f'"{name}":{{\n{_lines(table)}\n}}' for name, table in (("kinds", kinds), ("types", types))
+    ]
     return "{" + ",\n".join(lines) + "}\n"
 
 
 def _lines(table: dict[str, Any]) -> str:
-    return ",\n".join(f"{json.dumps(key)}:{json.dumps(table[key], separators=(',', ':'))}" for key in sorted(table))
+    return ",\n".join(
+        f"{json.dumps(key)}:{json.dumps(table[key], separators=(',', ':'))}"
+        for key in sorted(table)
+    )
 
 
 def _created(paths: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -160,7 +194,9 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
         if schema.get("x-kubernetes-int-or-string"):
             return "quantity" if "pattern" in schema else "integer or string"
         # A signal to stop by is dropped, whatever it is: its feature is off.
-        values = "" if path.endswith(".stopSignal") else " ".join(filter(None, schema.get("enum", ())))
+        values = (
+            "" if path.endswith(".stopSignal") else " ".join(filter(None, schema.get("enum", ())))
+        )
         if (form := schema.get("format")) in ("byte", "int32"):
             return form
         kind = schema.get("type", "any")

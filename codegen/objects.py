@@ -43,7 +43,9 @@ CHOICES: dict[str, _Arguments] = {
     "gpu_claim": _CLAIM,
     "jobset: true": {"jobset": True},
     "autoscaling": {"autoscaling": {"max_replicas": 2, "cpu_percent": 80}},
-    "served_by: gke": {"autoscaling": {"max_replicas": 2, "metric": "m", "target": "1", "served_by": "gke"}},
+    "served_by: gke": {
+        "autoscaling": {"max_replicas": 2, "metric": "m", "target": "1", "served_by": "gke"}
+    },
     "disruption_budget: false": {"disruption_budget": False},
     "callers": {"callers": ["web"]},
     "api_key_env": {"api_key_env": "VLLM_API_KEY"},
@@ -73,7 +75,11 @@ def _kinds(component: str, args: _Arguments) -> list[str]:
 
 
 def _kind(part: Part) -> str:
-    return part.declared.type.rpartition(":")[2] if isinstance(part.declared, Cloud) else part.declared["kind"]
+    return (
+        part.declared.type.rpartition(":")[2]
+        if isinstance(part.declared, Cloud)
+        else part.declared["kind"]
+    )
 
 
 def _row(component: str) -> str:

@@ -44,7 +44,11 @@ def main() -> None:
     """Print a line for each outdated entry."""
     found = outdated(date.today())
     for entry in found:
-        print(f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(" ."))
+        print(
+            f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(
+                " ."
+            )
+        )
     if not found:
         print(f"every version of codegen/images.csv was checked in the last {MOST_AGE.days} days")
 

@@ -49,7 +49,10 @@ def of_python() -> dict[str, Any]:
         "version": ml_foundations.__version__,
         "language": {language: {"respectSchemaVersion": True} for language in _LANGUAGES},
         "config": {},
-        "resources": {f"{PACKAGE}:index:{name}": _resource(component) for name, component in components.items()},
+        "resources": {
+            f"{PACKAGE}:index:{name}": _resource(component)
+            for name, component in components.items()
+        },
         "types": {f"{PACKAGE}:index:{spec.__name__}": _nested_type(spec) for spec in nested},
     }
 
@@ -87,7 +90,12 @@ def output_mark(kind: Any) -> InputOf | None:
 def _resource(component: type[Component[Any]]) -> dict[str, Any]:
     inputs, required = _inputs(component.spec_type())
     outputs = _outputs(component)
-    described = {"inputProperties": inputs, "requiredInputs": required, "properties": outputs, "required": [*outputs]}
+    described = {
+        "inputProperties": inputs,
+        "requiredInputs": required,
+        "properties": outputs,
+        "required": [*outputs],
+    }
     return _object(component, described) | {"isComponent": True}
 
 
@@ -98,14 +106,20 @@ def _nested_type(spec: type[Spec]) -> dict[str, Any]:
 
 def _object(documented: type, described: dict[str, Any]) -> dict[str, Any]:
     """Return an object type as the CLI prints it: lists are sorted, and what is empty is left out."""
-    filled = {key: sorted(value) if isinstance(value, list) else value for key, value in described.items() if value}
+    filled = {
+        key: sorted(value) if isinstance(value, list) else value
+        for key, value in described.items()
+        if value
+    }
     return {"type": "object", "description": _indented(documented.__doc__)} | filled
 
 
 def _inputs(spec: type[Spec]) -> tuple[dict[str, Any], list[str]]:
     """Return the arguments of a spec, and the names of the required ones."""
     fields = list(arguments(spec))
-    properties = {to_camel(name): _property(field_type(field), field.description) for name, field, _ in fields}
+    properties = {
+        to_camel(name): _property(field_type(field), field.description) for name, field, _ in fields
+    }
     return properties, [to_camel(name) for name, _, is_required in fields if is_required]
 
 
@@ -117,7 +131,9 @@ def _outputs(component: type) -> dict[str, Any]:
             docstrings = attribute_docstrings(base)
             annotations = inspect.get_annotations(base, eval_str=True)
             public = [name for name in annotations if not name.startswith("_")]
-            found |= {to_camel(name): _property(annotations[name], docstrings[name]) for name in public}
+            found |= {
+                to_camel(name): _property(annotations[name], docstrings[name]) for name in public
+            }
     return found
 
 
@@ -136,7 +152,11 @@ def _targets(statement: ast.stmt) -> list[str]:
     """Return the names that an assignment or an annotation declares."""
     if isinstance(statement, ast.AnnAssign):
         return [ast.unparse(statement.target)]
-    return [ast.unparse(target) for target in statement.targets] if isinstance(statement, ast.Assign) else []
+    return (
+        [ast.unparse(target) for target in statement.targets]
+        if isinstance(statement, ast.Assign)
+        else []
+    )
 
 
 def _indented(text: str | None) -> str:
@@ -184,5 +204,7 @@ def _plain_type(kind: Any, origin: Any, inside: tuple[Any, ...]) -> dict[str, An
 
 def _unmarked(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {key: _unmarked(value) for key, value in tree.items() if (key, value) != ("plain", True)}
+        return {
+            key: _unmarked(value) for key, value in tree.items() if (key, value) != ("plain", True)
+        }
     return [_unmarked(item) for item in tree] if isinstance(tree, list) else tree

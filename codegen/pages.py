@@ -47,9 +47,7 @@ Nested types that several components use are on the pages of [workloads](pod.md)
 | component | creates |
 |---|---|"""
 _OBJECTS = "Python programs can pass components as arguments. Leave out the arguments that such a component sets."
-_CHILDREN = (
-    "Python programs have these attributes. Each is a `pulumi.CustomResource`. `children` has all children by role."
-)
+_CHILDREN = "Python programs have these attributes. Each is a `pulumi.CustomResource`. `children` has all children by role."
 
 
 def files() -> dict[Path, str]:
@@ -64,7 +62,11 @@ def link(model: str) -> str | None:
     book = _book()
     if home := book.homes.get(model):
         return _type_link(model, f"components/{home}")
-    users = [name for name, spec in book.specs.items() if model in (base.__name__ for base in spec.__mro__)]
+    users = [
+        name
+        for name, spec in book.specs.items()
+        if model in (base.__name__ for base in spec.__mro__)
+    ]
     return f"[{users[0]}](components/{users[0]}.md)" if len(users) == 1 else None
 
 
@@ -79,13 +81,16 @@ class _Book:
     def __init__(self) -> None:
         self.schema = package_schema.of_python()
         self.specs: dict[str, type[Spec]] = {
-            name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
+            name: getattr(ml_foundations, name).spec_type()
+            for name in sorted(ml_foundations.COMPONENTS)
         }
 
     def _entry(self, component: str) -> dict[str, Any]:
         return {"properties": {}} | self.schema["resources"][f"{PACKAGE}:index:{component}"]
 
-    def _declared(self, spec: type[Spec], properties: _Properties) -> dict[type[Spec], dict[str, dict[str, Any]]]:
+    def _declared(
+        self, spec: type[Spec], properties: _Properties
+    ) -> dict[type[Spec], dict[str, dict[str, Any]]]:
         """Return the arguments by the class that declares them: the spec itself, or a base that other specs share."""
         found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
         for name in spec.model_fields:
@@ -112,7 +117,10 @@ class _Book:
             entry = self._entry(component)
             for type_ in self._types(entry["inputProperties"]) | self._types(entry["properties"]):
                 users.setdefault(type_, []).append(f"{component}.md")
-        return {type_: pages[0] if len(pages) == 1 else self._shared_page(type_) for type_, pages in users.items()}
+        return {
+            type_: pages[0] if len(pages) == 1 else self._shared_page(type_)
+            for type_, pages in users.items()
+        }
 
     def _shared_page(self, type_: str) -> str:
         return _SHARED.get(self.models[type_].__module__.split(".")[1], _TYPES)
@@ -142,7 +150,10 @@ class _Book:
         return "\n".join([*lines, ""])
 
     def _index(self) -> list[str]:
-        return [f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |" for name in self.specs]
+        return [
+            f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |"
+            for name in self.specs
+        ]
 
     def _component(self, name: str, page: str) -> list[str]:
         """Return what a component is, how to construct it, what it accepts, and what it publishes."""
@@ -159,13 +170,21 @@ class _Book:
             f"- {_spelled(key)} ({self._kind(value, page)}): {one_line(value)}"
             for key, value in entry["properties"].items()
         ]
-        return [*lines, *_section("Outputs", outputs), *_section("Children", _children(name), _CHILDREN, "")]
+        return [
+            *lines,
+            *_section("Outputs", outputs),
+            *_section("Children", _children(name), _CHILDREN, ""),
+        ]
 
-    def _fold(self, component: str, base: type[Spec], properties: _Properties, page: str) -> list[str]:
+    def _fold(
+        self, component: str, base: type[Spec], properties: _Properties, page: str
+    ) -> list[str]:
         """Return shared arguments in a fold, with their purpose and the other components that have them."""
         spec = self.specs[component]
         title, _, purpose = cleandoc(base.__doc__ or "").partition(".\n\n")
-        required = [to_snake(key) for key in _required_keys(spec, properties) if not _setters(spec, key)]
+        required = [
+            to_snake(key) for key in _required_keys(spec, properties) if not _setters(spec, key)
+        ]
         summary = f"{title} (required: {', '.join(required)})" if required else title
         users = ", ".join(f"[{name}]({name}.md)" for name in self._users(base) if name != component)
         introduction = f"{' '.join(purpose.split())} The same arguments are in {users}."
@@ -181,7 +200,9 @@ class _Book:
             described = one_line(properties[key])
             kind = self._kind(properties[key], page, may_be_output=True)
             presence = _required(spec, key) if key in required else _default(fields[key], described)
-            lines.append(f"- {_spelled(key)} ({', '.join(filter(None, [kind, presence]))}): {described}")
+            lines.append(
+                f"- {_spelled(key)} ({', '.join(filter(None, [kind, presence]))}): {described}"
+            )
         return lines
 
     def _kind(self, value: dict[str, Any], page: str, may_be_output: bool = False) -> str:
@@ -197,7 +218,13 @@ class _Book:
             return f"({inner})[]" if " or " in inner else f"{inner}[]"
         if value["type"] == "object":
             inner = self._kind(value["additionalProperties"], page, may_be_output)
-            return "object" if inner == "anything" else f"({inner}) map" if " or " in inner else f"{inner} map"
+            return (
+                "object"
+                if inner == "anything"
+                else f"({inner}) map"
+                if " or " in inner
+                else f"{inner} map"
+            )
         return value["type"]
 
 
@@ -210,16 +237,26 @@ def _default(field: FieldInfo, described: str) -> str:
     """Return a default as a stack file writes it; nothing if there is none, or if the description names it."""
     value = None if field.is_required() else field.get_default(call_default_factory=True)
     text = json.dumps(value, default=_plain).replace('"', "")
-    return "" if text in ("null", "", "{}", "[]") or f"efault is {text}" in described else f"default `{text}`"
+    return (
+        ""
+        if text in ("null", "", "{}", "[]") or f"efault is {text}" in described
+        else f"default `{text}`"
+    )
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(exclude_unset=True, by_alias=True) if isinstance(value, Spec) else str(value)
+    return (
+        value.model_dump(exclude_unset=True, by_alias=True)
+        if isinstance(value, Spec)
+        else str(value)
+    )
 
 
 def _required_keys(spec: type[Spec], properties: _Properties) -> list[str]:
     """Return the required ones of some arguments. The component's name is the default of the name field."""
-    keys = [to_camel(name) for name, _, is_required in package_schema.arguments(spec) if is_required]
+    keys = [
+        to_camel(name) for name, _, is_required in package_schema.arguments(spec) if is_required
+    ]
     return [key for key in keys if key in properties]
 
 
@@ -254,7 +291,11 @@ def _objects(spec: type[Spec]) -> list[str]:
 def _provider(spec: type[Spec]) -> list[str]:
     """Return how a component gets its Kubernetes provider, if it needs one."""
     givers = [f"`{name}=`" for name, argument in spec.objects.items() if argument.gives_provider]
-    return ["", f"Pass {' or '.join(givers)}, or a Kubernetes provider in `opts`.", ""] if givers else []
+    return (
+        ["", f"Pass {' or '.join(givers)}, or a Kubernetes provider in `opts`.", ""]
+        if givers
+        else []
+    )
 
 
 def _construction(name: str) -> list[str]:
@@ -263,12 +304,17 @@ def _construction(name: str) -> list[str]:
     (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     statements = (cleandoc(f"    {ast.get_source_segment(source, node)}") for node in function.body)
     found = next((text for text in statements if re.match(rf"(\w+ = )?{name}\(", text)), "")
-    return ["```python", f"from ml_foundations import {name}", "", found, "```", ""] if found else []
+    return (
+        ["```python", f"from ml_foundations import {name}", "", found, "```", ""] if found else []
+    )
 
 
 def _shown(name: str) -> list[str]:
     """Return links to the examples and guides that construct a component."""
-    places = {"Examples": (ROOT / "examples").glob("*/__main__.py"), "Guides": _DOCS.glob("[!_]*.md")}
+    places = {
+        "Examples": (ROOT / "examples").glob("*/__main__.py"),
+        "Guides": _DOCS.glob("[!_]*.md"),
+    }
     lines: list[str] = []
     for title, paths in places.items():
         users = [path for path in sorted(paths) if re.search(rf"\b{name}\(", path.read_text())]

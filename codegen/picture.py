@@ -24,7 +24,11 @@ def _box(x: int, y: int, width: int, height: int, title: str, lines: list[str], 
 def _arrow(*points: tuple[int, int], label: str = "", at: tuple[int, int] = (0, 0)) -> str:
     """An arrow along some points, with a label beside it."""
     path = " ".join(f"{x},{y}" for x, y in points)
-    words = f'<text x="{at[0]}" y="{at[1]}" font-size="12" fill="{_SOFT}">{escape(label)}</text>' if label else ""
+    words = (
+        f'<text x="{at[0]}" y="{at[1]}" font-size="12" fill="{_SOFT}">{escape(label)}</text>'
+        if label
+        else ""
+    )
     return f'<polyline points="{path}" fill="none" stroke="{_INK}" stroke-width="1.4" marker-end="url(#tip)"/>{words}'
 
 
@@ -38,25 +42,57 @@ _PARTS = [
         ["pools, storage, teams, workloads", "checked by editors too: schema.json"],
         _SAND,
     ),
-    _box(355, 24, 270, 84, "settings", ["every wrong value at once,", "with its path and what is allowed"], _SAND),
-    _box(690, 24, 270, 84, "components", ["arguments → manifests (pure)", "→ Pulumi resources"], _BLUE),
+    _box(
+        355,
+        24,
+        270,
+        84,
+        "settings",
+        ["every wrong value at once,", "with its path and what is allowed"],
+        _SAND,
+    ),
+    _box(
+        690,
+        24,
+        270,
+        84,
+        "components",
+        ["arguments → manifests (pure)", "→ Pulumi resources"],
+        _BLUE,
+    ),
     _box(
         690,
         168,
         270,
         102,
         "planning",
-        ["fits / cannot fit / undetermined,", "what it costs, what is left of quotas;", "pure Python, no Pulumi"],
+        [
+            "fits / cannot fit / undetermined,",
+            "what it costs, what is left of quotas;",
+            "pure Python, no Pulumi",
+        ],
         _GREEN,
     ),
-    _box(355, 168, 270, 102, "pulumi up", ["the engine asks the plugins of", "gcp and kubernetes"], _BLUE),
+    _box(
+        355,
+        168,
+        270,
+        102,
+        "pulumi up",
+        ["the engine asks the plugins of", "gcp and kubernetes"],
+        _BLUE,
+    ),
     _box(
         20,
         330,
         440,
         136,
         "The real thing",
-        ["Pulumi's own plugins", "Google Cloud: GKE, its nodes and GPUs", "Kubernetes, Helm, the GPU Operator"],
+        [
+            "Pulumi's own plugins",
+            "Google Cloud: GKE, its nodes and GPUs",
+            "Kubernetes, Helm, the GPU Operator",
+        ],
         _SAND,
     ),
     _box(
@@ -78,8 +114,12 @@ _PARTS = [
     _arrow((625, 66), (686, 66)),
     _arrow((825, 108), (825, 164), label="manifests, pools, quotas", at=(640, 141)),
     _arrow((690, 219), (629, 219), label="proved", at=(638, 211)),
-    _arrow((430, 270), (430, 300), (240, 300), (240, 326), label="pulumi up -s prod", at=(272, 293)),
-    _arrow((550, 270), (550, 300), (740, 300), (740, 326), label="make up STACK=prod", at=(600, 293)),
+    _arrow(
+        (430, 270), (430, 300), (240, 300), (240, 326), label="pulumi up -s prod", at=(272, 293)
+    ),
+    _arrow(
+        (550, 270), (550, 300), (740, 300), (740, 326), label="make up STACK=prod", at=(600, 293)
+    ),
 ]
 
 
@@ -92,8 +132,6 @@ def _svg() -> str:
     """The whole picture."""
     tip = '<path d="M0,0 L9,4 L0,8 z"/>'
     marker = f'<marker id="tip" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">{tip}</marker>'
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, sans-serif">'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, sans-serif">'
     paper = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
     return f"{head}<defs>{marker}</defs>{paper}{''.join(_PARTS)}</svg>\n"

@@ -23,11 +23,43 @@ PACKAGES = ("gcp", "kubernetes")
 
 _CLUSTER_SCOPED = frozenset(
     (
-        *("APIService", "AuditSink", "CSIDriver", "CSINode", "CertificateSigningRequest", "ClusterCIDR", "ClusterRole"),
-        *("ClusterRoleBinding", "ClusterTrustBundle", "CustomResourceDefinition", "DeviceClass", "DeviceTaintRule"),
-        *("FlowSchema", "IPAddress", "IngressClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
-        *("MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PodSecurityPolicy"),
-        *("PriorityClass", "PriorityLevelConfiguration", "ResourceClass", "ResourceSlice", "RuntimeClass"),
+        *(
+            "APIService",
+            "AuditSink",
+            "CSIDriver",
+            "CSINode",
+            "CertificateSigningRequest",
+            "ClusterCIDR",
+            "ClusterRole",
+        ),
+        *(
+            "ClusterRoleBinding",
+            "ClusterTrustBundle",
+            "CustomResourceDefinition",
+            "DeviceClass",
+            "DeviceTaintRule",
+        ),
+        *(
+            "FlowSchema",
+            "IPAddress",
+            "IngressClass",
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+        ),
+        *(
+            "MutatingWebhookConfiguration",
+            "Namespace",
+            "Node",
+            "PersistentVolume",
+            "PodSecurityPolicy",
+        ),
+        *(
+            "PriorityClass",
+            "PriorityLevelConfiguration",
+            "ResourceClass",
+            "ResourceSlice",
+            "RuntimeClass",
+        ),
         *("ServiceCIDR", "StorageClass", "StorageVersionMigration", "ValidatingAdmissionPolicy"),
         *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VolumeAttachment"),
         *("VolumeAttributesClass",),
@@ -55,10 +87,16 @@ def written(package: str) -> dict[str, Any]:
 
 def generated(package: str) -> str:
     """The text of a package's data, one type a line."""
-    lines = ",\n".join(f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package)))
+    lines = ",\n".join(
+        f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package))
+    )
     provider = _described("", importlib.import_module(f"pulumi_{package}").Provider)
-    blocks = ",\n".join(f"{json.dumps(name)}:{_compact(facts)}" for name, facts in sorted(_blocks(package).items()))
-    functions = ",\n".join(f"{json.dumps(token)}:{_compact(facts)}" for token, facts in _functions(package))
+    blocks = ",\n".join(
+        f"{json.dumps(name)}:{_compact(facts)}" for name, facts in sorted(_blocks(package).items())
+    )
+    functions = ",\n".join(
+        f"{json.dumps(token)}:{_compact(facts)}" for token, facts in _functions(package)
+    )
     more = f',\n"blocks":{{\n{blocks}\n}},\n"functions":{{\n{functions}\n}}' if blocks else ""
     return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}{more}}}\n'
 
@@ -90,7 +128,8 @@ def _described(token: str, kind: Any) -> dict[str, Any]:
     facts = {
         "computed": sorted({*_wire_names(kind).values()} - {*wire.values()}),
         "id": _id_format(inspect.getdoc(declared) or "", _wire_names(kind) | wire),
-        "cluster_scoped": token.startswith("kubernetes:") and token.rpartition(":")[2] in _CLUSTER_SCOPED,
+        "cluster_scoped": token.startswith("kubernetes:")
+        and token.rpartition(":")[2] in _CLUSTER_SCOPED,
     }
     return _taken(arguments) | {key: value for key, value in facts.items() if value}
 
@@ -100,8 +139,16 @@ def _taken(arguments: Any) -> dict[str, Any]:
     parameters = inspect.signature(arguments.__init__).parameters
     wire = _wire_names(arguments)
     required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
-    blocks = {wire[name]: found for name in wire if (found := _block(arguments, parameters[name].annotation))}
-    facts = {"required": sorted(required), "optional": sorted({*wire.values()} - required), "blocks": blocks}
+    blocks = {
+        wire[name]: found
+        for name in wire
+        if (found := _block(arguments, parameters[name].annotation))
+    }
+    facts = {
+        "required": sorted(required),
+        "optional": sorted({*wire.values()} - required),
+        "blocks": blocks,
+    }
     return {key: value for key, value in facts.items() if value}
 
 
@@ -121,7 +168,9 @@ def _service(arguments: Any) -> str:
 def _blocks(package: str) -> dict[str, Any]:
     """Every block of arguments that the types of a package take, by name."""
     found: dict[str, Any] = {}
-    wanted = {name for token in classes(package) for name in described(token).get("blocks", {}).values()}
+    wanted = {
+        name for token in classes(package) for name in described(token).get("blocks", {}).values()
+    }
     while wanted:
         name = wanted.pop().removesuffix("[]")
         if name not in found:
@@ -139,17 +188,24 @@ def _functions(package: str) -> Iterator[tuple[str, dict[str, Any]]]:
         text = path.read_text()
         if token := _INVOKED.search(text):
             returned = {wire or name for wire, name in _GETTER.findall(text)}
-            yield token[1], {"takes": sorted(set(_GIVEN.findall(text))), "returns": sorted(returned)}
+            yield (
+                token[1],
+                {"takes": sorted(set(_GIVEN.findall(text))), "returns": sorted(returned)},
+            )
 
 
 def _arguments(annotation: Any) -> Any:
     """The class of a type's arguments, from an annotation that may be optional."""
-    return next((kind for kind in typing.get_args(annotation) if kind is not type(None)), annotation)
+    return next(
+        (kind for kind in typing.get_args(annotation) if kind is not type(None)), annotation
+    )
 
 
 def _wire_names(kind: Any) -> dict[str, str]:
     """The names of a class's properties: in Python, and on the wire."""
-    getters: dict[str, Any] = {name: prop.fget for name, prop in vars(kind).items() if isinstance(prop, property)}
+    getters: dict[str, Any] = {
+        name: prop.fget for name, prop in vars(kind).items() if isinstance(prop, property)
+    }
     return {name: getter._pulumi_name for name, getter in getters.items()}
 
 
@@ -157,7 +213,11 @@ def _id_format(text: str, wire: Mapping[str, str]) -> str:
     """The first format of the section about imports, which is that of the id; its words are not all properties."""
     found = _IMPORT_FORMAT.search(text.partition("## Import")[2])
     words = {"project_id": "project", **wire}
-    return _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", found[1]) if found else ""
+    return (
+        _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", found[1])
+        if found
+        else ""
+    )
 
 
 def _installed(package: str) -> str:

@@ -20,25 +20,38 @@ with its path, the value and what is allowed.
 A section takes the arguments of its component, in camelCase, but for those that the program knows from elsewhere:
 names, which are keys here, the project, the cluster, the namespace.
 """
-_TEAM = (
-    "Beside these, a team takes the arguments of [TeamNamespace](components/TeamNamespace.md); `quota` has its quota's."
-)
+_TEAM = "Beside these, a team takes the arguments of [TeamNamespace](components/TeamNamespace.md); `quota` has its quota's."
 
 
 def files() -> dict[Path, str]:
     """The page and its text."""
     schema = stack_schema.schema()
     definitions = schema["$defs"]
-    lines = [_INTRODUCTION, "## The keys under config", "", f"All but `gcp:project` begin with `{_PREFIX}`.", ""]
+    lines = [
+        _INTRODUCTION,
+        "## The keys under config",
+        "",
+        f"All but `gcp:project` begin with `{_PREFIX}`.",
+        "",
+    ]
     lines += _keys(schema["properties"]["config"])
     for name in [name for name in definitions if not pages.link(name)]:
-        lines += ["", f"## {_heading(name)}", "", definitions[name]["description"], "", *_keys(definitions[name], name)]
+        lines += [
+            "",
+            f"## {_heading(name)}",
+            "",
+            definitions[name]["description"],
+            "",
+            *_keys(definitions[name], name),
+        ]
         lines += ["", _TEAM] if name == "Team" else []
     return {ROOT / "docs" / "stack-file.md": "\n".join([*lines, ""])}
 
 
 def _heading(name: str) -> str:
-    return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name.removesuffix("Settings"))
+    return re.sub(
+        r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name.removesuffix("Settings")
+    )
 
 
 def _keys(section: dict[str, Any], name: str = "") -> list[str]:
@@ -56,10 +69,14 @@ def _takes(value: dict[str, Any]) -> str:
     """What a key takes, in few words: a section's page or heading, allowed values, or a type."""
     if reference := value.get("$ref"):
         name = reference.rpartition("/")[2]
-        return pages.link(name) or f"[{_heading(name)}](#{_heading(name).lower().replace(' ', '-')})"
+        return (
+            pages.link(name) or f"[{_heading(name)}](#{_heading(name).lower().replace(' ', '-')})"
+        )
     if "enum" in value:
         return ", ".join(f"`{item}`" for item in value["enum"])
-    if options := [item for item in value.get("anyOf", value.get("oneOf", [])) if item.get("type") != "null"]:
+    if options := [
+        item for item in value.get("anyOf", value.get("oneOf", [])) if item.get("type") != "null"
+    ]:
         return " or ".join(dict.fromkeys(map(_takes, options)))
     match value.get("type"):
         case "object":

@@ -19,7 +19,9 @@ def files() -> dict[Path, str]:
 
 def schema() -> dict[str, Any]:
     """The schema of a whole stack file; keys of other namespaces are Pulumi's own business."""
-    sys.path.insert(0, str(ROOT / "stacks"))  # where the program of the stacks imports its modules from
+    sys.path.insert(
+        0, str(ROOT / "stacks")
+    )  # where the program of the stacks imports its modules from
     from places import FOLLOWS
     from settings import PROJECT, Settings
 
@@ -30,14 +32,26 @@ def schema() -> dict[str, Any]:
     for kind in ("CpuNodePoolSpec", "GpuNodePoolSpec"):
         # A machine type that the catalog lacks has its shape beside it.
         known = definitions[kind]["properties"]["machineType"].pop("examples")
-        definitions[kind] |= {"if": {"required": ["machine"]}, "else": {"properties": {"machineType": {"enum": known}}}}
+        definitions[kind] |= {
+            "if": {"required": ["machine"]},
+            "else": {"properties": {"machineType": {"enum": known}}},
+        }
     pool = sections["properties"]["nodePools"]["additionalProperties"]
-    pool["anyOf"] = pool.pop("oneOf")  # a machine type decides between the two, and a schema does not see that
-    properties = {f"{PROJECT}:{key}": value for key, value in sections["properties"].items() if key != "project"}
+    pool["anyOf"] = pool.pop(
+        "oneOf"
+    )  # a machine type decides between the two, and a schema does not see that
+    properties = {
+        f"{PROJECT}:{key}": value
+        for key, value in sections["properties"].items()
+        if key != "project"
+    }
     required = [f"{PROJECT}:{key}" for key in sections["required"] if key != "project"]
     config = {
         "type": "object",
-        "properties": {"gcp:project": {"type": "string", "description": "The Google Cloud project."}, **properties},
+        "properties": {
+            "gcp:project": {"type": "string", "description": "The Google Cloud project."},
+            **properties,
+        },
         "required": ["gcp:project", *required],
         "patternProperties": {f"^(?!{PROJECT}:).*$": {}},
         "additionalProperties": False,

@@ -27,7 +27,11 @@ class Host(Provider):
         super().__init__(ml_foundations.__version__, SCHEMA.read_text(encoding="utf-8"))
 
     def construct(
-        self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        resource_type: str,
+        inputs: Any,
+        options: pulumi.ResourceOptions | None = None,
     ) -> ConstructResult:
         """Construct the component after the resources that its known values come from."""
         kind = resource_type.rpartition(":")[2]
@@ -46,7 +50,9 @@ class Host(Provider):
         return {name: value for name, value in state.items() if value is not None}
 
 
-def _checked(component: type[Component[Any]], name: str, inputs: Mapping[str, Any]) -> ComponentSpec:
+def _checked(
+    component: type[Component[Any]], name: str, inputs: Mapping[str, Any]
+) -> ComponentSpec:
     """Check the inputs of a component, whose names are those of the schema.
 
     Raises:
@@ -59,7 +65,9 @@ def _checked(component: type[Component[Any]], name: str, inputs: Mapping[str, An
         return spec.model_validate(component.completed(name, args))
     except ValidationError as error:
         refused = ArgumentsError(f"{component.__name__} {name}", error, spec, to_camel)
-        raise pulumi.InputPropertiesError(refused.message.partition("\n")[0], refused.errors) from None
+        raise pulumi.InputPropertiesError(
+            refused.message.partition("\n")[0], refused.errors
+        ) from None
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

@@ -31,7 +31,9 @@ def plain(value: Any) -> Any:
     """A tree of properties with ``UNKNOWN`` where the pack's own tree raises an error."""
     if isinstance(value, Mapping):
         return {key: _known(value, key) for key in value}
-    if isinstance(value, list | tuple) or (hasattr(value, "__getitem__") and not isinstance(value, str | bytes)):
+    if isinstance(value, list | tuple) or (
+        hasattr(value, "__getitem__") and not isinstance(value, str | bytes)
+    ):
         return [_known(value, index) for index in range(len(value))]
     if isinstance(value, float) and value.is_integer():
         return int(value)  # the wire knows no integers
@@ -81,7 +83,11 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
 def as_manifest(resource: Resource) -> Manifest:
     """A Kubernetes object as it is, and a node pool as if it were one."""
     type_, inputs = resource
-    return {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs} if type_ == NODE_POOL else inputs
+    return (
+        {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs}
+        if type_ == NODE_POOL
+        else inputs
+    )
 
 
 def is_known(item: Manifest) -> bool:
@@ -109,10 +115,15 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
 
 
 def _policy(
-    name: str, about: str, validate: Callable[[StackValidationArgs, ReportViolation], None], mandatory: bool
+    name: str,
+    about: str,
+    validate: Callable[[StackValidationArgs, ReportViolation], None],
+    mandatory: bool,
 ) -> StackValidationPolicy:
     level = EnforcementLevel.MANDATORY if mandatory else EnforcementLevel.ADVISORY
-    return StackValidationPolicy(name=name, description=about, validate=validate, enforcement_level=level)
+    return StackValidationPolicy(
+        name=name, description=about, validate=validate, enforcement_level=level
+    )
 
 
 PolicyPack(
@@ -125,7 +136,13 @@ PolicyPack(
             enforcement_level=EnforcementLevel.ADVISORY,
         ),
         *(guard_policy(guard) for guard in GUARDS),
-        proof_policy(PROOF, "What the program declares can run, on its nodes and under its quotas.", mandatory=True),
-        proof_policy(ADVICE, "What the proof says of a program beside its errors.", mandatory=False),
+        proof_policy(
+            PROOF,
+            "What the program declares can run, on its nodes and under its quotas.",
+            mandatory=True,
+        ),
+        proof_policy(
+            ADVICE, "What the proof says of a program beside its errors.", mandatory=False
+        ),
     ],
 )

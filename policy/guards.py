@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import broken
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
@@ -16,7 +24,9 @@ Violation = tuple[Manifest, str, str]
 """The object, the path of the field, and what is wrong with it."""
 Check = Callable[[list[Manifest]], Iterator[Violation]]
 
-POD_SPECS = {kind: f"{template_path(kind)}.spec".lstrip(".") for kind in sorted(WORKLOAD_KINDS - {"JobSet"})}
+POD_SPECS = {
+    kind: f"{template_path(kind)}.spec".lstrip(".") for kind in sorted(WORKLOAD_KINDS - {"JobSet"})
+}
 """Where the spec of a kind's pods is."""
 SERVERS = ("Deployment", "StatefulSet")
 CHECKPOINT = "ml-foundations/checkpoint"
@@ -92,17 +102,29 @@ def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
             if isinstance(image, str) and "@" not in image:
                 tag = image.rpartition("/")[2].partition(":")[2]
                 if tag in ("", "latest"):
-                    yield pods.item, f"{path}.image", f"{image} has {'no tag' if not tag else 'the tag latest'}"
+                    yield (
+                        pods.item,
+                        f"{path}.image",
+                        f"{image} has {'no tag' if not tag else 'the tag latest'}",
+                    )
 
 
 @guard(f"Leave the toleration of {labels.GPU_TAINT_KEY} out.")
 def cpu_pods_off_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods without GPUs, but for DaemonSets, keep off GPU nodes: an expensive machine could not go away."""
     for pods in pods_of(objects):
-        if pods.item["kind"] != "DaemonSet" and not pods.gpus and not pods.spec.get("resourceClaims"):
+        if (
+            pods.item["kind"] != "DaemonSet"
+            and not pods.gpus
+            and not pods.spec.get("resourceClaims")
+        ):
             for index, toleration in enumerate(items(pods.spec, "tolerations")):
                 if toleration.get("key") in (None, labels.GPU_TAINT_KEY):
-                    yield pods.item, f"{pods.path}.tolerations[{index}]", "tolerates the GPU taint and asks for no GPU"
+                    yield (
+                        pods.item,
+                        f"{pods.path}.tolerations[{index}]",
+                        "tolerates the GPU taint and asks for no GPU",
+                    )
 
 
 @guard("Set activeDeadlineSeconds.")
@@ -110,7 +132,10 @@ def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs with GPUs have a deadline: a training run that hangs holds its GPUs for ever."""
     for item, path, spec in (pods for pods in pods_of(objects, "Job", "CronJob") if pods.gpus):
         job = path.removesuffix(".template.spec")
-        if all(each.get("activeDeadlineSeconds") is None for each in (spec, section(item, *job.split(".")))):
+        if all(
+            each.get("activeDeadlineSeconds") is None
+            for each in (spec, section(item, *job.split(".")))
+        ):
             yield item, f"{job}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
 
 
@@ -118,7 +143,10 @@ def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
 def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs that Pulumi manages do not delete themselves: the next refresh misses them, and the next up trains again."""
     for item in objects:
-        if item["kind"] == "Job" and section(item, "spec").get("ttlSecondsAfterFinished") is not None:
+        if (
+            item["kind"] == "Job"
+            and section(item, "spec").get("ttlSecondsAfterFinished") is not None
+        ):
             yield item, "spec.ttlSecondsAfterFinished", "the Job deletes itself"
 
 
@@ -134,8 +162,14 @@ def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
 def server_probes(objects: list[Manifest]) -> Iterator[Violation]:
     """A server with GPUs says when it is ready: without a readiness probe, requests reach a model that still loads."""
     for pods in pods_of(objects, *SERVERS):
-        if pods.gpus and not any(container.get("readinessProbe") for _, container in pods.containers):
-            yield pods.item, f"{pods.path}.containers[0].readinessProbe", "no container has a readiness probe"
+        if pods.gpus and not any(
+            container.get("readinessProbe") for _, container in pods.containers
+        ):
+            yield (
+                pods.item,
+                f"{pods.path}.containers[0].readinessProbe",
+                "no container has a readiness probe",
+            )
 
 
 @guard("Add a PodDisruptionBudget that selects its pods.")
@@ -143,10 +177,15 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
     """Servers with several replicas have a PodDisruptionBudget: an upgrade of the nodes may drain all at once."""
     budgets = [item for item in objects if item["kind"] == "PodDisruptionBudget"]
     for item in objects:
-        replicas, template = section(item, "spec").get("replicas"), section(item, "spec", "template")
+        replicas, template = (
+            section(item, "spec").get("replicas"),
+            section(item, "spec", "template"),
+        )
         if item["kind"] not in SERVERS or not isinstance(replicas, int | float) or replicas < 2:
             continue
-        of_namespace = [section(each, "spec") for each in budgets if namespace_of(each) == namespace_of(item)]
+        of_namespace = [
+            section(each, "spec") for each in budgets if namespace_of(each) == namespace_of(item)
+        ]
         if not any(selects(budget.get("selector"), labels_of(template)) for budget in of_namespace):
             yield item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
 
@@ -155,7 +194,9 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
 def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods with several GPUs have a /dev/shm with a size: PyTorch's loaders share data there, and 64 MiB are few."""
     for pods in pods_of(objects):
-        volumes = {volume["name"]: section(volume, "emptyDir") for volume in items(pods.spec, "volumes")}
+        volumes = {
+            volume["name"]: section(volume, "emptyDir") for volume in items(pods.spec, "volumes")
+        }
         mounted = [
             volumes.get(mount["name"], {})
             for _, container in pods.containers
@@ -165,7 +206,11 @@ def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
         if pods.gpus >= 2 and not any(volume.get("medium") == "Memory" for volume in mounted):
             yield pods.item, f"{pods.path}.volumes", "several GPUs and no memory-backed /dev/shm"
         elif pods.gpus >= 2 and not all(volume.get("sizeLimit") for volume in mounted):
-            yield pods.item, f"{pods.path}.volumes", "/dev/shm has no sizeLimit: it may fill the node's memory"
+            yield (
+                pods.item,
+                f"{pods.path}.volumes",
+                "/dev/shm has no sizeLimit: it may fill the node's memory",
+            )
 
 
 @guard(f"Keep checkpoints on a volume, and say where: annotation {CHECKPOINT}.")
@@ -182,11 +227,16 @@ def gpu_quota(objects: list[Manifest]) -> Iterator[Violation]:
     limited = {
         namespace_of(item)
         for item in objects
-        if item["kind"] == "ResourceQuota" and f"requests.{labels.GPU_RESOURCE}" in section(item, "spec", "hard")
+        if item["kind"] == "ResourceQuota"
+        and f"requests.{labels.GPU_RESOURCE}" in section(item, "spec", "hard")
     }
     for pods in pods_of(objects):
         if pods.gpus and (namespace := namespace_of(pods.item)) not in limited:
-            yield pods.item, f"{pods.path}.containers", f"no quota for GPUs in the namespace {namespace}"
+            yield (
+                pods.item,
+                f"{pods.path}.containers",
+                f"no quota for GPUs in the namespace {namespace}",
+            )
 
 
 @guard("Leave it out, or run it in a namespace of its own that says privileged.", mandatory=True)
@@ -194,7 +244,10 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods keep to the baseline of Pod Security: a privileged one owns its node, and every other team's data there."""
     level = "pod-security.kubernetes.io/enforce"
     namespaces = (item for item in objects if item["kind"] == "Namespace")
-    exempt = {"kube-system", *(name_of(item) for item in namespaces if labels_of(item).get(level) == "privileged")}
+    exempt = {
+        "kube-system",
+        *(name_of(item) for item in namespaces if labels_of(item).get(level) == "privileged"),
+    }
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
             for path, rule, _ in broken({"enforce": "baseline"}, pods.template):
@@ -223,5 +276,7 @@ def idle_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
 
 
 def _takes_spot(spec: Manifest) -> bool:
-    tolerated = any(toleration.get("key") == labels.GKE_SPOT for toleration in items(spec, "tolerations"))
+    tolerated = any(
+        toleration.get("key") == labels.GKE_SPOT for toleration in items(spec, "tolerations")
+    )
     return tolerated or section(spec, "nodeSelector").get(labels.GKE_SPOT) == "true"

@@ -19,7 +19,11 @@ COMPONENTS = {
 def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
-    existing_pools = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
+    existing_pools = (
+        settings.node_pools.values()
+        if isinstance(settings.cluster, existing.ExistingCluster)
+        else ()
+    )
     proof = settings.proof
     with Proof(
         accepted_rules=proof.accept,
@@ -39,12 +43,21 @@ def _environment(settings: stack_file.Settings) -> None:
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
     }
-    platform = [_declare(name, spec, **in_cluster) for name, spec in named.items() if spec is not None]
+    platform = [
+        _declare(name, spec, **in_cluster) for name, spec in named.items() if spec is not None
+    ]
     for name, monitor in settings.gpu_monitors.items():
         _declare(name, monitor, **in_cluster)
-    namespaces = {name: _declare(name, spec, *platform, **in_cluster) for name, spec in settings.namespaces.items()}
+    namespaces = {
+        name: _declare(name, spec, *platform, **in_cluster)
+        for name, spec in settings.namespaces.items()
+    }
     if settings.queues is not None:
-        platform.append(_declare(stack_file.QUEUES, settings.queues, *platform, *namespaces.values(), **in_cluster))
+        platform.append(
+            _declare(
+                stack_file.QUEUES, settings.queues, *platform, *namespaces.values(), **in_cluster
+            )
+        )
     for name, team in settings.teams.items():
         _team(name, team, namespaces[name], platform)
 
@@ -67,14 +80,17 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
     pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
-    for name, pool in sorted(settings.node_pools.items(), key=lambda item: item[0] in settings.gpu_pools):
+    for name, pool in sorted(
+        settings.node_pools.items(), key=lambda item: item[0] in settings.gpu_pools
+    ):
         _declare(f"{settings.cluster.name}-{name}", pool, cluster=cluster)
     return {"cluster": cluster}
 
 
 def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:
     volumes = {
-        claim: _declare(f"{name}-{claim}", spec, *platform, team=namespace) for claim, spec in team.volumes.items()
+        claim: _declare(f"{name}-{claim}", spec, *platform, team=namespace)
+        for claim, spec in team.volumes.items()
     }
     for _, workload_name, workload in team.workloads:
         mounted = [volumes[mount.claim] for mount in workload.mounts if mount.claim]

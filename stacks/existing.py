@@ -35,5 +35,10 @@ def provider(cluster: ExistingCluster) -> k8s.Provider:
 
 def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
     """The cluster's own node pools, as the engine would get them if the program made them."""
-    made = [part.declared for pool in described for part in pool.parts() if isinstance(part.declared, Cloud)]
+    made = [
+        part.declared
+        for pool in described
+        for part in pool.parts()
+        if isinstance(part.declared, Cloud)
+    ]
     return [(NODE_POOL, inputs_as_sent(pulumi.CustomResource, pool.inputs)) for pool in made]

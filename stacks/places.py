@@ -18,7 +18,11 @@ from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
 from team import SECTIONS
 
-ONLY_GPU = {to_camel(name) for name in GpuNodePoolSpec.model_fields if name not in CpuNodePoolSpec.model_fields}
+ONLY_GPU = {
+    to_camel(name)
+    for name in GpuNodePoolSpec.model_fields
+    if name not in CpuNodePoolSpec.model_fields
+}
 """Keys that only a pool of GPU nodes has."""
 
 FOLDER = Path(__file__).parent
@@ -72,38 +76,59 @@ def fill(given: dict[str, Any]) -> list[Place]:
         for add_on in ("filestore", "lustre"):
             if storage.get(add_on) is not None:
                 _default(cluster, add_on, True)
-        _default(storage, "network", _section(cluster, "network").get("network") or cluster.get("name"))
-    pool_zones = {zone for _, pool in _entries(given, "nodePools") for zone in _zones(pool, cluster)}
+        _default(
+            storage, "network", _section(cluster, "network").get("network") or cluster.get("name")
+        )
+    pool_zones = {
+        zone for _, pool in _entries(given, "nodePools") for zone in _zones(pool, cluster)
+    }
     if len(pool_zones) == 1 and isinstance(storage.get("filestore"), dict):
         _default(storage["filestore"], "zones", [*pool_zones])
     operator = _section(given, "gpuOperator")
     pools = [pool for _, pool in _entries(given, "nodePools") if has_gpus(pool)]
     modes = {mode_for(pool.get("driver"), pool.get("image")) for pool in pools}
-    if len(modes) == 1:  # where pools want different modes, each that the default leaves out is an error
+    if (
+        len(modes) == 1
+    ):  # where pools want different modes, each that the default leaves out is an error
         _default(operator, "mode", *modes)
     if given.get("gpuOperator") is not None:
         # Over every pool's most nodes, and a quarter more for those that come while others still go.
         with_gpus = CRITICAL_PODS_PER_GPU_NODE * sum(map(_most_nodes, pools))
         everywhere = sum(_most_nodes(pool) for _, pool in _entries(given, "nodePools"))
         _default(operator, "criticalPods", CRITICAL_PODS_BESIDE + (with_gpus + everywhere) * 5 // 4)
-        if not is_existing(cluster) and _section(operator, "dcgmExporter").get("enabled") is not False:
-            _default(cluster, "monitoring", ["SYSTEM_COMPONENTS"])  # the operator exports the metrics of GPUs
+        if (
+            not is_existing(cluster)
+            and _section(operator, "dcgmExporter").get("enabled") is not False
+        ):
+            _default(
+                cluster, "monitoring", ["SYSTEM_COMPONENTS"]
+            )  # the operator exports the metrics of GPUs
     for pool in pools:
         _default(pool, "deletionProtection", cluster.get("deletionProtection"))
-    by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
-    _default(_section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google")
+    by_operator = (
+        given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
+    )
+    _default(
+        _section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google"
+    )
     for _, monitor in _entries(given, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(given, "teams"):
-        buckets = [name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None]
-        for workload in (entry for section in SECTIONS for _, entry in _entries(team, to_camel(section))):
+        buckets = [
+            name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None
+        ]
+        for workload in (
+            entry for section in SECTIONS for _, entry in _entries(team, to_camel(section))
+        ):
             _read_files(workload)
             _select_type(workload, team)
             mounts = workload.get("mounts")
             for mount in mounts if isinstance(mounts, list) else []:
                 if isinstance(mount, dict) and mount.get("claim") in buckets:
                     _default(mount, "fuse", True)
-        _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
+        _default(
+            _section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog"
+        )
     _fill_queued_kinds(given)
     _fill_egress_namespaces(given)
     return list(_places(given))
@@ -126,7 +151,9 @@ def _calls(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         servers = [server for section in _SERVERS for _, server in _entries(team, section)]
         for server in servers:
             callers = server.get("callers")
-            yield from ((str(caller), name) for caller in (callers if isinstance(callers, list) else ()))
+            yield from (
+                (str(caller), name) for caller in (callers if isinstance(callers, list) else ())
+            )
 
 
 def _fill_queued_kinds(given: dict[str, Any]) -> None:
@@ -150,17 +177,28 @@ def _places(given: Mapping[str, Any]) -> Iterator[Place]:
     for name, pool in _entries(given, "nodePools"):
         location = _region(pool) if is_existing(cluster) else cluster.get("location")
         spec = GpuNodePoolSpec if has_gpus(pool) else CpuNodePoolSpec
-        yield _place(f"nodePools.{name}", pool, spec, project=project, location=location, pool_name=name)
+        yield _place(
+            f"nodePools.{name}", pool, spec, project=project, location=location, pool_name=name
+        )
     for name, monitor in _entries(given, "gpuMonitors"):
         yield _place(f"gpuMonitors.{name}", monitor, GpuMonitorSpec, monitor_name=name)
     for team_name, team in _entries(given, "teams"):
-        yield _place(f"teams.{team_name}.queue", _section(team, "queue"), TeamQueue, namespace=team_name)
+        yield _place(
+            f"teams.{team_name}.queue", _section(team, "queue"), TeamQueue, namespace=team_name
+        )
         for section, spec in SECTIONS.items():
             for name, entry in _entries(team, to_camel(section)):
-                path, named = f"teams.{team_name}.{to_camel(section)}.{name}", {spec.name_field or "": name}
+                path, named = (
+                    f"teams.{team_name}.{to_camel(section)}.{name}",
+                    {spec.name_field or "": name},
+                )
                 place = _place(path, entry, spec, namespace=team_name, **named)
                 counted = _priority_class(entry, team_name, team)
-                yield place._replace(follows=place.follows | {"priorityClass": counted}) if counted else place
+                yield (
+                    place._replace(follows=place.follows | {"priorityClass": counted})
+                    if counted
+                    else place
+                )
 
 
 def _place(path: str, section: dict[str, Any], spec: type[Spec], **known: Any) -> Place:
@@ -194,7 +232,9 @@ def is_reference(text: Any) -> bool:
 
 def _entries(given: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
     """The sections of a key, by name."""
-    return [(name, entry) for name, entry in _section(given, key).items() if isinstance(entry, dict)]
+    return [
+        (name, entry) for name, entry in _section(given, key).items() if isinstance(entry, dict)
+    ]
 
 
 def _most_nodes(pool: Mapping[str, Any]) -> int:
@@ -238,7 +278,9 @@ def _select_type(workload: dict[str, Any], team: Mapping[str, Any]) -> None:
         _default(_section(workload, "nodeSelector"), labels.GKE_ACCELERATOR, gpu.types[0])
 
 
-def _priority_class(workload: Mapping[str, Any], team_name: str, team: Mapping[str, Any]) -> str | None:
+def _priority_class(
+    workload: Mapping[str, Any], team_name: str, team: Mapping[str, Any]
+) -> str | None:
     """The PriorityClass of a workload's GPU model, where the team's GPUs are counted by model."""
     counted = _section(_section(team, "quota"), "gpusByModel")
     if not counted or not workload.get("gpus") or workload.get("gpuClaim") is not None:

@@ -31,7 +31,10 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, monitor in settings.gpu_monitors.items():
         operator = settings.gpu_operator
         if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
-            yield f"gpuMonitors.{name}", "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
+            yield (
+                f"gpuMonitors.{name}",
+                "gpuOperator.dcgmExporter exports the same metrics; remove one of them",
+            )
     yield from _joined_name_errors(settings)
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
@@ -43,7 +46,9 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from _name_errors(path, team_name, name)
             yield from _workload_errors(path, workload, team, settings)
         for name, volume in team.volumes.items():
-            yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume.class_name, settings)
+            yield from _class_errors(
+                f"teams.{team_name}.volumes.{name}", volume.class_name, settings
+            )
 
 
 def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -55,7 +60,9 @@ def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for team_name, team in settings.teams.items():
         classes = {"priorities": team.priorities, "quota.gpusByModel": team.quota.gpus_by_model}
         named = [(section, section, name) for section, name, _ in team.components]
-        named += [("classes", section, name) for section, names in classes.items() for name in names]
+        named += [
+            ("classes", section, name) for section, names in classes.items() for name in names
+        ]
         for kind, section, name in named:
             path, joined = f"teams.{team_name}.{section}.{name}", f"{team_name}-{name}"
             if (other := taken.setdefault((kind, joined), path)) != path:
@@ -68,10 +75,18 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         return
     for add_on in settings.storage.add_ons:
         if not getattr(cluster, add_on):
-            yield f"cluster.{add_on}", f"is false, but storage.{add_on} needs it; leave it out to switch it on"
-    if grouped := [name for name, team in settings.teams.items() if team.group and not cluster.security_group]:
+            yield (
+                f"cluster.{add_on}",
+                f"is false, but storage.{add_on} needs it; leave it out to switch it on",
+            )
+    if grouped := [
+        name for name, team in settings.teams.items() if team.group and not cluster.security_group
+    ]:
         what = f"teams.{grouped[0]}.group is a Google group"
-        yield "cluster.securityGroup", f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own"
+        yield (
+            "cluster.securityGroup",
+            f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own",
+        )
     for name, pool in settings.gpu_pools.items():
         if pool.additional_networks and not cluster.multi_networking:
             yield (
@@ -79,7 +94,10 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
                 f"is false, but nodePools.{name}.additionalNetworks need it; set it to true",
             )
     if not settings.node_pools:
-        yield "nodePools", "are required: a cluster needs a pool without GPUs for the system's pods, and GPU pools"
+        yield (
+            "nodePools",
+            "are required: a cluster needs a pool without GPUs for the system's pods, and GPU pools",
+        )
     elif not any(isinstance(pool, CpuNodePoolSpec) for pool in settings.node_pools.values()):
         yield "nodePools", "there are GPU pools only; the system's pods need a pool without GPUs"
 
@@ -90,20 +108,37 @@ def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         path = f"nodePools.{name}"
         yield from _driver_errors(f"{path}.driver", pool, settings)
         if pool.sharing and operator is not None and operator.feature_discovery:
-            why = "the operator's feature discovery ignores it and would label the GPUs as not shared"
-            yield f"{path}.sharing", f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false"
+            why = (
+                "the operator's feature discovery ignores it and would label the GPUs as not shared"
+            )
+            yield (
+                f"{path}.sharing",
+                f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false",
+            )
         if pool.dra and settings.device_classes is None:
             yield f"{path}.dra", "is true, but there is no deviceClasses; add the section"
 
 
-def _driver_errors(path: str, pool: GpuNodePoolSpec, settings: Settings) -> Iterator[tuple[str, str]]:
+def _driver_errors(
+    path: str, pool: GpuNodePoolSpec, settings: Settings
+) -> Iterator[tuple[str, str]]:
     """Exactly one side gives a node its driver and advertises its GPUs: GKE or the operator."""
     operator, wanted = settings.gpu_operator, mode_for(pool.driver, pool.image_name)
     if operator is None and wanted != "gke":
-        yield path, f"is {pool.driver}, but there is no gpuOperator; add the section, or set it to default or latest"
+        yield (
+            path,
+            f"is {pool.driver}, but there is no gpuOperator; add the section, or set it to default or latest",
+        )
     if operator is not None and operator.mode != wanted:
-        who = "both would install the driver" if wanted == "gke" else "nobody installs the driver that it expects"
-        yield path, f"is {pool.driver}, but gpuOperator.mode is {operator.mode}: {who}; change one of them"
+        who = (
+            "both would install the driver"
+            if wanted == "gke"
+            else "nobody installs the driver that it expects"
+        )
+        yield (
+            path,
+            f"is {pool.driver}, but gpuOperator.mode is {operator.mode}: {who}; change one of them",
+        )
     if operator is not None and wanted == "operator":
         fault = Operator.of(operator.chart_values).driver_fault(pool.model.architecture)
         if fault:
@@ -120,21 +155,36 @@ def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
         yield path, str(error)
 
 
-def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Settings) -> Iterator[tuple[str, str]]:
+def _workload_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
     for index, mount in enumerate(workload.mounts):
         if mount.claim is not None and mount.claim not in team.volumes:
             yield f"{path}.mounts[{index}].claim", not_among(mount.claim, "volume", team.volumes)
     for name, text in workload.files.items():
         if is_reference(text):
-            yield f"{path}.files.{name}", f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
+            yield (
+                f"{path}.files.{name}",
+                f"is {text}, and there is no file stacks/{text.removeprefix('@')}",
+            )
     queue = settings.training_queue.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
-    if isinstance(workload, ServerSpec) and workload.queue is not None and settings.training_queue.install:
-        most, needed = settings.training_queue.ready_seconds, workload.load_seconds + NEW_NODE_SECONDS
+    if (
+        isinstance(workload, ServerSpec)
+        and workload.queue is not None
+        and settings.training_queue.install
+    ):
+        most, needed = (
+            settings.training_queue.ready_seconds,
+            workload.load_seconds + NEW_NODE_SECONDS,
+        )
         if needed > most:
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
-            yield f"{path}.loadSeconds", f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
+            yield (
+                f"{path}.loadSeconds",
+                f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more",
+            )
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)

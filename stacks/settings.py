@@ -49,14 +49,19 @@ QUEUES = "training-queue"
 NodePool = Annotated[
     Annotated[GpuNodePoolSpec, Tag(GpuNodePoolSpec.__name__)]
     | Annotated[CpuNodePoolSpec, Tag(CpuNodePoolSpec.__name__)],
-    Discriminator(lambda given: (GpuNodePoolSpec if places.has_gpus(given) else CpuNodePoolSpec).__name__),
+    Discriminator(
+        lambda given: (GpuNodePoolSpec if places.has_gpus(given) else CpuNodePoolSpec).__name__
+    ),
 ]
 """A node pool; with a GPU machine type, a GPU pool."""
 
 
 Cluster = Annotated[
-    Annotated[GkeClusterSpec, Tag(GkeClusterSpec.__name__)] | Annotated[ExistingCluster, Tag(ExistingCluster.__name__)],
-    Discriminator(lambda given: (ExistingCluster if places.is_existing(given) else GkeClusterSpec).__name__),
+    Annotated[GkeClusterSpec, Tag(GkeClusterSpec.__name__)]
+    | Annotated[ExistingCluster, Tag(ExistingCluster.__name__)],
+    Discriminator(
+        lambda given: (ExistingCluster if places.is_existing(given) else GkeClusterSpec).__name__
+    ),
 ]
 """A cluster to be made; with a kubeconfig or context, one that exists already."""
 
@@ -108,13 +113,20 @@ class Settings(Spec):
     @property
     def gpu_pools(self) -> dict[str, GpuNodePoolSpec]:
         """The pools of GPU nodes, by name."""
-        return {name: pool for name, pool in self.node_pools.items() if isinstance(pool, GpuNodePoolSpec)}
+        return {
+            name: pool
+            for name, pool in self.node_pools.items()
+            if isinstance(pool, GpuNodePoolSpec)
+        }
 
     @property
     def job_sets(self) -> JobSetControllerSpec | None:
         """The arguments of the controller of JobSets; None where no training is one."""
         workloads = (workload for team in self.teams.values() for _, _, workload in team.workloads)
-        has_some = any(isinstance(workload, DistributedTrainingSpec) and workload.jobset for workload in workloads)
+        has_some = any(
+            isinstance(workload, DistributedTrainingSpec) and workload.jobset
+            for workload in workloads
+        )
         return self.job_set_controller if has_some else None
 
     @cached_property
@@ -138,20 +150,34 @@ class Settings(Spec):
                 "queued_provisioning": pool.queued_provisioning,
             }
             for name, pool in self.gpu_pools.items()
-            for others in [[each for each in pool.tolerations if each["key"] != labels.GPU_TAINT_KEY]]
+            for others in [
+                [each for each in pool.tolerations if each["key"] != labels.GPU_TAINT_KEY]
+            ]
         ]
-        arguments = {"flavors": flavors, "teams": teams, "cohort": QUEUES, **self.training_queue.given()}
+        arguments = {
+            "flavors": flavors,
+            "teams": teams,
+            "cohort": QUEUES,
+            **self.training_queue.given(),
+        }
         return TrainingQueueSpec.model_validate(arguments)
 
     def sections(self) -> Iterator[tuple[str, ComponentSpec]]:
         """Every section in the cluster with its path in the file."""
-        one = {"storage": self.storage, "gpuOperator": self.gpu_operator, "deviceClasses": self.device_classes}
+        one = {
+            "storage": self.storage,
+            "gpuOperator": self.gpu_operator,
+            "deviceClasses": self.device_classes,
+        }
         one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
         yield from ((path, spec) for path, spec in one.items() if spec is not None)
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())
         for team_name, team in self.teams.items():
             yield f"teams.{team_name}", self.namespaces[team_name]
-            yield from ((f"teams.{team_name}.{section}.{name}", spec) for section, name, spec in team.components)
+            yield from (
+                (f"teams.{team_name}.{section}.{name}", spec)
+                for section, name, spec in team.components
+            )
 
     @property
     def places(self) -> Mapping[str, str]:
@@ -161,7 +187,9 @@ class Settings(Spec):
             for path, spec in self.sections()
             for manifest in spec.manifests()
         }
-        flavors = {f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools}
+        flavors = {
+            f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools
+        }
         queues = {f"ClusterQueue {name}": _in_file(f"teams.{name}.queue") for name in self.teams}
         return namespaced | flavors | queues | self._placeholders
 
@@ -186,7 +214,11 @@ def load() -> Settings:
     config = pulumi.Config(PROJECT)
     given = {key: value for key in KEYS if (value := config.get_object(key)) is not None}
     prefix = f"{PROJECT}:"
-    keys = [key.removeprefix(prefix) for key in pulumi.runtime.get_config_env() if key.startswith(prefix)]
+    keys = [
+        key.removeprefix(prefix)
+        for key in pulumi.runtime.get_config_env()
+        if key.startswith(prefix)
+    ]
     found = [(key, unknown(key, KEYS, f"See {STACK_FILE_PAGE}")) for key in keys if key not in KEYS]
     try:
         return parse({"project": pulumi.Config("gcp").get("project") or "", **given}, found)
@@ -206,7 +238,10 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     filled = places.fill(given)
     for path, section, follows in filled:
         found += [
-            (f"{path}.{key}", f"is {section[key]}, but follows from its place in the file{here}; leave it out")
+            (
+                f"{path}.{key}",
+                f"is {section[key]}, but follows from its place in the file{here}; leave it out",
+            )
             for key, value in follows.items()
             for here in [f", here {value}" if value else ""]
             if section.get(key) not in (None, value)
@@ -224,7 +259,9 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     return settings
 
 
-def _told(errors: Iterator[tuple[str, str]], filled: list[places.Place]) -> Iterator[tuple[str, str]]:
+def _told(
+    errors: Iterator[tuple[str, str]], filled: list[places.Place]
+) -> Iterator[tuple[str, str]]:
     """Errors with what was filled in told of the section that it is in."""
     section_of = {f"{path}.{key}": path for path, _, follows in filled for key in follows}
     for path, reason in errors:
@@ -241,7 +278,10 @@ def _built_errors(settings: Settings) -> list[tuple[str, str]]:
         try:
             team.tenancy(name)
         except ValidationError as error:
-            found += [(f"teams.{name}.{path}", reason) for path, reason in explain(error, TeamNamespaceSpec, to_camel)]
+            found += [
+                (f"teams.{name}.{path}", reason)
+                for path, reason in explain(error, TeamNamespaceSpec, to_camel)
+            ]
     with_queue = [f"teams.{name}.queue" for name, team in settings.teams.items() if team.queue]
     pools = [f"nodePools.{name}" for name in settings.gpu_pools]
     try:
@@ -249,7 +289,12 @@ def _built_errors(settings: Settings) -> list[tuple[str, str]]:
     except ValidationError as error:
         for path, reason in explain(error, TrainingQueueSpec, to_camel):
             path = re.sub(r"teams\[(\d+)\]", lambda index: with_queue[int(index[1])], path)
-            found.append((re.sub(r"flavors\[(\d+)\]\.name", lambda index: pools[int(index[1])], path), reason))
+            found.append(
+                (
+                    re.sub(r"flavors\[(\d+)\]\.name", lambda index: pools[int(index[1])], path),
+                    reason,
+                )
+            )
     return found
 
 

@@ -44,12 +44,20 @@ class Team(Tenancy):
     @property
     def components(self) -> list[tuple[str, str, ComponentSpec]]:
         """Key of the section, name and arguments of every component."""
-        return [(to_camel(key), name, spec) for key in SECTIONS for name, spec in getattr(self, key).items()]
+        return [
+            (to_camel(key), name, spec)
+            for key in SECTIONS
+            for name, spec in getattr(self, key).items()
+        ]
 
     @property
     def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
         """The same of every workload."""
-        return [(section, name, spec) for section, name, spec in self.components if isinstance(spec, WorkloadSpec)]
+        return [
+            (section, name, spec)
+            for section, name, spec in self.components
+            if isinstance(spec, WorkloadSpec)
+        ]
 
     def tenancy(self, name: str) -> TeamNamespaceSpec:
         """The arguments of the team's namespace.
@@ -59,7 +67,9 @@ class Team(Tenancy):
         """
         beside_quota = self.model_dump(include=set(Tenancy.model_fields), exclude_unset=True)
         data = any(volume.data for volume in self.volumes.values())
-        return TeamNamespaceSpec.model_validate({"namespace": name, "data": data, **self.quota.given(), **beside_quota})
+        return TeamNamespaceSpec.model_validate(
+            {"namespace": name, "data": data, **self.quota.given(), **beside_quota}
+        )
 
 
 SECTIONS: dict[str, type[ComponentSpec]] = {

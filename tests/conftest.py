@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes import config
-from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools import toolchain
@@ -26,7 +26,8 @@ COSTS = {"suffered": 360, "copy_checkout": 30, "cluster": 1, "tools": 1}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "replica: needs a replica or its tools; set for the tests that use their fixtures"
+        "markers",
+        "replica: needs a replica or its tools; set for the tests that use their fixtures",
     )
     # It is ignored in what a script runs in the background, as these tests may be, and tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,12 +48,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure comes with what the simulated GKE logged: it tells what a test has waited for in vain."""
     report = yield
     for name in ("cloud", "cluster") if report.failed else ():
         rehearsal = getattr(getattr(item, "funcargs", {}).get(name), "rehearsal", None)
-        if rehearsal and (log := life.process(rehearsal).end_of_log):
+        if rehearsal and (log := daemon.process(rehearsal).end_of_log):
             report.sections.append(("The simulated GKE", log))
             break
     return report
@@ -75,7 +78,11 @@ def cluster(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     rehearsal.make()
     kwok.start(rehearsal, tools)
     try:
-        yield Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
+        yield Cluster(
+            rehearsal,
+            rehearsal.kubeconfig,
+            config.new_client_from_config(str(rehearsal.kubeconfig)),
+        )
     finally:
         kwok.delete(rehearsal)
 
@@ -102,7 +109,9 @@ def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         for top in ("components", "stacks"):
             for compiled in (CHECKOUT / top).rglob("__pycache__"):
                 half_written = shutil.ignore_patterns("*.pyc.*")
-                shutil.copytree(compiled, root / compiled.relative_to(CHECKOUT), ignore=half_written)
+                shutil.copytree(
+                    compiled, root / compiled.relative_to(CHECKOUT), ignore=half_written
+                )
         # Pulumi's own language host takes the environment that Pulumi.yaml names.
         (root / ".venv").symlink_to(sys.prefix)
         copies.append(Checkout(root))

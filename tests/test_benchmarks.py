@@ -11,8 +11,18 @@ from benchmarks import fleet, planning, stacks
 def test_planning_is_measured() -> None:
     assert planning.judging_seconds(planning.documents(workloads=10, nodes_per_pool=10)) > 0
     assert planning.start_up() > 0
-    items = [*planning.nodes(1), planning.job(1), planning.daemon_set(0), planning.kept_apart(planning.workload(0))]
-    assert planning.judging_seconds([*items, planning.spread_over(planning.ZONE, planning.workload(1))], runs=1) > 0
+    items = [
+        *planning.nodes(1),
+        planning.job(1),
+        planning.daemon_set(0),
+        planning.kept_apart(planning.workload(0)),
+    ]
+    assert (
+        planning.judging_seconds(
+            [*items, planning.spread_over(planning.ZONE, planning.workload(1))], runs=1
+        )
+        > 0
+    )
 
 
 def test_a_rehearsal_is_measured_in_a_copy(tmp_path: Path) -> None:

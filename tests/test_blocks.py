@@ -49,7 +49,9 @@ make up
 def test_a_program_has_the_lines_of_its_page() -> None:
     lines = program(PAGE).splitlines()
     statements = {
-        number: line for number, line in enumerate(lines, 1) if not line.startswith(("from", "team")) and line
+        number: line
+        for number, line in enumerate(lines, 1)
+        if not line.startswith(("from", "team")) and line
     }
     assert statements == {
         12: 'Task("a", team=team, image="i", gpus="1")',
@@ -69,7 +71,9 @@ def test_type_errors_have_their_page_and_line(tmp_path: Path) -> None:
 
 
 def test_pages_have_programs() -> None:
-    assert {"README.md", "writing-a-program.md", "gke.md", "training.md"} <= {page.name for page in PROGRAMS}
+    assert {"README.md", "writing-a-program.md", "gke.md", "training.md"} <= {
+        page.name for page in PROGRAMS
+    }
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)

@@ -17,7 +17,9 @@ from tests.support.checkout import CHECKOUT
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()
 ADDRESS = "git+https://git.example/ml-foundations@COMMIT"
 """The package that both workflows install."""
-GITHUB, GITLAB = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+GITHUB, GITLAB = (
+    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+)
 
 
 @pytest.fixture
@@ -29,11 +31,15 @@ def repository(tmp_path: Path) -> Path:
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
     subprocess.run([*git, "init", "-q", "-b", "main"], cwd=root, check=True)
     for replicas in (1, 9):
-        (root / "manifests" / "web.yaml").write_text(yaml.safe_dump(deployment("web", replicas, template())))
+        (root / "manifests" / "web.yaml").write_text(
+            yaml.safe_dump(deployment("web", replicas, template()))
+        )
         subprocess.run([*git, "add", "."], cwd=root, check=True)
         subprocess.run([*git, "commit", "-q", "-m", f"{replicas}"], cwd=root, check=True)
         if replicas == 1:
-            subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=root, check=True)
+            subprocess.run(
+                [*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=root, check=True
+            )
     return root
 
 
@@ -60,7 +66,11 @@ def test_the_steps_of_github_post_the_comment_and_fail(repository: Path, tmp_pat
     assert GITHUB[True] == "pull_request"  # which is how YAML 1.1 reads the key "on"
     assert GITHUB["permissions"] == {"contents": "read", "pull-requests": "write"}
     output, summary = tmp_path / "output", tmp_path / "summary"
-    variables = {"GITHUB_BASE_REF": "main", "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+    variables = {
+        "GITHUB_BASE_REF": "main",
+        "GITHUB_OUTPUT": str(output),
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
     variables |= {"GITHUB_REPOSITORY": "o/r", "NUMBER": "7"}
     *scripts, last = [step["run"] for step in steps if "run" in step]
     for script in scripts:
@@ -77,10 +87,15 @@ def test_the_steps_of_github_post_the_comment_and_fail(repository: Path, tmp_pat
 
 
 def test_the_script_of_gitlab_posts_the_comment_and_fails(repository: Path, tmp_path: Path) -> None:
-    variables = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "origin/main", "CI_API_V4_URL": "https://gitlab.example/api/v4"}
+    variables = {
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": "origin/main",
+        "CI_API_V4_URL": "https://gitlab.example/api/v4",
+    }
     variables |= {"CI_PROJECT_ID": "3", "CI_MERGE_REQUEST_IID": "7", "PLAN_TOKEN": "secret"}
     done = bash("\n".join(GITLAB["plan"]["script"]), repository, **variables)
     assert done.returncode == 1, done.stderr
     assert MARK in done.stdout
     called = (tmp_path / "tools" / "called").read_text().splitlines()
-    assert called[1].endswith("body@comment.md https://gitlab.example/api/v4/projects/3/merge_requests/7/notes")
+    assert called[1].endswith(
+        "body@comment.md https://gitlab.example/api/v4/projects/3/merge_requests/7/notes"
+    )

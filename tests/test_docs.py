@@ -14,10 +14,26 @@ import yaml
 
 from tests.support.checkout import CHECKOUT
 
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PAGES = [
+    CHECKOUT / "README.md",
+    CHECKOUT / "CONTRIBUTING.md",
+    *sorted((CHECKOUT / "docs").rglob("*.md")),
+]
 PAGES += sorted((CHECKOUT / "examples").rglob("README.md"))
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-PROGRAMS = {"gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", ".venv/bin/python", "export"}
+PROGRAMS = {
+    "gcloud",
+    "kubectl",
+    "pulumi",
+    "eval",
+    "cd",
+    "pip",
+    "git",
+    "helm",
+    "python",
+    ".venv/bin/python",
+    "export",
+}
 PROGRAMS |= {"ml-foundations", ".venv/bin/ml-foundations"}
 """Programs that a page may call, beside make."""
 
@@ -50,11 +66,15 @@ def test_yaml_parses(text: str) -> None:
 
 @pytest.mark.parametrize("text", of("sh"))
 def test_commands_are_commands(text: str) -> None:
-    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+    )
     assert checked.returncode == 0, checked.stderr
     targets = re.findall(r"^([a-z]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
-        words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)]
+        words = [
+            word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)
+        ]
         if not words:
             continue
         if words[0] == "make":
@@ -73,7 +93,9 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert file.exists(), target
         if heading:
             headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-            assert heading in {re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-") for text in headings}, target
+            assert heading in {
+                re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-") for text in headings
+            }, target
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
@@ -90,17 +112,27 @@ def test_every_page_can_be_found_from_the_readme() -> None:
 
 
 def test_every_fact_has_the_home_that_the_architecture_names() -> None:
-    page = (CHECKOUT / "docs" / "architecture.md").read_text().partition("## Where is")[2].partition("\n## ")[0]
+    page = (
+        (CHECKOUT / "docs" / "architecture.md")
+        .read_text()
+        .partition("## Where is")[2]
+        .partition("\n## ")[0]
+    )
     homes = re.findall(r"`([a-z_]+/[\w/.]*)`", page)
     assert len(homes) > 10
     package = CHECKOUT / "components" / "ml_foundations"
-    assert not [home for home in homes if not (package / home).exists() and not (CHECKOUT / home).exists()]
+    assert not [
+        home for home in homes if not (package / home).exists() and not (CHECKOUT / home).exists()
+    ]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/going-to-gke.md"])
 def test_page_says_how_the_stacks_were_checked(page: str) -> None:
     words = " ".join((CHECKOUT / page).read_text().split())
-    assert "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins" in words
+    assert (
+        "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins"
+        in words
+    )
     assert "**not yet run them on the real GKE**" in words
 
 
@@ -119,7 +151,11 @@ BY_NAME = {
 
 
 def installs_by_name(text: str) -> list[str]:
-    return [what for what, form in BY_NAME.items() if re.search(form, text, re.MULTILINE | re.IGNORECASE)]
+    return [
+        what
+        for what, form in BY_NAME.items()
+        if re.search(form, text, re.MULTILINE | re.IGNORECASE)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -157,8 +193,14 @@ def test_an_installation_from_an_address_is_allowed(text: str) -> None:
 
 def test_nothing_installs_a_name_that_no_index_has() -> None:
     """In docs, messages, examples and workflows, and in what the package says of itself to other tools."""
-    listed = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    files = [CHECKOUT / name for name in listed.stdout.splitlines() if not name.startswith("tests/")]
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    files = [
+        CHECKOUT / name for name in listed.stdout.splitlines() if not name.startswith("tests/")
+    ]
     texts = {file: file.read_bytes().decode(errors="ignore") for file in files}
-    assert not [(str(file), found) for file, text in texts.items() if (found := installs_by_name(text))]
+    assert not [
+        (str(file), found) for file, text in texts.items() if (found := installs_by_name(text))
+    ]
     assert "pluginDownloadURL" not in json.loads((CHECKOUT / "components/schema.json").read_text())

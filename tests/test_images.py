@@ -13,7 +13,9 @@ from tests.support import recording
 from tests.support.checkout import CHECKOUT
 from tests.support.recording import EXAMPLES, STACKS
 
-IMAGE = re.compile(r"""\bimage["']?: ["']?([\w.-]+(?:/[\w.-]+)*:[\w.-]+(?:@sha256:[0-9a-f]{64})?)""", re.IGNORECASE)
+IMAGE = re.compile(
+    r"""\bimage["']?: ["']?([\w.-]+(?:/[\w.-]+)*:[\w.-]+(?:@sha256:[0-9a-f]{64})?)""", re.IGNORECASE
+)
 """An image in YAML, Python or TypeScript, by its tag."""
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 FOLDERS = ("stacks", "examples")
@@ -42,7 +44,8 @@ def images(tree: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)]
+    ("kind", "name"),
+    [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)],
 )
 def test_images_that_stacks_and_examples_deploy_are_in_the_table(kind: str, name: str) -> None:
     resources = recording.stack(name) if kind == "stack" else recording.example(name)
@@ -52,16 +55,24 @@ def test_images_that_stacks_and_examples_deploy_are_in_the_table(kind: str, name
 
 
 def test_images_in_files_and_pages_are_in_the_table() -> None:
-    found = {(str(path.relative_to(CHECKOUT)), image) for path in TEXTS for image in IMAGE.findall(path.read_text())}
+    found = {
+        (str(path.relative_to(CHECKOUT)), image)
+        for path in TEXTS
+        for image in IMAGE.findall(path.read_text())
+    }
     assert {image for name, image in found if name.startswith("docs")}
     assert not {(name, image) for name, image in found if image not in OF_TABLE}
 
 
 def test_what_the_components_deploy_is_in_the_table() -> None:
     named = vars(versions)
-    charts = {(each.name, each.version) for each in named.values() if isinstance(each, versions.Chart)}
+    charts = {
+        (each.name, each.version) for each in named.values() if isinstance(each, versions.Chart)
+    }
     assert charts <= {(entry.name, entry.version) for entry in table.versions()}
-    deployed = {named[key] for key in named if key.endswith("_IMAGE")} | {*versions.DRIVER_INSTALLER_IMAGES.values()}
+    deployed = {named[key] for key in named if key.endswith("_IMAGE")} | {
+        *versions.DRIVER_INSTALLER_IMAGES.values()
+    }
     assert deployed <= OF_TABLE
 
 

@@ -18,7 +18,14 @@ def test_the_shortest_program_is_the_minimal_example() -> None:
 
 
 def test_the_error_that_is_shown_is_the_error() -> None:
-    place = {"project": "p", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
+    place = {
+        "project": "p",
+        "location": "us-central1",
+        "cluster_name": "c",
+        "node_service_account": "s",
+    }
     with pytest.raises(ArgumentsError) as refused:
-        requests(lambda: GpuNodePool("a100", {**place, "machine_type": "a2-highgpu-3g", "max_nodes": 0}))
+        requests(
+            lambda: GpuNodePool("a100", {**place, "machine_type": "a2-highgpu-3g", "max_nodes": 0})
+        )
     assert str(refused.value) in README

@@ -36,7 +36,9 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1", memory:
 def wheel(copy_checkout: Callable[[], Checkout], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    built = subprocess.run(command, cwd=copy_checkout().root, capture_output=True, text=True, check=False)
+    built = subprocess.run(
+        command, cwd=copy_checkout().root, capture_output=True, text=True, check=False
+    )
     assert built.returncode == 0, built.stdout + built.stderr
     return next(folder.glob("*.whl"))
 
@@ -61,9 +63,13 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_holds_the_package_its_types_and_its_data_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ml_foundations"}
+    assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {
+        "ml_foundations"
+    }
     source = CHECKOUT / "components" / "ml_foundations"
-    listed = subprocess.run(["git", "ls-files", "-z", "."], cwd=source, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "."], cwd=source, capture_output=True, text=True, check=True
+    )
     files = {name for name in listed.stdout.split("\0") if name and (source / name).is_file()}
     assert {"py.typed", "catalog/machine_types.csv", "rehearsal/cli.py"} <= files
     assert {f"ml_foundations/{name}" for name in files} <= set(names)
@@ -76,15 +82,22 @@ def test_the_version_has_one_home(python: Path) -> None:
     )
     versions = set(said.split())
     assert len(versions) == 1
-    assert f"## {versions.pop()}" in (CHECKOUT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
+    assert f"## {versions.pop()}" in (CHECKOUT / "CHANGELOG.md").read_text().replace(
+        "[", ""
+    ).replace("]", "")
 
 
 def test_it_is_the_wheel_that_is_imported(python: Path) -> None:
     assert "fresh" in run(python, "import ml_foundations; print(ml_foundations.__file__)")
 
 
-def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(python: Path, tmp_path: Path) -> None:
-    project = {"name": "five", "runtime": {"name": "python", "options": {"virtualenv": str(python.parent.parent)}}}
+def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(
+    python: Path, tmp_path: Path
+) -> None:
+    project = {
+        "name": "five",
+        "runtime": {"name": "python", "options": {"virtualenv": str(python.parent.parent)}},
+    }
     (tmp_path / "Pulumi.yaml").write_text(json.dumps(project))
     (tmp_path / "__main__.py").write_text(PROGRAM)
     try:
@@ -97,7 +110,9 @@ def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(python: Path, t
         assert command(python, "down", cwd=tmp_path).returncode == 0
 
 
-def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(wheel: Path, tmp_path: Path) -> None:
+def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(
+    wheel: Path, tmp_path: Path
+) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     python = venv / "bin" / "python"
@@ -133,22 +148,38 @@ def run(python: Path, code: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_release_has_its_bill_of_materials_and_its_notes(copy_checkout: Callable[[], Checkout]) -> None:
+def test_a_release_has_its_bill_of_materials_and_its_notes(
+    copy_checkout: Callable[[], Checkout],
+) -> None:
     """Of ``make release``, what needs no registry, with the pins of the component package."""
     root = copy_checkout().root
-    recipe = subprocess.run(["make", "-n", "release"], cwd=root, capture_output=True, text=True, check=True).stdout
+    recipe = subprocess.run(
+        ["make", "-n", "release"], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
     lines = (
         recipe[recipe.index("rm -rf dist") : recipe.index("python3 -m venv dist/.try")]
         .replace("\\\n", " ")
         .splitlines()
     )
-    offline = ["cp components/requirements.txt dist" if "pip compile" in line else line for line in lines]
-    done = subprocess.run(["bash", "-ec", "\n".join(offline)], cwd=root, capture_output=True, text=True, check=False)
+    offline = [
+        "cp components/requirements.txt dist" if "pip compile" in line else line for line in lines
+    ]
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(offline)], cwd=root, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     listed = json.loads((root / "dist" / "sbom.cdx.json").read_text())["components"]
     pins = {f"{each['name']}=={each['version']}" for each in listed}
-    wanted = {line.split()[0] for line in (root / "dist" / "requirements.txt").read_text().splitlines() if "==" in line}
+    wanted = {
+        line.split()[0]
+        for line in (root / "dist" / "requirements.txt").read_text().splitlines()
+        if "==" in line
+    }
     assert wanted and pins == wanted
     notes = (root / "dist" / "notes.md").read_text()
-    assert notes.startswith("## ") and notes in (root / "CHANGELOG.md").read_text() and "\n## " not in notes
+    assert (
+        notes.startswith("## ")
+        and notes in (root / "CHANGELOG.md").read_text()
+        and "\n## " not in notes
+    )
     assert {".json", ".whl", ".gz"} <= {path.suffix for path in (root / "dist").iterdir()}

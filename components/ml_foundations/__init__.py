@@ -9,7 +9,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-COMPONENTS = dict(row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split())
+COMPONENTS = dict(
+    row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split()
+)
 """Every component and its module. The component host, the schema, the types and the pages follow from it."""
 
 OTHERS = {"KnownOutput": "component.outputs", "Mount": "typed_args", "Proof": "proof"}

@@ -131,7 +131,9 @@ class Proof:
             raise
         except Exception as error:
             # What cannot be judged is not registered either.
-            self._refusal = pulumi.RunError(f"the proof could not judge the program: {type(error).__name__}: {error}")
+            self._refusal = pulumi.RunError(
+                f"the proof could not judge the program: {type(error).__name__}: {error}"
+            )
             raise self._refusal from error
         # An Output is awaited at the end of the program, and what it raises ends the program.
         pulumi.Output.from_input(self._judge_registered())
@@ -156,7 +158,11 @@ class Proof:
 
     def _as_declared(self) -> list[Resource]:
         """The resources that matter, as they will be registered; none where more are to come or may be changed."""
-        if _transforms() != {self._collect} or self._is_followed() or any(map(_is_open, self._declared)):
+        if (
+            _transforms() != {self._collect}
+            or self._is_followed()
+            or any(map(_is_open, self._declared))
+        ):
             return []
         judged = [args for args in self._declared if is_judged(args.type_)]
         try:
@@ -171,26 +177,37 @@ class Proof:
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
-            self._registered.append((args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain)))
+            self._registered.append(
+                (args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain))
+            )
             opts = args.opts
-            self._kept.append(is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect))
+            self._kept.append(
+                is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect)
+            )
 
     async def _judge_registered(self) -> str:
         names: dict[tuple[str, str], Any] = {}
         for args in self._declared:  # which may become more meanwhile
             await args.resource.urn.future()
-            made: Any = getattr(args.resource, "name" if args.type_ == NODE_POOL else "metadata", None)
+            made: Any = getattr(
+                args.resource, "name" if args.type_ == NODE_POOL else "metadata", None
+            )
             given: Any = None if made is None or not is_judged(args.type_) else await made.future()
             name = given if args.type_ == NODE_POOL else (given or cast("Any", {})).get("name")
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
-        found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
+        found = [
+            named((type_, inputs), name, names.get((type_, name)))
+            for type_, name, inputs in self._registered
+        ]
         verdicts = self._judge(found, compress(found, self._kept))
         self._tell(verdicts)
         return verdicts.stack
 
     def _judge(self, resources: Sequence[Resource], kept: Iterable[Resource] = ()) -> Verdicts:
-        return judge_program(resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted)
+        return judge_program(
+            resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted
+        )
 
     def _tell(self, verdicts: Verdicts) -> None:
         """Show all that was found; errors end the program."""
@@ -198,17 +215,23 @@ class Proof:
         errors = [self._sentence(finding) for finding in findings if self._is_error(finding)]
         for finding in findings:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
-                pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}")
+                pulumi.log.warn(
+                    f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}"
+                )
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
                 log(self._sentence(finding))
         pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
         if errors:
-            raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
+            raise pulumi.RunError(
+                "".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)])
+            )
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
         findings = verdicts.findings
-        if self._monthly_budget is not None and (excess := over_budget(verdicts.cost, self._monthly_budget)):
+        if self._monthly_budget is not None and (
+            excess := over_budget(verdicts.cost, self._monthly_budget)
+        ):
             findings.append(excess)
         for item in verdicts.workloads if self._require_digests else ():
             findings += image_findings(item.workload)
@@ -227,7 +250,11 @@ class Proof:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
 
 
-_NEW_NAMES = {"accepted": "accepted_rules", "places": "locations", "existing": "existing_node_pools"}
+_NEW_NAMES = {
+    "accepted": "accepted_rules",
+    "places": "locations",
+    "existing": "existing_node_pools",
+}
 
 
 def _by_new_names(renamed: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +262,9 @@ def _by_new_names(renamed: Mapping[str, Any]) -> dict[str, Any]:
     for name in renamed:
         if name not in _NEW_NAMES:
             raise TypeError(f"Proof has no argument {name}")
-        pulumi.log.warn(f"Proof: {name} is called {_NEW_NAMES[name]}. The former name works until 0.2")
+        pulumi.log.warn(
+            f"Proof: {name} is called {_NEW_NAMES[name]}. The former name works until 0.2"
+        )
     return {_NEW_NAMES[name]: value for name, value in renamed.items()}
 
 
@@ -243,19 +272,28 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
     try:
         return Decimal(str(dollars))
     except InvalidOperation:
-        raise ValueError(f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars") from None
+        raise ValueError(
+            f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars"
+        ) from None
 
 
 def _transforms() -> set[Any]:
     """The transforms of all resources of this program."""
     servers = cast("Any", _callbacks)._CallbackServicer._servicers
-    return {each for server in servers if server._loop is asyncio.get_running_loop() for each in server._transforms}
+    return {
+        each
+        for server in servers
+        if server._loop is asyncio.get_running_loop()
+        for each in server._transforms
+    }
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
     """Whether a resource is not all that the engine will get of it."""
     is_component = isinstance(args.resource, pulumi.ComponentResource)
-    brings_more = is_component and (getattr(args.resource, "_remote", False) or args.type_.startswith("kubernetes:"))
+    brings_more = is_component and (
+        getattr(args.resource, "_remote", False) or args.type_.startswith("kubernetes:")
+    )
     return brings_more or bool(args.opts.transforms)
 
 

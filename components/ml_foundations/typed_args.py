@@ -126,7 +126,9 @@ class MaintenanceExclusionArgs(TypedDict):
     """The start of the period. For a window, the first start."""
     end_time: Known[str]
     """The end of the period. For a window, the first end."""
-    scope: NotRequired[Known[Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"]]]
+    scope: NotRequired[
+        Known[Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"]]
+    ]
     """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES. The default is
     NO_UPGRADES."""
 
@@ -330,7 +332,9 @@ class KubeletArgs(TypedDict):
     memory_manager: NotRequired[Known[Literal["None", "Static"]]]
     """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By default, GKE uses
     None."""
-    topology_manager: NotRequired[Known[Literal["none", "best-effort", "restricted", "single-numa-node"]]]
+    topology_manager: NotRequired[
+        Known[Literal["none", "best-effort", "restricted", "single-numa-node"]]
+    ]
     """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or single-numa-node. By default,
     GKE decides."""
     pod_pids_limit: NotRequired[Known[int]]
@@ -889,7 +893,9 @@ class VolumeArgs(TypedDict):
     workloads, choose a class whose disks attach to their machines."""
     claim_name: NotRequired[Known[str]]
     """The name of the claim. By default, the name of the component."""
-    access_mode: NotRequired[Known[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]]]
+    access_mode: NotRequired[
+        Known[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]]
+    ]
     """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default is ReadWriteOnce.
     For a bucket, it is ReadWriteMany."""
     data: NotRequired[Known[bool]]

@@ -11,7 +11,11 @@ SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 team = TeamNamespace("research", gpus=9, cpu="128", memory="1Ti", storage="4Ti")
 storage = StorageClasses("storage")
 checkpoints = Volume(
-    "checkpoints", team=team, size="200Gi", storage_class=storage.classes["zonal-balanced"], data=False
+    "checkpoints",
+    team=team,
+    size="200Gi",
+    storage_class=storage.classes["zonal-balanced"],
+    data=False,
 )
 TrainingJob(
     "finetune",

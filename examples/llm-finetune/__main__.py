@@ -17,11 +17,15 @@ ZONES = ["us-central1-a"]
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 cluster = GkeCluster("finetune", location="us-central1", deletion_protection=False, filestore=True)
-system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
+system = CpuNodePool(
+    "system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3
+)
 h100 = GpuNodePool("h100", cluster=cluster, zones=ZONES, machine_type="a3-highgpu-8g", max_nodes=2)
 
 storage = StorageClasses("storage", cluster=cluster, filestore={"tiers": ["zonal"]})
-llm = TeamNamespace("llm", cluster=cluster, gpus=16, cpu="416", memory="4Ti", storage="20Ti", data=True)
+llm = TeamNamespace(
+    "llm", cluster=cluster, gpus=16, cpu="416", memory="4Ti", storage="20Ti", data=True
+)
 checkpoints = Volume(
     "checkpoints",
     team=llm,

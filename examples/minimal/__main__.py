@@ -9,10 +9,14 @@ ZONES = ["us-central1-a", "us-central1-b"]  # L4 GPUs are in some zones of a reg
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 cluster = GkeCluster("minimal", location="us-central1", deletion_protection=False)
-system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
+system = CpuNodePool(
+    "system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3
+)
 l4 = GpuNodePool("l4", cluster=cluster, zones=ZONES, machine_type="g2-standard-8", max_nodes=2)
 
-research = TeamNamespace("research", cluster=cluster, gpus=2, cpu="16", memory="64Gi", storage="1Ti")
+research = TeamNamespace(
+    "research", cluster=cluster, gpus=2, cpu="16", memory="64Gi", storage="1Ti"
+)
 data = Volume("data", team=research, size="500Gi")
 TrainingJob(
     "finetune",

@@ -25,12 +25,16 @@ FILES = {"/workspace/train.py": SCRIPT.read_text()}
 settings = pulumi.Config().require_object("teams")
 
 cluster = GkeCluster("research", location="us-central1", deletion_protection=False)
-system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-8", min_nodes=1, max_nodes=4)
+system = CpuNodePool(
+    "system", cluster=cluster, zones=ZONES, machine_type="n2-standard-8", min_nodes=1, max_nodes=4
+)
 h100 = GpuNodePool("h100", cluster=cluster, zones=ZONES, machine_type="a3-highgpu-8g", max_nodes=3)
 l4 = GpuNodePool("l4", cluster=cluster, zones=ZONES, machine_type="g2-standard-8", max_nodes=4)
 
 storage = StorageClasses("storage", cluster=cluster, retain=True)
-teams = {name: TeamNamespace(name, cluster=cluster, **team["quota"]) for name, team in settings.items()}
+teams = {
+    name: TeamNamespace(name, cluster=cluster, **team["quota"]) for name, team in settings.items()
+}
 queue = TrainingQueue(
     "queue",
     cluster=cluster,
@@ -51,7 +55,9 @@ DistributedTraining(
     command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
     files=FILES,
 )
-images = Volume("images", team=teams["vision"], size="500Gi", storage_class=storage.classes["zonal-balanced"])
+images = Volume(
+    "images", team=teams["vision"], size="500Gi", storage_class=storage.classes["zonal-balanced"]
+)
 Sweep(
     "segment",
     team=teams["vision"],
@@ -78,7 +84,13 @@ ScheduledTraining(
     cpu="4",
     memory="16Gi",
     image=IMAGE,
-    command=["python", "/workspace/train.py", "--data=/images", "--checkpoints=/images/models", "--steps=100"],
+    command=[
+        "python",
+        "/workspace/train.py",
+        "--data=/images",
+        "--checkpoints=/images/models",
+        "--steps=100",
+    ],
     files=FILES,
     mounts=[{"volume": images, "path": "/images"}],
 )

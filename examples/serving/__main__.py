@@ -7,15 +7,14 @@ from ml_foundations import InferenceService, TeamNamespace
 
 RANKING = Path(__file__).parent / "ranking"
 bucket = pulumi.Config().get("bucket")
-model = ["/models/chat"] if bucket else ["Qwen/Qwen3-8B", "--revision=b968826d9c46dd6066d109eabc6255188de91218"]
+model = (
+    ["/models/chat"]
+    if bucket
+    else ["Qwen/Qwen3-8B", "--revision=b968826d9c46dd6066d109eabc6255188de91218"]
+)
 
 team = TeamNamespace(
-    "serving",
-    gpus=8,
-    cpu="64",
-    memory="256Gi",
-    storage="1Ti",
-    service_account={"name": "models"},
+    "serving", gpus=8, cpu="64", memory="256Gi", storage="1Ti", service_account={"name": "models"}
 )
 
 vllm = InferenceService(
@@ -47,7 +46,10 @@ triton = InferenceService(
     image="nvcr.io/nvidia/tritonserver:25.06-py3",
     command=["tritonserver", "--model-repository=/models"],
     # A model of a few lines comes as files; a large one is an OCI image: {"image": "…", "path": "/models"}.
-    files={f"/models/ranking/{name}": (RANKING / name).read_text() for name in ("config.pbtxt", "1/model.py")},
+    files={
+        f"/models/ranking/{name}": (RANKING / name).read_text()
+        for name in ("config.pbtxt", "1/model.py")
+    },
     port=8000,
     ports=[{"name": "grpc", "port": 8001}, {"name": "metrics", "port": 8002}],
     metrics_port="metrics",

@@ -13,8 +13,17 @@ cluster = GkeCluster(
     release_channel="RAPID",
     hpa_profile="PERFORMANCE",
 )
-system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
-l4 = GpuNodePool("l4", cluster=cluster, zones=ZONES, machine_type="g2-standard-12", max_nodes=4, node_type="inference")
+system = CpuNodePool(
+    "system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3
+)
+l4 = GpuNodePool(
+    "l4",
+    cluster=cluster,
+    zones=ZONES,
+    machine_type="g2-standard-12",
+    max_nodes=4,
+    node_type="inference",
+)
 
 team = TeamNamespace("chat", cluster=cluster, gpus=4, cpu="48", memory="192Gi", storage="1Ti")
 chat = InferenceService(
@@ -37,6 +46,11 @@ chat = InferenceService(
     env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
     load_seconds=900,
     replicas=2,
-    autoscaling={"max_replicas": 4, "metric": "vllm:num_requests_waiting", "target": "5", "served_by": "gke"},
+    autoscaling={
+        "max_replicas": 4,
+        "metric": "vllm:num_requests_waiting",
+        "target": "5",
+        "served_by": "gke",
+    },
 )
 pulumi.export("url", chat.url)

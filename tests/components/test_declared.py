@@ -27,7 +27,12 @@ from pulumi_gcp.container import outputs as container
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import component_host, declared, inputs
 
-POOL: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
+POOL: Any = {
+    "project": "project",
+    "location": "us-central1",
+    "cluster_name": "c",
+    "node_service_account": "s",
+}
 WORKLOAD: Any = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
 QUEUE: Any = {
@@ -44,10 +49,16 @@ def pod(request: Any) -> dict[str, Any]:
 
 PROGRAMS = {
     GkeCluster: lambda: GkeCluster("x", {"project": "project", "location": "us-central1"}),
-    GpuNodePool: lambda: GpuNodePool("x", {**POOL, "machine_type": "g2-standard-8", "max_nodes": 2}),
-    CpuNodePool: lambda: CpuNodePool("x", {**POOL, "machine_type": "n2-standard-8", "max_nodes": 2}),
+    GpuNodePool: lambda: GpuNodePool(
+        "x", {**POOL, "machine_type": "g2-standard-8", "max_nodes": 2}
+    ),
+    CpuNodePool: lambda: CpuNodePool(
+        "x", {**POOL, "machine_type": "n2-standard-8", "max_nodes": 2}
+    ),
     GpuOperator: lambda: GpuOperator("x", {}),
-    StorageClasses: lambda: StorageClasses("x", {"nfs": {"server": "nfs.example", "path": "/export"}}),
+    StorageClasses: lambda: StorageClasses(
+        "x", {"nfs": {"server": "nfs.example", "path": "/export"}}
+    ),
     Volume: lambda: Volume("x", CLAIM),
     TeamNamespace: lambda: TeamNamespace("x", {**TEAM, "group": "ml@example.com"}),
     TrainingJob: lambda: TrainingJob("x", WORKLOAD),
@@ -59,7 +70,9 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("component", PROGRAMS, ids=lambda component: component.__name__)
-def test_children_are_named_after_their_component_and_belong_to_it(component: type[pulumi.ComponentResource]) -> None:
+def test_children_are_named_after_their_component_and_belong_to_it(
+    component: type[pulumi.ComponentResource],
+) -> None:
     requests = declared(PROGRAMS[component])
     own = requests.pop("x")
     assert own.type == f"ml-foundations:index:{component.__name__}"
@@ -72,9 +85,17 @@ def test_children_are_named_after_their_component_and_belong_to_it(component: ty
 def test_what_one_component_publishes_another_takes() -> None:
     def program() -> None:
         taints: Any = [{"key": "team", "value": "research"}]
-        gpus = GpuNodePool("gpus", {**POOL, "machine_type": "a3-highgpu-8g", "max_nodes": 2, "taints": taints})
-        team = TeamNamespace("research", {"gpus": 16, "cpu": "512", "memory": "4Ti", "storage": "10Ti"})
-        data = Volume("data", {**CLAIM, "namespace": team.namespace}, pulumi.ResourceOptions(depends_on=[team]))
+        gpus = GpuNodePool(
+            "gpus", {**POOL, "machine_type": "a3-highgpu-8g", "max_nodes": 2, "taints": taints}
+        )
+        team = TeamNamespace(
+            "research", {"gpus": 16, "cpu": "512", "memory": "4Ti", "storage": "10Ti"}
+        )
+        data = Volume(
+            "data",
+            {**CLAIM, "namespace": team.namespace},
+            pulumi.ResourceOptions(depends_on=[team]),
+        )
         TrainingJob(
             "train",
             {
@@ -92,7 +113,10 @@ def test_what_one_component_publishes_another_takes() -> None:
     job = declared(program)["train-job"]
     assert inputs(job)["metadata"]["namespace"] == "research"
     assert pod(job)["nodeSelector"] == {"cloud.google.com/gke-nodepool": "gpus"}
-    assert pod(job)["volumes"][0] == {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    assert pod(job)["volumes"][0] == {
+        "name": "data",
+        "persistentVolumeClaim": {"claimName": "data"},
+    }
     assert pod(job)["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
         {"key": "team", "operator": "Equal", "value": "research", "effect": "NoSchedule"},
@@ -103,7 +127,9 @@ def test_what_one_component_publishes_another_takes() -> None:
 def test_an_output_is_refused_where_a_value_must_be_known() -> None:
     def program() -> None:
         gpus: Any = pulumi.Output.from_input(1)
-        with pytest.raises(pulumi.InputPropertiesError, match=r"gpus: is an Output.*Give a plain value"):
+        with pytest.raises(
+            pulumi.InputPropertiesError, match=r"gpus: is an Output.*Give a plain value"
+        ):
             TrainingJob("x", {**WORKLOAD, "gpus": gpus})
 
     assert not declared(program)
@@ -118,7 +144,9 @@ def test_the_gpu_pool_of_the_seeds() -> None:
         "nvidia.com/gpu.product": "NVIDIA-L4",
         "nvidia.com/gpu.memory": "23034",
     }
-    assert config["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
+    assert config["taints"] == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+    ]
     assert config["guestAccelerators"][0]["type"] == "nvidia-l4"
 
 
@@ -129,7 +157,9 @@ def test_data_is_protected_and_kept_and_scratch_is_neither() -> None:
     assert (scratch.protect, scratch.retainOnDelete) == (False, False)
 
 
-def test_a_job_ends_before_its_replacement_starts_and_is_replaced_where_kubernetes_refuses_an_update() -> None:
+def test_a_job_ends_before_its_replacement_starts_and_is_replaced_where_kubernetes_refuses_an_update() -> (
+    None
+):
     job = declared(PROGRAMS[TrainingJob])["x-job"]
     assert job.deleteBeforeReplace
     assert inputs(job)["metadata"]["name"] == "x"
@@ -156,7 +186,10 @@ def test_a_rollout_waits_longer_than_the_model_loads_and_pulumi_longer_than_the_
     requests = declared(lambda: InferenceService("x", {**WORKLOAD, "load_seconds": 605}))
     spec = inputs(requests["x-deployment"])["spec"]
     assert spec["progressDeadlineSeconds"] > 605
-    assert requests["x-deployment"].customTimeouts.create == f"{int(spec['progressDeadlineSeconds']) + 60}s"
+    assert (
+        requests["x-deployment"].customTimeouts.create
+        == f"{int(spec['progressDeadlineSeconds']) + 60}s"
+    )
     assert inputs(requests["x-service"])["metadata"]["annotations"] == NOT_AWAITED
 
 
@@ -164,12 +197,18 @@ def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
     mounts: Any = [{"claim": "data", "path": "/in"}, {"claim": "data", "path": "/out"}]
     found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "mounts": mounts}))["x-job"])
     assert [volume["name"] for volume in found["volumes"]] == ["data", "home"]
-    assert [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]] == ["/in", "/out", "/home/user"]
+    assert [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]] == [
+        "/in",
+        "/out",
+        "/home/user",
+    ]
 
 
 def test_pod_overrides_keep_what_they_do_not_name() -> None:
     overrides: Any = {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}, "hostIPC": True}
-    found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "pod_overrides": overrides}))["x-job"])
+    found = pod(
+        declared(lambda: TrainingJob("x", {**WORKLOAD, "pod_overrides": overrides}))["x-job"]
+    )
     assert found["hostIPC"] is True
     assert found["securityContext"] == {
         "runAsUser": 0,
@@ -203,9 +242,12 @@ def test_quantities_are_as_the_api_server_writes_them_back(given: Any, canonical
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "server"), [("dns", "gke-1.example"), ("private", "172.16.0.2"), ("public", "203.0.113.1")]
+    ("endpoint", "server"),
+    [("dns", "gke-1.example"), ("private", "172.16.0.2"), ("public", "203.0.113.1")],
 )
-def test_a_kubeconfig_names_the_chosen_endpoint_and_holds_no_credential(endpoint: str, server: str) -> None:
+def test_a_kubeconfig_names_the_chosen_endpoint_and_holds_no_credential(
+    endpoint: str, server: str
+) -> None:
     seen: list[str] = []
 
     def program() -> None:
@@ -223,7 +265,9 @@ def test_the_cluster_outputs_that_are_read_are_in_the_sdk() -> None:
     """The mocks answer with whatever they are told to: this holds them to the types of the SDK."""
     assert isinstance(container.ClusterMasterAuth.cluster_ca_certificate, property)
     assert isinstance(container.ClusterPrivateClusterConfig.private_endpoint, property)
-    assert isinstance(container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig.endpoint, property)
+    assert isinstance(
+        container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig.endpoint, property
+    )
 
 
 def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
@@ -244,14 +288,22 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
 
 def test_a_hosted_component_takes_nested_arguments_in_the_schemas_names() -> None:
     args = {
-        **{"project": "project", "location": "us-central1", "clusterName": "c", "nodeServiceAccount": "s"},
+        **{
+            "project": "project",
+            "location": "us-central1",
+            "clusterName": "c",
+            "nodeServiceAccount": "s",
+        },
         **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0, "kubelet": {"podPidsLimit": 2048.0}},
     }
 
     def program() -> None:
         pool = component_host().Host().construct("gpus", "ml-foundations:index:GpuNodePool", args)
         assert known(pool.state["gpusPerNode"]) == 8
-        assert pool.state.keys() == SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]["properties"].keys()
+        assert (
+            pool.state.keys()
+            == SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]["properties"].keys()
+        )
 
     kubelet = inputs(declared(program)["gpus-pool"])["nodeConfig"]["kubeletConfig"]
     assert kubelet["podPidsLimit"] == 2048
@@ -269,8 +321,15 @@ def test_a_hosted_component_reports_missing_and_unknown_arguments() -> None:
     declared(program)
 
 
-def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_without_a_traceback() -> None:
-    args = {"namespace": "research", "size": "1Gi", "storageClass": "zonal-ssd", "accessMode": "ReadWriteNever"}
+def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_without_a_traceback() -> (
+    None
+):
+    args = {
+        "namespace": "research",
+        "size": "1Gi",
+        "storageClass": "zonal-ssd",
+        "accessMode": "ReadWriteNever",
+    }
 
     def program() -> None:
         with pytest.raises(pulumi.InputPropertiesError) as refused:

@@ -50,7 +50,11 @@ def test_a_component_and_its_arguments_can_be_imported(name: str) -> None:
 def test_a_star_brings_them_all() -> None:
     found: dict[str, object] = {}
     exec("from ml_foundations import *", found)
-    assert found.keys() - {"__builtins__"} == {*NAMES, *(f"{name}Args" for name in NAMES), *ml_foundations.OTHERS}
+    assert found.keys() - {"__builtins__"} == {
+        *NAMES,
+        *(f"{name}Args" for name in NAMES),
+        *ml_foundations.OTHERS,
+    }
 
 
 def test_host_schema_and_pages_have_every_component() -> None:
@@ -61,7 +65,12 @@ def test_host_schema_and_pages_have_every_component() -> None:
     index = (CHECKOUT / "docs" / "components" / "README.md").read_text()
     assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
     written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
-    assert written == {f"{name}.md" for name in NAMES} | {"README.md", "node-pool.md", "pod.md", "types.md"}
+    assert written == {f"{name}.md" for name in NAMES} | {
+        "README.md",
+        "node-pool.md",
+        "pod.md",
+        "types.md",
+    }
 
 
 def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
@@ -69,18 +78,28 @@ def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
     for spec in [*components, *nested_specs(components)]:
         typed = getattr(typed_args, f"{spec.__name__.removesuffix('Spec')}Args")
         own_name = getattr(spec, "name_field", None)
-        fields = {name: field.is_required() and name != own_name for name, field in spec.model_fields.items()}
+        fields = {
+            name: field.is_required() and name != own_name
+            for name, field in spec.model_fields.items()
+        }
         fields.pop("name" if own_name == "name" else "", None)
         replaced = {target for argument in spec.objects.values() for target in argument.outputs}
         optional = replaced | getattr(spec, "config_defaults", {}).keys()
         assert typed.__annotations__.keys() == fields.keys() | spec.objects.keys(), spec
-        assert typed.__required_keys__ == {name for name, required in fields.items() if required} - optional, spec
+        assert (
+            typed.__required_keys__
+            == {name for name, required in fields.items() if required} - optional
+        ), spec
 
 
 @pytest.mark.parametrize(
     ("typed", "key", "kind"),
     [
-        (typed_args.GkeClusterArgs, "endpoint", NotRequired[Known[Literal["dns", "private", "public"]]]),
+        (
+            typed_args.GkeClusterArgs,
+            "endpoint",
+            NotRequired[Known[Literal["dns", "private", "public"]]],
+        ),
         (typed_args.WorkloadArgs, "cpu", NotRequired[Known[str | int | float]]),
         (typed_args.WorkloadArgs, "gpu", NotRequired[Known[str | list[str]]]),
         (typed_args.WorkloadArgs, "image", pulumi.Input[str]),
@@ -89,9 +108,17 @@ def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
         (typed_args.MountArgs, "volume", NotRequired["Volume | dict[str, Any]"]),
         (typed_args.WorkloadArgs, "env", NotRequired[dict[str, pulumi.Input[str]]]),
         (typed_args.WorkloadArgs, "node_selector", NotRequired[Known[dict[str, str]]]),
-        (typed_args.WorkloadArgs, "tolerations", NotRequired[Known[list[typed_args.TolerationArgs]]]),
+        (
+            typed_args.WorkloadArgs,
+            "tolerations",
+            NotRequired[Known[list[typed_args.TolerationArgs]]],
+        ),
         (typed_args.WorkloadArgs, "mounts", NotRequired[list[typed_args.MountArgs]]),
-        (typed_args.WorkloadArgs, "limits", NotRequired[Known[dict[str, str | int | float | None]]]),
+        (
+            typed_args.WorkloadArgs,
+            "limits",
+            NotRequired[Known[dict[str, str | int | float | None]]],
+        ),
         (typed_args.WorkloadArgs, "pod_overrides", NotRequired[dict[str, Any]]),
         (typed_args.MachineShapeArgs, "vcpus", Known[int]),
     ],
@@ -114,7 +141,9 @@ def test_the_host_finds_every_output_of_the_schema(name: str) -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     outputs = schema["resources"][f"ml-foundations:index:{name}"].get("properties", {})
     annotated = getattr(ml_foundations, name).__annotations__
-    assert {to_snake(key) for key in outputs} == {key for key in annotated if not key.startswith("_")}
+    assert {to_snake(key) for key in outputs} == {
+        key for key in annotated if not key.startswith("_")
+    }
 
 
 def test_inside_of_an_output_names_are_the_same_in_python_and_in_the_schema() -> None:
@@ -131,17 +160,24 @@ def page_of(component: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_and_output_is_on_the_page_of_its_component_in_both_spellings(name: str) -> None:
+def test_every_argument_and_output_is_on_the_page_of_its_component_in_both_spellings(
+    name: str,
+) -> None:
     entry = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"][
         f"ml-foundations:index:{name}"
     ]
     arguments, _, rest = page_of(name).partition("\n## Arguments\n")[2].partition("\n## ")
     outputs = rest.partition("Outputs\n")[2].partition("\n## ")[0]
-    for text, properties in ((arguments, entry["inputProperties"]), (outputs, entry.get("properties", {}))):
+    for text, properties in (
+        (arguments, entry["inputProperties"]),
+        (outputs, entry.get("properties", {})),
+    ):
         for key, value in properties.items():
             spelled = f"`{key}`" if to_snake(key) == key else f"`{to_snake(key)}` / `{key}`"
             described = re.escape(" ".join(value["description"].split()))
-            assert len(re.findall(rf"^- {spelled} \(.+\): {described}$", text, re.MULTILINE)) == 1, key
+            assert (
+                len(re.findall(rf"^- {spelled} \(.+\): {described}$", text, re.MULTILINE)) == 1
+            ), key
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,8 +200,12 @@ def test_objects_of_nested_arguments_are_on_their_page() -> None:
     with_objects = [spec for spec in nested if spec.objects]
     assert with_objects
     for spec in with_objects:
-        (section,) = re.findall(rf"^## {spec.__name__}Args\n(.*?)(?=^#|\Z)", pages, re.MULTILINE | re.DOTALL)
-        assert re.findall(r"^- `(\w+)` \(.*Python only\): ", section, re.MULTILINE) == [*spec.objects]
+        (section,) = re.findall(
+            rf"^## {spec.__name__}Args\n(.*?)(?=^#|\Z)", pages, re.MULTILINE | re.DOTALL
+        )
+        assert re.findall(r"^- `(\w+)` \(.*Python only\): ", section, re.MULTILINE) == [
+            *spec.objects
+        ]
 
 
 def test_every_page_shows_a_construction_that_works() -> None:
@@ -177,7 +217,9 @@ def test_every_page_shows_a_construction_that_works() -> None:
     assert found >= {*NAMES}
     source = inspect.getsource(construct)
     for name in NAMES:
-        (program,) = re.findall(r"^```python\n(.*?)```$", page_of(name), re.MULTILINE | re.DOTALL)[:1]
+        (program,) = re.findall(r"^```python\n(.*?)```$", page_of(name), re.MULTILINE | re.DOTALL)[
+            :1
+        ]
         imported, _, statement = program.partition("\n\n")
         assert imported == f"from ml_foundations import {name}"
         assert statement.strip() in textwrap.dedent(source.partition('"""\n')[2])
@@ -187,10 +229,16 @@ def test_descriptions_use_the_words_of_the_style() -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     components = [getattr(ml_foundations, name) for name in NAMES]
     specs = [component.spec_type() for component in components]
-    texts = [argument.description for spec in [*specs, *nested_specs(specs)] for argument in spec.objects.values()]
+    texts = [
+        argument.description
+        for spec in [*specs, *nested_specs(specs)]
+        for argument in spec.objects.values()
+    ]
     texts += [text for component in components for text in attribute_docstrings(component).values()]
     for entry in [*schema["resources"].values(), *schema["types"].values()]:
         properties = entry.get("inputProperties", {}) | entry.get("properties", {})
         texts += [entry["description"], *(value["description"] for value in properties.values())]
     assert len(texts) > 300
-    assert not [text for text in texts if AVOIDED.search(text) or text.startswith(("Whether", "Where"))]
+    assert not [
+        text for text in texts if AVOIDED.search(text) or text.startswith(("Whether", "Where"))
+    ]

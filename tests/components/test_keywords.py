@@ -38,7 +38,9 @@ def minimal() -> None:
     cluster = GkeCluster("minimal", location="us-central1", deletion_protection=False)
     CpuNodePool("system", cluster=cluster, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
     l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=2)
-    research = TeamNamespace("research", cluster=cluster, gpus=2, cpu="16", memory="64Gi", storage="1Ti")
+    research = TeamNamespace(
+        "research", cluster=cluster, gpus=2, cpu="16", memory="64Gi", storage="1Ti"
+    )
     data = Volume("data", team=research, size="500Gi", storage_class="zonal-balanced")
     TrainingJob(
         "finetune",
@@ -54,10 +56,19 @@ def minimal() -> None:
 
 
 NETWORK = ["minimal-nat", "minimal-network", "minimal-router", "minimal-subnetwork"]
-NODES = ["minimal-nodes", "minimal-nodes-artifactregistry.reader", "minimal-nodes-container.defaultNodeServiceAccount"]
+NODES = [
+    "minimal-nodes",
+    "minimal-nodes-artifactregistry.reader",
+    "minimal-nodes-container.defaultNodeServiceAccount",
+]
 CLUSTER = ["minimal-cluster", *NETWORK, *NODES]
 POLICIES = ["default-deny", "dns", "ingress", "internet", "same-namespace", "workload-identity"]
-TEAM = ["research-limits", "research-namespace", "research-quota", *(f"research-network-{name}" for name in POLICIES)]
+TEAM = [
+    "research-limits",
+    "research-namespace",
+    "research-quota",
+    *(f"research-network-{name}" for name in POLICIES),
+]
 WAITS = {
     "system-pool": CLUSTER,
     "l4-pool": [*CLUSTER, "system-pool"],
@@ -75,7 +86,9 @@ def waits_for(request: Any) -> list[str]:
 
 def test_every_child_waits_for_what_it_uses() -> None:
     resources = declared(minimal)
-    assert {name: waits_for(resources[name]) for name in WAITS} == {name: sorted(WAITS[name]) for name in WAITS}
+    assert {name: waits_for(resources[name]) for name in WAITS} == {
+        name: sorted(WAITS[name]) for name in WAITS
+    }
     in_cluster = ["research-namespace", "research-quota", "data-claim", "finetune-job"]
     assert all("::minimal-kubernetes::" in resources[name].provider for name in in_cluster)
 
@@ -83,7 +96,11 @@ def test_every_child_waits_for_what_it_uses() -> None:
 def test_objects_stand_for_plain_arguments() -> None:
     resources = declared(minimal)
     pool = inputs(resources["l4-pool"])
-    assert (pool["project"], pool["location"], pool["cluster"]) == ("my-project", "us-central1", "minimal")
+    assert (pool["project"], pool["location"], pool["cluster"]) == (
+        "my-project",
+        "us-central1",
+        "minimal",
+    )
     assert pool["nodeConfig"]["serviceAccount"] == "minimal-nodes@example"
     assert not resources["l4-pool"].protect
     job = inputs(resources["finetune-job"])
@@ -91,14 +108,22 @@ def test_objects_stand_for_plain_arguments() -> None:
     assert job["metadata"]["namespace"] == "research"
     assert pod["nodeSelector"] == {labels.GKE_NODE_POOL: "l4"}
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "data"}
-    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     assert term["matchExpressions"][0]["values"] == ["NVIDIA-L4"]
 
 
 def test_pools_may_keep_their_own_deletion_protection() -> None:
     def program() -> None:
         cluster = GkeCluster("c", location="us-central1")
-        GpuNodePool("free", cluster=cluster, machine_type="g2-standard-8", max_nodes=1, deletion_protection=False)
+        GpuNodePool(
+            "free",
+            cluster=cluster,
+            machine_type="g2-standard-8",
+            max_nodes=1,
+            deletion_protection=False,
+        )
         GpuNodePool("kept", cluster=cluster, machine_type="g2-standard-8", max_nodes=1)
 
     resources = declared(program)
@@ -130,7 +155,9 @@ def a_team() -> TeamNamespace:
 
 
 def a_pool(**more: Any) -> GpuNodePool:
-    return GpuNodePool("l4", **{"cluster": a_cluster(), "machine_type": "g2-standard-8", "max_nodes": 1} | more)
+    return GpuNodePool(
+        "l4", **{"cluster": a_cluster(), "machine_type": "g2-standard-8", "max_nodes": 1} | more
+    )
 
 
 def a_job(**more: Any) -> TrainingJob:
@@ -169,13 +196,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a volume and a claim": (
         lambda: a_job(
             team=a_team(),
-            mounts=[{"path": "/a", "volume": Volume("d", team=a_team(), size="1Gi", storage_class="s"), "claim": "c"}],
+            mounts=[
+                {
+                    "path": "/a",
+                    "volume": Volume("d", team=a_team(), size="1Gi", storage_class="s"),
+                    "claim": "c",
+                }
+            ],
         ),
         ["mounts[0].claim: is set, and volume sets it too"],
     ),
     "neither a team nor a namespace": (a_job, ["namespace: is required. Set namespace or team"]),
     "a cluster and a team": (
-        lambda: a_job(team=TeamNamespace("x", gpus=1, cpu="1", memory="1Gi", storage="1Gi"), cluster=a_cluster()),
+        lambda: a_job(
+            team=TeamNamespace("x", gpus=1, cpu="1", memory="1Gi", storage="1Gi"),
+            cluster=a_cluster(),
+        ),
         ["cluster: is set, and team gives the Kubernetes provider too. Leave out cluster"],
     ),
     "a cluster and a provider": (
@@ -214,7 +250,9 @@ def test_what_is_published_carries_the_children(name: str) -> None:
 
     def program() -> None:
         component = COMPONENTS[name]()
-        outputs = {key: value for key, value in vars(component).items() if isinstance(value, pulumi.Output)}
+        outputs = {
+            key: value for key, value in vars(component).items() if isinstance(value, pulumi.Output)
+        }
         outputs.pop("urn", None)
         children = set(component.children.values())
         assert children
@@ -262,9 +300,16 @@ def test_children_are_attributes() -> None:
 def test_queues_accept_pools_and_teams() -> None:
     def program() -> None:
         cluster = a_cluster()
-        team = TeamNamespace("research", cluster=cluster, gpus=1, cpu="1", memory="1Gi", storage="1Gi")
+        team = TeamNamespace(
+            "research", cluster=cluster, gpus=1, cpu="1", memory="1Gi", storage="1Gi"
+        )
         pool = GpuNodePool(
-            "l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=1, flex_start=True, queued_provisioning=True
+            "l4",
+            cluster=cluster,
+            machine_type="g2-standard-8",
+            max_nodes=1,
+            flex_start=True,
+            queued_provisioning=True,
         )
         TrainingQueue(
             "queue",

@@ -47,7 +47,10 @@ def test_an_argument_in_the_other_spelling_is_answered_with_the_right_one(compon
     text = message(component, **{to_camel(name): "x" for name in spec_of(component).model_fields})
     for name in spec_of(component).model_fields:
         if to_camel(name) != name:
-            assert f"\n  {to_camel(name)}: is not known. Did you mean {name}? See {page}" in f"{text}\n", name
+            assert (
+                f"\n  {to_camel(name)}: is not known. Did you mean {name}? See {page}"
+                in f"{text}\n"
+            ), name
 
 
 def test_a_stack_file_in_snake_case_is_answered_in_camel_case() -> None:
@@ -74,22 +77,34 @@ NEAR = [
 
 
 @pytest.mark.parametrize(("component", "name", "near"), NEAR, ids=lambda value: str(value))
-def test_the_nearest_names_are_those_that_people_mean(component: str, name: str, near: list[str]) -> None:
+def test_the_nearest_names_are_those_that_people_mean(
+    component: str, name: str, near: list[str]
+) -> None:
     assert nearest_names(name, spec_of(component).model_fields) == near
 
 
 def test_unknown_arguments_are_answered_with_at_most_three_names_and_a_page() -> None:
-    text = message("TrainingJob", gpu_count=1, foo=1, shareProcessNamespace=True, mounts=[{"mountPath": "/data"}])
+    text = message(
+        "TrainingJob",
+        gpu_count=1,
+        foo=1,
+        shareProcessNamespace=True,
+        mounts=[{"mountPath": "/data"}],
+    )
     see = "See docs/components/TrainingJob.md"
     assert text.startswith("TrainingJob x: ")
     assert reason(text, "gpu_count") == f"is not known. Did you mean gpu, gpus or gpu_claim? {see}"
     assert reason(text, "foo") == f"is not known. {see}"
     assert reason(text, "mounts[0].mountPath").endswith(see)
-    assert f"It is a field of the PodSpec: put it into pod_overrides. {see}" in reason(text, "shareProcessNamespace")
+    assert f"It is a field of the PodSpec: put it into pod_overrides. {see}" in reason(
+        text, "shareProcessNamespace"
+    )
 
 
 def test_a_misspelt_object_is_answered_in_python_only() -> None:
-    assert reason(message("TrainingJob", teem=1), "teem").startswith("is not known. Did you mean team? ")
+    assert reason(message("TrainingJob", teem=1), "teem").startswith(
+        "is not known. Did you mean team? "
+    )
     assert "team?" not in reason(errors(changed((f"{A_JOB}.teem", 1))), f"{A_JOB}.teem")
 
 
@@ -103,7 +118,10 @@ def test_a_misspelt_object_is_answered_in_python_only() -> None:
         ("nodePools.system.maxNode", "docs/components/CpuNodePool.md"),
         ("proof.acept", "docs/stack-file.md"),
         (f"{A_JOB}.hostIPC", "docs/components/TrainingJob.md"),
-        (f"{A_JOB}.podOverrides.hostNetwrk", "https://kubernetes.io/docs/reference/kubernetes-api/"),
+        (
+            f"{A_JOB}.podOverrides.hostNetwrk",
+            "https://kubernetes.io/docs/reference/kubernetes-api/",
+        ),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_page_of_its_section(path: str, page: str) -> None:
@@ -113,11 +131,19 @@ def test_an_unknown_key_is_answered_with_the_page_of_its_section(path: str, page
 
 def test_a_section_with_the_name_of_an_argument_is_in_the_path_as_it_is_written() -> None:
     """A pool may be called max_nodes: it is a name of the user, not an argument of GpuNodePool."""
-    text = errors(changed(("nodePools.max_nodes", {"machineType": "n2-standard-8", "maxNodes": 1, "min_node": 0})))
-    assert reason(text, "nodePools.max_nodes.min_node").startswith("is not known. Did you mean minNodes,")
+    text = errors(
+        changed(
+            ("nodePools.max_nodes", {"machineType": "n2-standard-8", "maxNodes": 1, "min_node": 0})
+        )
+    )
+    assert reason(text, "nodePools.max_nodes.min_node").startswith(
+        "is not known. Did you mean minNodes,"
+    )
 
 
-@pytest.mark.parametrize(("count", "words"), [(1, "1 invalid argument:"), (2, "2 invalid arguments:")])
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 invalid argument:"), (2, "2 invalid arguments:")]
+)
 def test_invalid_arguments_are_counted_in_words(count: int, words: str) -> None:
     args = A_TRAINING | {f"foo{index}": 1 for index in range(count)}
     assert message("TrainingJob", **args).startswith(f"TrainingJob x: {words}\n")
@@ -147,19 +173,35 @@ def test_no_message_lists_more_than_five_names() -> None:
 def test_an_allowed_value_that_is_misspelt_is_answered_with_the_nearest() -> None:
     text = message("GkeCluster", monitoring=["STATEFUL_SET"])
     see = "See docs/components/GkeCluster.md"
-    assert reason(text, "monitoring[0]") == f"'STATEFUL_SET' is not known. Did you mean STATEFULSET? {see}"
+    assert (
+        reason(text, "monitoring[0]")
+        == f"'STATEFUL_SET' is not known. Did you mean STATEFULSET? {see}"
+    )
 
 
 def refused_outputs() -> Iterator[str]:
     """Yield the messages about each argument with an Output in it, of components and of what they consist of."""
     output = pulumi.Output.from_input("1")
-    yield message("TrainingJob", **A_TRAINING, pod_overrides={"hostNetwork": [output], "containers": {"a": output}})
+    yield message(
+        "TrainingJob",
+        **A_TRAINING,
+        pod_overrides={"hostNetwork": [output], "containers": {"a": output}},
+    )
     selector = {"spec": {"selector": {"matchLabels": {"app": output}}}}
     yield message("InferenceService", **A_SERVICE, overrides={"Deployment": selector})
     for component in COMPONENTS:
         for name, field in spec_of(component).model_fields.items():
-            nested = [{key: output for key in model.model_fields} for model in models_in(field.annotation)]
-            for value in (output, [output], {"a": output}, *nested, nested, {"a": [*nested, output][0]}):
+            nested = [
+                {key: output for key in model.model_fields} for model in models_in(field.annotation)
+            ]
+            for value in (
+                output,
+                [output],
+                {"a": output},
+                *nested,
+                nested,
+                {"a": [*nested, output][0]},
+            ):
                 try:
                     check(spec_of(component), component, {name: value})
                 except ArgumentsError as error:
@@ -186,7 +228,11 @@ def texts_of(module: Path) -> Iterator[str]:
     tree = ast.parse(module.read_text())
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in statements
+        ):
             yield from [node.value] if " " in node.value else []
 
 

@@ -21,7 +21,10 @@ PROGRAM = CHECKOUT / "tests" / "support" / "of_others.py"
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
     """The inputs of each resource of the program, by name."""
-    return {name: inputs(request) for name, request in declared(lambda: runpy.run_path(str(PROGRAM))).items()}
+    return {
+        name: inputs(request)
+        for name, request in declared(lambda: runpy.run_path(str(PROGRAM))).items()
+    }
 
 
 def test_a_cluster_in_a_project_and_a_network_of_the_program(made: dict[str, Any]) -> None:
@@ -30,7 +33,9 @@ def test_a_cluster_in_a_project_and_a_network_of_the_program(made: dict[str, Any
     assert cluster["workloadIdentityConfig"] == {"workloadPool": "acme-ml-4711.svc.id.goog"}
     assert (cluster["network"], cluster["subnetwork"]) == ("link/network", "link/nodes")
     assert cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"] == "pods"
-    assert cluster["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@acme.example"}
+    assert cluster["authenticatorGroupsConfig"] == {
+        "securityGroup": "gke-security-groups@acme.example"
+    }
 
 
 def test_a_pool_of_a_reservation_of_the_program(made: dict[str, Any]) -> None:
@@ -41,7 +46,9 @@ def test_a_pool_of_a_reservation_of_the_program(made: dict[str, Any]) -> None:
 
 
 def test_a_namespace_of_the_program_and_a_secret(made: dict[str, Any]) -> None:
-    assert made["results-claim"]["metadata"]["namespace"] == made["train-job"]["metadata"]["namespace"]
+    assert (
+        made["results-claim"]["metadata"]["namespace"] == made["train-job"]["metadata"]["namespace"]
+    )
     environment = made["train-job"]["spec"]["template"]["spec"]["containers"][0]["env"]
     (token,) = [variable for variable in environment if variable["name"] == "TOKEN"]
     assert token["value"][SIGNATURE] == SECRET_SIGNATURE
@@ -50,7 +57,10 @@ def test_a_namespace_of_the_program_and_a_secret(made: dict[str, Any]) -> None:
 def test_a_team_of_the_program(made: dict[str, Any]) -> None:
     assert made["team-editors"]["subjects"][0]["name"] == "ml@acme.example"
     assert "10.0.0.0/20" in json.dumps(made["team-network-networks"])
-    assert made["team-workload-identity"]["member"] == "serviceAccount:acme-ml-4711.svc.id.goog[team/workloads]"
+    assert (
+        made["team-workload-identity"]["member"]
+        == "serviceAccount:acme-ml-4711.svc.id.goog[team/workloads]"
+    )
 
 
 def test_addresses_in_a_namespace_of_the_program() -> None:
@@ -61,9 +71,16 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
         service = InferenceService("chat", given)
         shards = ShardedSet("parts", {**given, "shards": 1})
         disk = "projects/p/zones/us-central1-a/disks/d"
-        volume = {"namespace": given["namespace"], "size": "1Gi", "storage_class": "s", "disk": disk}
+        volume = {
+            "namespace": given["namespace"],
+            "size": "1Gi",
+            "storage_class": "s",
+            "disk": disk,
+        }
         Volume("data", volume)
-        pulumi.Output.all(service.url, shards.hosts).apply(lambda known: found.extend([known[0], *known[1]]))
+        pulumi.Output.all(service.url, shards.hosts).apply(
+            lambda known: found.extend([known[0], *known[1]])
+        )
 
     volume = inputs(declared(program)["data-volume"])["metadata"]["name"]
     assert found == ["http://chat.made.svc.cluster.local", "parts-0.parts.made.svc.cluster.local"]
@@ -71,14 +88,27 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
 
 
 def test_what_decides_placement_is_plain() -> None:
-    given = {"project": "some-project", "location": "us-central1", "cluster_name": "c", "node_service_account": "a"}
+    given = {
+        "project": "some-project",
+        "location": "us-central1",
+        "cluster_name": "c",
+        "node_service_account": "a",
+    }
     later = pulumi.Output.from_input("g2-standard-8")
-    with pytest.raises(pulumi.InputPropertiesError, match="machine_type: is an Output, but must be known at preview"):
+    with pytest.raises(
+        pulumi.InputPropertiesError,
+        match="machine_type: is an Output, but must be known at preview",
+    ):
         GpuNodePool("gpus", {**given, "machine_type": later, "max_nodes": 1})  # pyright: ignore[reportArgumentType]
 
 
 def test_plain_values_are_checked_as_before() -> None:
-    given = {"name": "ml", "project": "p", "location": "us-central1", "security_group": "ml@acme.example"}
+    given = {
+        "name": "ml",
+        "project": "p",
+        "location": "us-central1",
+        "security_group": "ml@acme.example",
+    }
     with pytest.raises(pulumi.InputPropertiesError, match=r"(?s)project: .*security_group: "):
         GkeCluster("ml", given)  # pyright: ignore[reportArgumentType]
 

@@ -19,17 +19,30 @@ TAINT: Any = {"key": "k"}
 
 
 def typed() -> None:
-    spec = k8s.core.v1.PodSpecArgs(containers=[CONTAINER], node_selector={"node_type": "x"}, host_network=True)
-    k8s.core.v1.Pod("r", metadata=k8s.meta.v1.ObjectMetaArgs(name="p", labels=POD_LABELS), spec=spec)
+    spec = k8s.core.v1.PodSpecArgs(
+        containers=[CONTAINER], node_selector={"node_type": "x"}, host_network=True
+    )
+    k8s.core.v1.Pod(
+        "r", metadata=k8s.meta.v1.ObjectMetaArgs(name="p", labels=POD_LABELS), spec=spec
+    )
 
 
 def keywords() -> None:
-    container: Any = {"name": "c", "image_pull_policy": "Always", "resources": {"limits": {"nvidia.com/gpu": 2}}}
-    k8s.core.v1.Pod("r", metadata={"labels": POD_LABELS}, spec={"containers": [container], "node_name": "n"})
+    container: Any = {
+        "name": "c",
+        "image_pull_policy": "Always",
+        "resources": {"limits": {"nvidia.com/gpu": 2}},
+    }
+    k8s.core.v1.Pod(
+        "r", metadata={"labels": POD_LABELS}, spec={"containers": [container], "node_name": "n"}
+    )
 
 
 def camel_case() -> None:
-    spec: Any = {"nodeSelector": {"node_type": "x"}, "containers": [{"name": "c", "imagePullPolicy": "Always"}]}
+    spec: Any = {
+        "nodeSelector": {"node_type": "x"},
+        "containers": [{"name": "c", "imagePullPolicy": "Always"}],
+    }
     k8s.core.v1.Pod("r", metadata={"labels": POD_LABELS}, spec=spec)
 
 
@@ -39,12 +52,18 @@ def one_object() -> None:
 
 def custom() -> None:
     spec = {"snake_case": [{"more_of_it": 1.5}], "camelCase": None}
-    k8s.apiextensions.CustomResource("r", api_version="a/v1", kind="K", metadata={"name": "n"}, spec=spec)
+    k8s.apiextensions.CustomResource(
+        "r", api_version="a/v1", kind="K", metadata={"name": "n"}, spec=spec
+    )
 
 
 def cloud() -> None:
-    nodes = gcp.container.NodePoolNodeConfigArgs(machine_type="m", labels={"a_b": "c"}, taints=[TAINT])
-    gcp.container.NodePool("r", cluster=pulumi.Output.from_input("c"), node_config=nodes, node_count=3)
+    nodes = gcp.container.NodePoolNodeConfigArgs(
+        machine_type="m", labels={"a_b": "c"}, taints=[TAINT]
+    )
+    gcp.container.NodePool(
+        "r", cluster=pulumi.Output.from_input("c"), node_config=nodes, node_count=3
+    )
 
 
 @pytest.mark.parametrize("program", [typed, keywords, camel_case, one_object, custom, cloud])

@@ -46,7 +46,10 @@ def test_everything_is_described(schema: dict[str, Any]) -> None:
         if not value.get("description")
     ]
     silent += [
-        name for section in ("resources", "types") for name, e in schema[section].items() if not e.get("description")
+        name
+        for section in ("resources", "types")
+        for name, e in schema[section].items()
+        if not e.get("description")
     ]
     assert not silent
 

@@ -67,7 +67,9 @@ def project(tools: Tools, copy_checkout: Callable[[], Checkout]) -> Rehearsal:
     root.mkdir()
     runtime = {"name": "python", "options": {"virtualenv": "../.venv"}}
     (root / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "program", "runtime": runtime}))
-    (root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"gcp:project": "some-project"}}))
+    (root / "Pulumi.dev.yaml").write_text(
+        yaml.safe_dump({"config": {"gcp:project": "some-project"}})
+    )
     (root / "__main__.py").write_text(PROGRAM.replace("{large}", '"40"'))
     return Rehearsal.of("dev", root)
 
@@ -78,19 +80,26 @@ def said(project: Rehearsal, tools: Tools) -> Said:
 
 
 def errors(said: Said) -> list[str]:
-    (message,) = [text for text in said.of("error") if "the stack cannot run as it is declared" in text]
+    (message,) = [
+        text for text in said.of("error") if "the stack cannot run as it is declared" in text
+    ]
     return message.splitlines()[1:]
 
 
 def test_what_can_never_run_fails_the_preview_with_every_finding(said: Said) -> None:
     assert not said.ok
-    assert [text.rpartition(" [")[2] for text in errors(said)] == [LARGE, "monthly-budget, monthly_budget]"]
+    assert [text.rpartition(" [")[2] for text in errors(said)] == [
+        LARGE,
+        "monthly-budget, monthly_budget]",
+    ]
     assert not any("Traceback" in text for text in said.of("error"))
 
 
 def test_an_accepted_rule_is_shown_with_its_reason(said: Said) -> None:
     (accepted,) = [text for text in said.of("warning") if text.startswith("accepted")]
-    assert accepted.startswith("accepted, because the label comes with the next pool: Deployment team/picky:")
+    assert accepted.startswith(
+        "accepted, because the label comes with the next pool: Deployment team/picky:"
+    )
 
 
 def test_what_is_not_known_yet_is_undetermined_and_no_error(said: Said) -> None:
@@ -106,7 +115,9 @@ def test_the_engine_gets_nothing_of_a_refused_program(said: Said) -> None:
     assert said.created == []
 
 
-def test_without_a_preview_a_refused_program_creates_nothing(said: Said, project: Rehearsal) -> None:
+def test_without_a_preview_a_refused_program_creates_nothing(
+    said: Said, project: Rehearsal
+) -> None:
     done = stack.pulumi(project, "up", "--yes", "--skip-preview")
     refused(done.stdout + done.stderr, project)
 
@@ -118,7 +129,9 @@ def test_a_refused_inline_program_creates_nothing(
     for key, value in environment.process_environment(project).items():
         monkeypatch.setenv(key, value)
     body = (project.project / "__main__.py").read_text()
-    inline = pulumi.automation.select_stack("dev", project_name="program", program=lambda: exec(body, {}))
+    inline = pulumi.automation.select_stack(
+        "dev", project_name="program", program=lambda: exec(body, {})
+    )
     with pytest.raises(pulumi.automation.CommandError) as caught:
         inline.up()
     refused(str(caught.value), project)
@@ -135,7 +148,9 @@ def refused(text: str, project: Rehearsal) -> None:
 
 def test_what_the_engine_tells_is_judged_again(project: Rehearsal, tools: Tools) -> None:
     (project.project / "__main__.py").write_text(
-        PROGRAM.replace("{large}", 'cluster.name.apply(lambda _: "40")').replace("Decimal(1000)", "None")
+        PROGRAM.replace("{large}", 'cluster.name.apply(lambda _: "40")').replace(
+            "Decimal(1000)", "None"
+        )
     )
     said = preview(project.project, tools)
     assert not said.ok
@@ -145,7 +160,11 @@ def test_what_the_engine_tells_is_judged_again(project: Rehearsal, tools: Tools)
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}]},
+    "spec": {
+        "containers": [
+            {"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}
+        ]
+    },
 }
 """The API server refuses it: a request above its limit."""
 
@@ -169,7 +188,9 @@ def test_nothing_of_a_refused_program_is_registered() -> None:
     assert seen == ["p"]
 
 
-@pytest.mark.parametrize("error", [ValueError("oh"), pulumi.RunError("oh"), SystemExit(1)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("oh"), pulumi.RunError("oh"), SystemExit(1)], ids=repr
+)
 def test_nothing_of_a_program_that_fails_is_registered(error: BaseException) -> None:
     seen: list[str] = []
     registered: list[str] = []
@@ -188,7 +209,11 @@ def test_nothing_of_a_program_that_fails_is_registered(error: BaseException) -> 
 
 def mend(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
     limits = {"cpu": "2"}
-    mended = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}]}
+    mended = {
+        "containers": [
+            {"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}
+        ]
+    }
     return pulumi.ResourceTransformationResult(args.props | {"spec": mended}, args.opts)
 
 
@@ -228,7 +253,9 @@ class ByDeclarations(Proof):
 
 def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
     """The namespace refuses the pod; that it is the pod's is told by the name that came with it."""
-    spec: Any = {"containers": [{"name": "c", "image": "i", "security_context": {"privileged": True}}]}
+    spec: Any = {
+        "containers": [{"name": "c", "image": "i", "security_context": {"privileged": True}}]
+    }
 
     def program() -> None:
         with ByDeclarations():
@@ -237,7 +264,9 @@ def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
             place: Any = {"namespace": namespace.metadata.name}
             k8s.core.v1.Pod("p", metadata=place, spec=spec)
 
-    with pytest.raises(pulumi.RunError, match=r"Pod mine-1a2b3c4d/p-1a2b3c4d: .* Pod Security baseline"):
+    with pytest.raises(
+        pulumi.RunError, match=r"Pod mine-1a2b3c4d/p-1a2b3c4d: .* Pod Security baseline"
+    ):
         declared(program)
 
 
@@ -245,7 +274,9 @@ def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
 def test_a_pool_that_pulumi_names_is_known_by_that_name(name: str) -> None:
     def program() -> None:
         with ByDeclarations():
-            gcp.container.Cluster("c", location="europe-west4-a", remove_default_node_pool=True, initial_node_count=1)
+            gcp.container.Cluster(
+                "c", location="europe-west4-a", remove_default_node_pool=True, initial_node_count=1
+            )
             gcp.container.NodePool("pool", cluster="c", location="europe-west4-a", node_count=1)
             selector: Any = {"cloud.google.com/gke-nodepool": name}
             small: Any = {"containers": [{"name": "c", "image": "i"}]}
@@ -254,7 +285,9 @@ def test_a_pool_that_pulumi_names_is_known_by_that_name(name: str) -> None:
     if name == "pool-1a2b3c4":
         declared(program)
     else:
-        with pytest.raises(pulumi.RunError, match='"pool-1a2b3c4", does not take it: node selector'):
+        with pytest.raises(
+            pulumi.RunError, match='"pool-1a2b3c4", does not take it: node selector'
+        ):
             declared(program)
 
 
@@ -277,7 +310,9 @@ with Proof():
 """
 
 
-def test_a_program_that_fails_tells_its_own_error_and_creates_nothing(project: Rehearsal, tools: Tools) -> None:
+def test_a_program_that_fails_tells_its_own_error_and_creates_nothing(
+    project: Rehearsal, tools: Tools
+) -> None:
     (project.project / "__main__.py").write_text(FAILS)
     said = preview(project.project, tools)
     assert not said.ok
@@ -295,12 +330,17 @@ def mend(args):
         args.props["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
     return pulumi.ResourceTransformResult(args.props, args.opts)
 """
-OF_ALL = ("proof = Proof(", MENDS + "pulumi.runtime.register_resource_transform(mend)\nproof = Proof(")
+OF_ALL = (
+    "proof = Proof(",
+    MENDS + "pulumi.runtime.register_resource_transform(mend)\nproof = Proof(",
+)
 OF_ONE = ("cluster.endpoint))", "cluster.endpoint), transforms=[mend])")
 
 
 @pytest.mark.parametrize("change", [OF_ALL, OF_ONE], ids=["of all resources", "of a resource"])
-def test_what_a_transform_mends_is_not_refused(project: Rehearsal, tools: Tools, change: tuple[str, str]) -> None:
+def test_what_a_transform_mends_is_not_refused(
+    project: Rehearsal, tools: Tools, change: tuple[str, str]
+) -> None:
     program = PROGRAM.replace("{large}", '"40"').replace("Decimal(1000)", "None").replace(*change)
     (project.project / "__main__.py").write_text(program if change is OF_ALL else MENDS + program)
     said = preview(project.project, tools)

@@ -14,13 +14,18 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from tests.support.checkout import CHECKOUT
 
 GENERATOR = Group(
-    "sdk-nodejs", {"sdk-nodejs": "sdk-nodejs"}, minutes=1.5, folder=CHECKOUT / "tests" / "components" / "sdk-nodejs"
+    "sdk-nodejs",
+    {"sdk-nodejs": "sdk-nodejs"},
+    minutes=1.5,
+    folder=CHECKOUT / "tests" / "components" / "sdk-nodejs",
 )
 SDK = "sdks/ml-foundations"
 UNREACHABLE = re.compile(r"code (E40[37]|EAI_AGAIN|ECONN\w+|ENOTFOUND|ETIMEDOUT)")
 """What npm says where it cannot reach its registry."""
 
-pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="Node.js with npm is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("npm") is None, reason="Node.js with npm is not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,16 @@ def example(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise
     done = run(folder, str(generator), str(CHECKOUT / "components" / "schema.json"), SDK)
     assert done.returncode == 0, done.stderr
-    done = run(folder, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", f"./{SDK}")
+    done = run(
+        folder,
+        "npm",
+        "install",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--no-package-lock",
+        f"./{SDK}",
+    )
     if UNREACHABLE.search(done.stderr):
         pytest.skip(f"npm's registry cannot be reached: {done.stderr}")
     assert done.returncode == 0, done.stderr
@@ -63,6 +77,9 @@ def test_a_wrong_argument_does_not(example: Path) -> None:
     right = program.read_text()
     program.write_text(right.replace("gpus: 4", 'gpus: "four"'))
     try:
-        assert "Type 'string' is not assignable to type 'Input<number" in compile_(example, example).stdout
+        assert (
+            "Type 'string' is not assignable to type 'Input<number"
+            in compile_(example, example).stdout
+        )
     finally:
         program.write_text(right)

@@ -41,7 +41,9 @@ class Case:
     def alone(self, workload: Document) -> Case:
         """The same case with one workload and none of the others."""
         others = {id(other) for other in self.workloads if other is not workload}
-        return Case(self.rule, tuple(document for document in self.documents if id(document) not in others))
+        return Case(
+            self.rule, tuple(document for document in self.documents if id(document) not in others)
+        )
 
     def parts(self) -> list[Case]:
         """What is compared: each workload alone, and all of them together."""

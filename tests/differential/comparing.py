@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from ml_foundations.planning import Verdict, judge
 
-from tests.differential.case import GANG, MAX_NODES, PLACEHOLDER, WORKLOAD_KINDS, Case, Document, pod_template
+from tests.differential.case import (
+    GANG,
+    MAX_NODES,
+    PLACEHOLDER,
+    WORKLOAD_KINDS,
+    Case,
+    Document,
+    pod_template,
+)
 from tests.differential.generator import GPU, HOSTNAME
 from tests.differential.oracle import Outcome
 
@@ -48,9 +56,14 @@ def compare(case: Case, outcomes: Sequence[Outcome]) -> Comparison:
 
 def verdict_on(documents: tuple[Document, ...]) -> Verdict:
     """Planning's verdict: the workload's own where there is one, else that on the stack."""
-    declared = {document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"}
+    declared = {
+        document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"
+    }
     used = {document["metadata"].get("namespace") for document in documents} - declared - {None}
-    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in sorted(used)]
+    made = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in sorted(used)
+    ]
     # The oracle makes the namespaces that a case uses, and gives nodes their host names as kubelets do.
     verdicts = judge([*map(_with_host_name, documents), *made])
     return verdicts.workloads[0].verdict if len(verdicts.workloads) == 1 else verdicts.stack
@@ -60,7 +73,10 @@ def _with_host_name(document: Document) -> Document:
     metadata = document["metadata"]
     if document["kind"] != "Node" or MAX_NODES in metadata.get("annotations", {}):
         return document
-    return {**document, "metadata": {**metadata, "labels": {HOSTNAME: metadata["name"], **metadata["labels"]}}}
+    return {
+        **document,
+        "metadata": {**metadata, "labels": {HOSTNAME: metadata["name"], **metadata["labels"]}},
+    }
 
 
 def _is_placed(workload: Document, outcome: Outcome) -> bool:
@@ -75,7 +91,11 @@ def _is_placed(workload: Document, outcome: Outcome) -> bool:
 
 def deciding_rules(case: Case) -> tuple[str, ...]:
     """The rules that a case which cannot fit would fit without, each taken away alone."""
-    return tuple(rule for rule in WITHOUT if verdict_on(without(rule, case.documents)) is not Verdict.CANNOT_FIT)
+    return tuple(
+        rule
+        for rule in WITHOUT
+        if verdict_on(without(rule, case.documents)) is not Verdict.CANNOT_FIT
+    )
 
 
 def without(rule: str, documents: tuple[Document, ...]) -> tuple[Document, ...]:

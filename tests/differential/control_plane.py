@@ -69,15 +69,22 @@ def _tuned(rehearsal: Rehearsal, tools: Tools) -> Tools:
         "etcd": ["--unsafe-no-fsync=true"],
         # Most cases are no GKE cluster, and lack its quota of critical pods.
         "kube_apiserver": ["--admission-control-config-file="],
-        "kube_controller_manager": [f"--controllers={controllers}", "--pvclaimbinder-sync-period=1s"],
+        "kube_controller_manager": [
+            f"--controllers={controllers}",
+            "--pvclaimbinder-sync-period=1s",
+        ],
         "kube_scheduler": [f"--config={folder / 'scheduler.yaml'}"],
     }
-    wrapped = {tool: _wrapper(folder / tool, getattr(tools, tool), more) for tool, more in flags.items()}
+    wrapped = {
+        tool: _wrapper(folder / tool, getattr(tools, tool), more) for tool, more in flags.items()
+    }
     return dataclasses.replace(tools, **wrapped)
 
 
 def _wrapper(script: Path, tool: Path, flags: list[str]) -> Path:
     """A script that runs a tool, under the name that it was called by, with some flags more."""
-    script.write_text(f'#!/bin/bash\nexec -a "$0" {shlex.quote(str(tool))} "$@" {shlex.join(flags)}\n')
+    script.write_text(
+        f'#!/bin/bash\nexec -a "$0" {shlex.quote(str(tool))} "$@" {shlex.join(flags)}\n'
+    )
     script.chmod(0o700)
     return script

@@ -36,11 +36,20 @@ def node(index: int = 0, host: str = "", cpu: str = "4", zone: str = "", most: i
 
 
 def named(version: str, kind: str, name: str, **fields: Any) -> Document:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **fields}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        **fields,
+    }
 
 
 def pod_template(name: str, cpu: str = "1", **spec: Any) -> Document:
-    container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": cpu}}}
+    container = {
+        "name": "main",
+        "image": "example.com/main",
+        "resources": {"requests": {"cpu": cpu}},
+    }
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **spec}}
 
 
@@ -53,7 +62,12 @@ def pod(name: str, **spec: Any) -> Document:
 
 def _apps(kind: str, name: str, fields: Document, spec: Document) -> Document:
     selector = {"matchLabels": {"app": name}}
-    return named("apps/v1", kind, name, spec={"selector": selector, "template": pod_template(name, **spec), **fields})
+    return named(
+        "apps/v1",
+        kind,
+        name,
+        spec={"selector": selector, "template": pod_template(name, **spec), **fields},
+    )
 
 
 def deployment(name: str, replicas: int, **spec: Any) -> Document:
@@ -64,8 +78,12 @@ def daemon_set(name: str, **spec: Any) -> Document:
     return _apps("DaemonSet", name, {}, spec)
 
 
-def stateful_set(name: str, replicas: int, claims: Sequence[Document] = (), **spec: Any) -> Document:
-    templates = [{"metadata": {"name": f"data-{index}"}, "spec": claim} for index, claim in enumerate(claims)]
+def stateful_set(
+    name: str, replicas: int, claims: Sequence[Document] = (), **spec: Any
+) -> Document:
+    templates = [
+        {"metadata": {"name": f"data-{index}"}, "spec": claim} for index, claim in enumerate(claims)
+    ]
     fields = {"replicas": replicas, "serviceName": name, "volumeClaimTemplates": templates}
     return _apps("StatefulSet", name, fields | {"podManagementPolicy": "Parallel"}, spec)
 
@@ -74,13 +92,26 @@ def job(name: str, parallelism: int, *, gang: bool = False, **spec: Any) -> Docu
     template = pod_template(name, restartPolicy="Never", **spec)
     fields = {"parallelism": parallelism, "completions": parallelism, "template": template}
     document = named("batch/v1", "Job", name, spec=fields)
-    return document if not gang else document | {"metadata": document["metadata"] | {"annotations": {GANG: "true"}}}
+    return (
+        document
+        if not gang
+        else document | {"metadata": document["metadata"] | {"annotations": {GANG: "true"}}}
+    )
 
 
 def quota(**hard: int | str) -> Document:
     keys = {"revisions": "count/controllerrevisions.apps", "replicasets": "count/replicasets.apps"}
-    keys |= {"claims": "persistentvolumeclaims", "storage": "requests.storage", "memory": "requests.memory"}
-    return named("v1", "ResourceQuota", "team", spec={"hard": {keys.get(k, k): str(v) for k, v in hard.items()}})
+    keys |= {
+        "claims": "persistentvolumeclaims",
+        "storage": "requests.storage",
+        "memory": "requests.memory",
+    }
+    return named(
+        "v1",
+        "ResourceQuota",
+        "team",
+        spec={"hard": {keys.get(k, k): str(v) for k, v in hard.items()}},
+    )
 
 
 def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner") -> Document:
@@ -94,7 +125,11 @@ def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner") 
 
 
 def volume(
-    name: str = "a", size: int = 10, on: str = "", labels: Mapping[str, str] | None = None, **spec: Any
+    name: str = "a",
+    size: int = 10,
+    on: str = "",
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
 ) -> Document:
     given: Document = {"storageClassName": LOCAL, "accessModes": ["ReadWriteOnce"], **spec}
     given |= {"capacity": {"storage": f"{size}Gi"}, "nfs": {"server": "nfs.invalid", "path": "/a"}}
@@ -108,7 +143,12 @@ def volume(
 def asking(size: int = 5, **spec: Any) -> Document:
     """The spec of a claim."""
     resources = {"requests": {"storage": f"{size}Gi"}}
-    return {"accessModes": ["ReadWriteOnce"], "storageClassName": LOCAL, "resources": resources, **spec}
+    return {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": LOCAL,
+        "resources": resources,
+        **spec,
+    }
 
 
 def claim(name: str = "a", size: int = 5, **spec: Any) -> Document:
@@ -155,7 +195,11 @@ def spread(app: str) -> list[Document]:
 
 NODE, NODES = [node()], [node(0), node(1)]
 SHARED = [node(0, "h"), node(1, "h")]
-WAITS, BINDS, MAKES = storage_class(LOCAL), storage_class(AT_ONCE), storage_class(MADE, "example.com/disk")
+WAITS, BINDS, MAKES = (
+    storage_class(LOCAL),
+    storage_class(AT_ONCE),
+    storage_class(MADE, "example.com/disk"),
+)
 NOWHERE = {"disk": "none"}
 RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
     "object-quota": {
@@ -165,11 +209,25 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             daemon_set("one"),
         ],
         "so does a StatefulSet's": [*NODE, quota(revisions=0), stateful_set("one", 1)],
-        "and two make two": [*NODES, quota(revisions=1), stateful_set("one", 1), daemon_set("two-one")],
-        "without pods nothing is made for them": [*NODE, quota(revisions=0, replicasets=0), deployment("one", 0)],
+        "and two make two": [
+            *NODES,
+            quota(revisions=1),
+            stateful_set("one", 1),
+            daemon_set("two-one"),
+        ],
+        "without pods nothing is made for them": [
+            *NODE,
+            quota(revisions=0, replicasets=0),
+            deployment("one", 0),
+        ],
         "no pod waits for endpoints, events and leases": [
             *NODE,
-            quota(**{f"count/{kind}": 0 for kind in ("endpoints", "events", "leases.coordination.k8s.io")}),
+            quota(
+                **{
+                    f"count/{kind}": 0
+                    for kind in ("endpoints", "events", "leases.coordination.k8s.io")
+                }
+            ),
             deployment("one", 1),
         ],
         "claims of ephemeral volumes count": [
@@ -221,7 +279,7 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
                 spec={"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "4Gi"}}]},
             ),
             pod("one", volumes=scratch(storageClassName=MADE)),
-        ],
+        ]
     },
     "quota": {
         "a DaemonSet that no node is for makes no pod that could be refused": [
@@ -229,7 +287,11 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             quota(pods=0, memory=0),
             daemon_set("one", nodeSelector=NOWHERE),
         ],
-        "nor does a StatefulSet without replicas": [*NODE, quota(pods=0, memory=0), stateful_set("one", 0)],
+        "nor does a StatefulSet without replicas": [
+            *NODE,
+            quota(pods=0, memory=0),
+            stateful_set("one", 0),
+        ],
     },
     "pod-anti-affinity": {
         "a node mounts a disk that is written for one pod": [
@@ -248,7 +310,9 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
         ],
         "an EBS volume is not even read twice": [
             *NODE,
-            deployment("one", 2, volumes=disk(awsElasticBlockStore={"volumeID": "a", "readOnly": True})),
+            deployment(
+                "one", 2, volumes=disk(awsElasticBlockStore={"volumeID": "a", "readOnly": True})
+            ),
         ],
         "iSCSI disks are told apart by their qualified names alone": [
             *NODE,
@@ -260,15 +324,29 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             pod("one", volumes=image("a", "b")),
             pod("two-one", volumes=image("b", "c")),
         ],
-        "others are not": [*NODE, pod("one", volumes=image("a")), pod("two-one", volumes=image("c"))],
-        "a gang of three needs three nodes for its image": [*NODES, job("one", 3, gang=True, volumes=image("a"))],
+        "others are not": [
+            *NODE,
+            pod("one", volumes=image("a")),
+            pod("two-one", volumes=image("c")),
+        ],
+        "a gang of three needs three nodes for its image": [
+            *NODES,
+            job("one", 3, gang=True, volumes=image("a")),
+        ],
         "a DaemonSet's disk": [
             *NODE,
             daemon_set("one", volumes=disk(gcePersistentDisk={"pdName": "a"})),
             pod("two-one", volumes=disk(gcePersistentDisk={"pdName": "a"})),
         ],
-        "nodes with one host name are one domain": [*SHARED, deployment("one", 2, affinity=apart("one"))],
-        "a third node is another": [*SHARED, node(2, "i"), deployment("one", 2, affinity=apart("one"))],
+        "nodes with one host name are one domain": [
+            *SHARED,
+            deployment("one", 2, affinity=apart("one")),
+        ],
+        "a third node is another": [
+            *SHARED,
+            node(2, "i"),
+            deployment("one", 2, affinity=apart("one")),
+        ],
         "a node has the name of another as its host name": [
             node(0, "n1"),
             node(1, "n1"),
@@ -285,10 +363,17 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             daemon_set("one"),
             deployment("two-one", 1, affinity=apart("one")),
         ],
-        "or others exclude them": [*NODE, daemon_set("one", affinity=apart("two-one")), deployment("two-one", 1)],
+        "or others exclude them": [
+            *NODE,
+            daemon_set("one", affinity=apart("two-one")),
+            deployment("two-one", 1),
+        ],
     },
     "pod-affinity": {
-        "pods that share a host name are on two nodes": [*SHARED, deployment("one", 8, affinity=near("one"))],
+        "pods that share a host name are on two nodes": [
+            *SHARED,
+            deployment("one", 8, affinity=near("one")),
+        ],
         "pods follow a DaemonSet's": [
             *NODES,
             daemon_set("one", nodeSelector={HOST: FIRST}),
@@ -319,7 +404,11 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             daemon_set("one", cpu="3"),
             deployment("two-one", 3),
         ],
-        "two DaemonSets do not fit together": [*NODE, daemon_set("one", cpu="3"), daemon_set("two-one", cpu="2")],
+        "two DaemonSets do not fit together": [
+            *NODE,
+            daemon_set("one", cpu="3"),
+            daemon_set("two-one", cpu="2"),
+        ],
     },
     "volumes": {
         "one volume is not bound to two claims of a pod": [
@@ -379,7 +468,13 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             claim(volumeMode="Block"),
             pod(
                 "one",
-                containers=[{"name": "main", "image": "a", "volumeDevices": [{"name": "of-a", "devicePath": "/a"}]}],
+                containers=[
+                    {
+                        "name": "main",
+                        "image": "a",
+                        "volumeDevices": [{"name": "of-a", "devicePath": "/a"}],
+                    }
+                ],
                 volumes=mounting("a"),
             ),
         ],
@@ -398,7 +493,12 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             pod("one", volumes=mounting("a")),
             pod("two-one", volumes=mounting("a")),
         ],
-        "a StatefulSet uses up the volumes": [*NODE, WAITS, volume(), stateful_set("one", 2, [asking()])],
+        "a StatefulSet uses up the volumes": [
+            *NODE,
+            WAITS,
+            volume(),
+            stateful_set("one", 2, [asking()]),
+        ],
         "two claims for each of its pods": [
             *NODE,
             WAITS,
@@ -439,7 +539,12 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             volume(on=FIRST),
             job("one", 2, gang=True, volumes=scratch()),
         ],
-        "of a Job one pod gets the volume": [*NODES, WAITS, volume(), job("one", 2, volumes=scratch())],
+        "of a Job one pod gets the volume": [
+            *NODES,
+            WAITS,
+            volume(),
+            job("one", 2, volumes=scratch()),
+        ],
         "each node has one for the DaemonSet's pod": [
             *NODES,
             WAITS,
@@ -507,7 +612,10 @@ NAMING: Mapping[str, tuple[Document, Document]] = {
 
 
 def _naming(theirs: Document, wanted: Document, by_claim: bool, by_volume: bool) -> list[Document]:
-    theirs, wanted = {"storageClassName": AT_ONCE, **theirs}, {"storageClassName": AT_ONCE, **wanted}
+    theirs, wanted = (
+        {"storageClassName": AT_ONCE, **theirs},
+        {"storageClassName": AT_ONCE, **wanted},
+    )
     if by_volume:
         theirs.setdefault("claimRef", {"namespace": NAMESPACE, "name": "a"})
     if by_claim:

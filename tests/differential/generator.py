@@ -24,7 +24,16 @@ RACK = f"example.com/rack-{PLACEHOLDER}"
 """A topology key of the case's own: constraints that look at every node with the key see no other case's."""
 GPU = "nvidia.com/gpu"
 ZONES = ("us-a", "us-b", "us-c")
-STAYING = ("Deployment", "Gang", "StatefulSet", "ReplicaSet", "Deployment", "Gang", "DaemonSet", "Pod")
+STAYING = (
+    "Deployment",
+    "Gang",
+    "StatefulSet",
+    "ReplicaSet",
+    "Deployment",
+    "Gang",
+    "DaemonSet",
+    "Pod",
+)
 """Kinds of workloads whose pods stay, a gang's as long as others may wait."""
 KINDS = (*STAYING, "Job", "CronJob")
 """Plain Jobs stand alone: beside others they take turns, and the pods of cases never end."""
@@ -33,7 +42,7 @@ PER_RULE = 16
 
 
 @dataclass
-class World:
+class ClassifiedDocuments:
     """What a case is made of, before its workloads are documents."""
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
@@ -80,7 +89,7 @@ def _size(node: Document) -> int:
 # --- The world before any rule
 
 
-def _world(draw: Callable[[st.SearchStrategy[Any]], Any]) -> World:
+def _world(draw: Callable[[st.SearchStrategy[Any]], Any]) -> ClassifiedDocuments:
     nodes = [_node(draw, index) for index in range(draw(st.sampled_from((2, 1, 2, 3, 4))))]
     container = {
         "name": "main",
@@ -89,7 +98,7 @@ def _world(draw: Callable[[st.SearchStrategy[Any]], Any]) -> World:
     }
     labels = {"app": draw(st.sampled_from(("train", "serve")))}
     count = draw(st.integers(1, 4))
-    return World(draw, nodes, {"containers": [container]}, labels, count)
+    return ClassifiedDocuments(draw, nodes, {"containers": [container]}, labels, count)
 
 
 def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document:
@@ -118,24 +127,28 @@ def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document
 # --- Rules
 
 
-def _resources(world: World, tight: bool) -> None:
+def _resources(world: ClassifiedDocuments, tight: bool) -> None:
     resource, unit = world.pick(("cpu", ""), ("memory", "Gi"), ("ephemeral-storage", "Gi"))
     _fill(world, resource, unit, tight)
 
 
-def _gpus(world: World, tight: bool) -> None:
+def _gpus(world: ClassifiedDocuments, tight: bool) -> None:
     for node in world.nodes:
         node["spec"]["taints"] = [{"key": GPU, "value": "present", "effect": "NoSchedule"}]
     _fill(world, GPU, "", tight)
 
 
-def _fill(world: World, resource: str, unit: str, tight: bool) -> None:
+def _fill(world: ClassifiedDocuments, resource: str, unit: str, tight: bool) -> None:
     """Ask for so much of a resource that the nodes are about full, or, loosely, half full."""
     for node in world.nodes:
         node["status"]["allocatable"][resource] = f"{world.pick(4, 8, 5, 2)}{unit}"
     request = world.pick(2, 3, 4, 5, 8) if tight else 1
-    offers = [int(node["status"]["allocatable"][resource].removesuffix(unit)) for node in world.nodes]
-    room = sum(_size(node) * (offer // request) for node, offer in zip(world.nodes, offers, strict=True))
+    offers = [
+        int(node["status"]["allocatable"][resource].removesuffix(unit)) for node in world.nodes
+    ]
+    room = sum(
+        _size(node) * (offer // request) for node, offer in zip(world.nodes, offers, strict=True)
+    )
     world.request(resource, f"{request}{unit}")
     if tight:
         world.near(room)
@@ -143,14 +156,16 @@ def _fill(world: World, resource: str, unit: str, tight: bool) -> None:
         world.count = min(world.count, room // 2)
 
 
-def _pod_count(world: World, tight: bool) -> None:
+def _pod_count(world: ClassifiedDocuments, tight: bool) -> None:
     for node in world.nodes:
         node["status"]["allocatable"]["pods"] = str(world.pick(1, 2, 3) if tight else 5)
     if tight:
-        world.near(sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in world.nodes))
+        world.near(
+            sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in world.nodes)
+        )
 
 
-def _little_room(world: World) -> None:
+def _little_room(world: ClassifiedDocuments) -> None:
     """Room for few pods on each node, and often as many pods as all nodes together take."""
     for node in world.nodes:
         node["status"]["allocatable"]["pods"] = str(world.pick(1, 3, 2))
@@ -158,7 +173,7 @@ def _little_room(world: World) -> None:
     world.count = max(1, room - world.pick(0, 1, 3)) if world.chance(70) else min(room, 2)
 
 
-def _init_containers(world: World, tight: bool) -> None:
+def _init_containers(world: ClassifiedDocuments, tight: bool) -> None:
     """Init containers run one by one before the others, sidecars from their turn on to the end."""
     init: list[Document] = []
     for index in range(world.pick(1, 2, 3)):
@@ -179,7 +194,7 @@ def _init_containers(world: World, tight: bool) -> None:
         world.near(world.node_count)
 
 
-def _overhead(world: World, tight: bool) -> None:
+def _overhead(world: ClassifiedDocuments, tight: bool) -> None:
     overhead = {"cpu": world.pick("500m", "1", "250m") if tight else "10m"}
     name = f"{PLACEHOLDER}-sandbox"
     world.others.append(
@@ -199,7 +214,7 @@ def _overhead(world: World, tight: bool) -> None:
         world.count = max(1, min(16, world.node_count * most - world.pick(0, 0, 1)))
 
 
-def _node_selector(world: World, tight: bool) -> None:
+def _node_selector(world: ClassifiedDocuments, tight: bool) -> None:
     if not tight:
         shared = world.nodes[0]["metadata"]["labels"]
         world.pod["nodeSelector"] = {"disk": shared["disk"]}
@@ -207,7 +222,10 @@ def _node_selector(world: World, tight: bool) -> None:
     selector: dict[str, str] = {}
     for _ in range(world.pick(1, 2)):
         key, values = world.pick(
-            (ZONE, ZONES), ("disk", ("ssd", "hdd")), ("generation", ("1", "2", "3")), ("pool", ("pool-0", "pool-1"))
+            (ZONE, ZONES),
+            ("disk", ("ssd", "hdd")),
+            ("generation", ("1", "2", "3")),
+            ("pool", ("pool-0", "pool-1")),
         )
         selector[key] = world.pick(*values)
     world.pod["nodeSelector"] = selector
@@ -215,7 +233,7 @@ def _node_selector(world: World, tight: bool) -> None:
         _little_room(world)
 
 
-def _node_affinity(world: World, tight: bool) -> None:
+def _node_affinity(world: ClassifiedDocuments, tight: bool) -> None:
     if tight:
         terms = [_node_term(world) for _ in range(world.pick(1, 1, 2))]
         if world.chance(70):
@@ -223,19 +241,27 @@ def _node_affinity(world: World, tight: bool) -> None:
     else:
         terms = [{"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]
     affinity = world.pod.setdefault("affinity", {})
-    affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    affinity["nodeAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+    }
 
 
-def _node_term(world: World) -> Document:
-    term: Document = {"matchExpressions": [_node_requirement(world) for _ in range(world.pick(2, 1, 3))]}
-    single = [node["metadata"]["name"] for node in world.nodes if "annotations" not in node["metadata"]]
+def _node_term(world: ClassifiedDocuments) -> Document:
+    term: Document = {
+        "matchExpressions": [_node_requirement(world) for _ in range(world.pick(2, 1, 3))]
+    }
+    single = [
+        node["metadata"]["name"] for node in world.nodes if "annotations" not in node["metadata"]
+    ]
     if single and world.chance(25):
         operator = world.pick("In", "NotIn")
-        term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": [world.pick(*single)]}]
+        term["matchFields"] = [
+            {"key": "metadata.name", "operator": operator, "values": [world.pick(*single)]}
+        ]
     return term
 
 
-def _node_requirement(world: World) -> Document:
+def _node_requirement(world: ClassifiedDocuments) -> Document:
     operator = world.pick("In", "NotIn", "Gt", "Lt", "DoesNotExist", "Exists")
     if operator in ("Gt", "Lt"):
         key = world.pick("generation", "generation", "disk")
@@ -243,12 +269,15 @@ def _node_requirement(world: World) -> Document:
     if operator in ("Exists", "DoesNotExist"):
         return {"key": world.pick("absent", "disk"), "operator": operator}
     key, values = world.pick(
-        (ZONE, ZONES), ("disk", ("ssd", "hdd")), ("generation", ("1", "2", "3")), ("absent", ("x", "y"))
+        (ZONE, ZONES),
+        ("disk", ("ssd", "hdd")),
+        ("generation", ("1", "2", "3")),
+        ("absent", ("x", "y")),
     )
     return {"key": key, "operator": operator, "values": [world.pick(*values)]}
 
 
-def _taints(world: World, tight: bool) -> None:
+def _taints(world: ClassifiedDocuments, tight: bool) -> None:
     for node in world.nodes:
         taints = node["spec"].setdefault("taints", [])
         present = {taint["key"] for taint in taints}
@@ -265,7 +294,7 @@ def _taints(world: World, tight: bool) -> None:
         world.pod["tolerations"] = [{"operator": "Exists"}]
 
 
-def _taint(world: World) -> Document:
+def _taint(world: ClassifiedDocuments) -> Document:
     taint = {
         "key": world.pick("team", "spot", "stage"),
         "effect": world.pick("NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"),
@@ -275,7 +304,7 @@ def _taint(world: World) -> Document:
     return taint
 
 
-def _toleration(world: World) -> Document:
+def _toleration(world: ClassifiedDocuments) -> Document:
     toleration: Document = {}
     if world.chance(95):
         toleration["key"] = world.pick("team", "spot", "stage")
@@ -292,21 +321,25 @@ def _toleration(world: World) -> Document:
     return toleration
 
 
-def _unschedulable(world: World, tight: bool) -> None:
+def _unschedulable(world: ClassifiedDocuments, tight: bool) -> None:
     for node in world.nodes[0 if tight else 1 :]:
         if world.chance(75 if tight else 30):
             node["spec"]["unschedulable"] = True
     if tight and world.chance(10):
-        world.pod["tolerations"] = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
+        world.pod["tolerations"] = [
+            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+        ]
     if tight and world.chance(90):
         _little_room(world)
 
 
-def _topology_spread(world: World, tight: bool) -> None:
+def _topology_spread(world: ClassifiedDocuments, tight: bool) -> None:
     constraint: Document = {
         "maxSkew": world.pick(1, 1, 1, 1, 2) if tight else 5,
         "topologyKey": world.pick(ZONE, HOSTNAME, RACK),
-        "whenUnsatisfiable": "DoNotSchedule" if tight else world.pick("DoNotSchedule", "ScheduleAnyway"),
+        "whenUnsatisfiable": "DoNotSchedule"
+        if tight
+        else world.pick("DoNotSchedule", "ScheduleAnyway"),
         "labelSelector": {"matchLabels": dict(world.labels)},
     }
     if tight and world.chance(30):
@@ -322,7 +355,7 @@ def _topology_spread(world: World, tight: bool) -> None:
             world.pod["nodeSelector"] = {"disk": world.nodes[0]["metadata"]["labels"]["disk"]}
 
 
-def _unbalance(world: World) -> None:
+def _unbalance(world: ClassifiedDocuments) -> None:
     """Neighbouring pools in different domains, with unlike room, and often as many pods as there is room for."""
     rooms = world.pick((1, 4), (3, 1), (1, 3))
     for index, node in enumerate(world.nodes):
@@ -332,7 +365,7 @@ def _unbalance(world: World) -> None:
     world.count = max(1, room - world.pick(0, 0, 1))
 
 
-def _anti_affinity(world: World, tight: bool) -> None:
+def _anti_affinity(world: ClassifiedDocuments, tight: bool) -> None:
     if tight:
         key = world.pick(HOSTNAME, ZONE, RACK)
         domains = {node["metadata"]["labels"].get(key) for node in world.nodes}
@@ -345,7 +378,7 @@ def _anti_affinity(world: World, tight: bool) -> None:
     affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _selector(world: World) -> Document:
+def _selector(world: ClassifiedDocuments) -> Document:
     """A selector that selects the pods themselves, in one of the ways to say so."""
     app = world.labels["app"]
     return world.pick(
@@ -356,19 +389,22 @@ def _selector(world: World) -> Document:
     )
 
 
-def _pod_affinity(world: World, tight: bool) -> None:
+def _pod_affinity(world: ClassifiedDocuments, tight: bool) -> None:
     """All pods in one domain; tightly, with little room in each, or with pods that nobody declares."""
     selector = _selector(world)
     if tight:
         if world.chance(15):
             selector = {"matchLabels": {"app": "nobody"}}
         _little_room(world)
-    term = {"topologyKey": world.pick(ZONE, HOSTNAME, RACK) if tight else ZONE, "labelSelector": selector}
+    term = {
+        "topologyKey": world.pick(ZONE, HOSTNAME, RACK) if tight else ZONE,
+        "labelSelector": selector,
+    }
     affinity = world.pod.setdefault("affinity", {})
     affinity["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _daemon_overhead(world: World, tight: bool) -> None:
+def _daemon_overhead(world: ClassifiedDocuments, tight: bool) -> None:
     """A DaemonSet takes its part of every node, and leaves the others just enough, or too little."""
     part, request = (world.pick(2, 3), world.pick(3, 4, 2)) if tight else (1, 1)
     for node in world.nodes:
@@ -376,16 +412,25 @@ def _daemon_overhead(world: World, tight: bool) -> None:
     offers = [(int(node["status"]["allocatable"]["cpu"]), _size(node)) for node in world.nodes]
     world.request("cpu", str(request))
     world.near(sum(size * ((offer - part) // request) for offer, size in offers) + world.pick(0, 1))
-    container = {"name": "agent", "image": "example.com/agent", "resources": {"requests": {"cpu": str(part)}}}
+    container = {
+        "name": "agent",
+        "image": "example.com/agent",
+        "resources": {"requests": {"cpu": str(part)}},
+    }
     own = {"workload": "agent"}
     spec = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
     template = {"metadata": {"labels": own}, "spec": spec}
     world.others.append(
-        _named("apps/v1", "DaemonSet", "agent", {"selector": {"matchLabels": own}, "template": template})
+        _named(
+            "apps/v1",
+            "DaemonSet",
+            "agent",
+            {"selector": {"matchLabels": own}, "template": template},
+        )
     )
 
 
-def _host_ports(world: World, tight: bool) -> None:
+def _host_ports(world: ClassifiedDocuments, tight: bool) -> None:
     port: Document = {"containerPort": 80, "hostPort": world.pick(8080, 8081)}
     if world.chance(30):
         port["protocol"] = world.pick("TCP", "UDP")
@@ -398,13 +443,20 @@ def _host_ports(world: World, tight: bool) -> None:
         world.count = min(world.count, world.node_count)
 
 
-def _quota(world: World, tight: bool) -> None:
+def _quota(world: ClassifiedDocuments, tight: bool) -> None:
     world.container["resources"] = {
         "requests": {"cpu": "200m", "memory": "64Mi"},
         "limits": {"cpu": "400m", "memory": "64Mi"},
     }
     count = world.count + (world.pick(-1, 0, -2, 0) if tight else 20)
-    per_pod = {"pods": 1, "requests.cpu": 200, "limits.cpu": 400, "requests.memory": 64, "count/pods": 1, "cpu": 200}
+    per_pod = {
+        "pods": 1,
+        "requests.cpu": 200,
+        "limits.cpu": 400,
+        "requests.memory": 64,
+        "count/pods": 1,
+        "cpu": 200,
+    }
     hard: dict[str, str] = {}
     for item in sorted({world.pick(*per_pod) for _ in range(world.pick(1, 2))}):
         suffix = "m" if "cpu" in item else "Mi" if "memory" in item else ""
@@ -430,15 +482,20 @@ def _quota(world: World, tight: bool) -> None:
     world.others.append(_named("v1", "ResourceQuota", "team", spec))
 
 
-def _priority(world: World) -> None:
+def _priority(world: ClassifiedDocuments) -> None:
     name = f"{PLACEHOLDER}-high"
     world.others.append(
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000}
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": 1000,
+        }
     )
     world.pod["priorityClassName"] = name
 
 
-def _object_quota(world: World, tight: bool) -> None:
+def _object_quota(world: ClassifiedDocuments, tight: bool) -> None:
     """Objects counted by kind, and extended resources."""
     if world.chance(50):
         for node in world.nodes:
@@ -454,7 +511,7 @@ def _object_quota(world: World, tight: bool) -> None:
     world.others.append(_named("v1", "ResourceQuota", "objects", {"hard": hard}))
 
 
-def _limit_range(world: World, tight: bool) -> None:
+def _limit_range(world: ClassifiedDocuments, tight: bool) -> None:
     item: Document = {"type": world.pick("Container", "Container", "Pod")}
     cpu = world.integer(2, 8) if tight else 2
     resources: Document = {"requests": {"cpu": f"{cpu}00m"}}
@@ -478,7 +535,7 @@ def _limit_range(world: World, tight: bool) -> None:
     world.others.append(_named("v1", "LimitRange", "limits", {"limits": [item]}))
 
 
-def _limit_range_defaults(world: World, item: Document, resources: Document) -> None:
+def _limit_range_defaults(world: ClassifiedDocuments, item: Document, resources: Document) -> None:
     """Defaults within the bounds, for pods that ask for nothing."""
     default = item.get("max", {"cpu": "900m"})["cpu"]
     request = item.get("min", {"cpu": "100m"})["cpu"]
@@ -488,14 +545,20 @@ def _limit_range_defaults(world: World, item: Document, resources: Document) -> 
             resources.clear()
 
 
-def _default_requests(world: World, tight: bool) -> None:
+def _default_requests(world: ClassifiedDocuments, tight: bool) -> None:
     """Pods ask for nothing; the namespace's defaults ask for them, and fill the nodes."""
     request = world.pick(2, 3, 1) if tight else 1
     for node in world.nodes:
         node["status"]["allocatable"]["cpu"] = str(world.pick(4, 2, 5, 3))
-    room = sum(_size(node) * (int(node["status"]["allocatable"]["cpu"]) // request) for node in world.nodes)
+    room = sum(
+        _size(node) * (int(node["status"]["allocatable"]["cpu"]) // request) for node in world.nodes
+    )
     world.container["resources"] = {}
-    limit = {"type": "Container", "default": {"cpu": str(request + 1)}, "defaultRequest": {"cpu": str(request)}}
+    limit = {
+        "type": "Container",
+        "default": {"cpu": str(request + 1)},
+        "defaultRequest": {"cpu": str(request)},
+    }
     world.others.append(_named("v1", "LimitRange", "defaults", {"limits": [limit]}))
     if tight:
         world.near(room)
@@ -503,11 +566,15 @@ def _default_requests(world: World, tight: bool) -> None:
         world.count = max(1, min(world.count, room // 2))
 
 
-def _volume_zone(world: World, tight: bool) -> None:
+def _volume_zone(world: ClassifiedDocuments, tight: bool) -> None:
     """A volume that exists in one zone, bound to the claim that the pods use."""
     zone = world.pick(*ZONES) if tight else world.nodes[0]["metadata"]["labels"][ZONE]
     claim, volume = "data", f"{PLACEHOLDER}-volume"
-    modes = [world.pick("ReadWriteMany", "ReadWriteOncePod") if tight and world.count <= 2 else "ReadWriteMany"]
+    modes = [
+        world.pick("ReadWriteMany", "ReadWriteOncePod")
+        if tight and world.count <= 2
+        else "ReadWriteMany"
+    ]
     term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
     world.others += [
         {
@@ -540,7 +607,7 @@ def _volume_zone(world: World, tight: bool) -> None:
     world.pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
 
 
-def _volume_topology(world: World, tight: bool) -> None:
+def _volume_topology(world: ClassifiedDocuments, tight: bool) -> None:
     """Each pod has a volume of its own, of a class that makes volumes in some zones only."""
     name = f"{PLACEHOLDER}-zonal"
     storage_class: Document = {
@@ -555,13 +622,17 @@ def _volume_topology(world: World, tight: bool) -> None:
             _little_room(world)
         expression = {"key": ZONE, "values": [world.pick(*ZONES)]}
         storage_class["allowedTopologies"] = [{"matchLabelExpressions": [expression]}]
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": name, "resources": {"requests": {"storage": "10Gi"}}}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": name,
+        "resources": {"requests": {"storage": "10Gi"}},
+    }
     world.others.append(storage_class)
     ephemeral = {"volumeClaimTemplate": {"spec": spec}}
     world.pod.setdefault("volumes", []).append({"name": "zonal", "ephemeral": ephemeral})
 
 
-Rule = Callable[[World, bool], None]
+Rule = Callable[[ClassifiedDocuments, bool], None]
 
 RULES: dict[str, Rule] = {
     "resources": _resources,
@@ -609,7 +680,15 @@ WEIGHTS = {
     "volume-topology": 0.9,
 }
 """How many more cases some rules get, since fewer are decided by them, or how many fewer."""
-LOOSE = ("taints", "node-affinity", "topology-spread", "host-ports", "unschedulable", "pod-anti-affinity", "overhead")
+LOOSE = (
+    "taints",
+    "node-affinity",
+    "topology-spread",
+    "host-ports",
+    "unschedulable",
+    "pod-anti-affinity",
+    "overhead",
+)
 """Rules that may accompany the deciding one."""
 
 
@@ -621,7 +700,7 @@ def _named(api_version: str, kind: str, name: str, spec: Document) -> Document:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _workload(world: World, index: int, kinds: Sequence[str] = KINDS) -> Document:
+def _workload(world: ClassifiedDocuments, index: int, kinds: Sequence[str] = KINDS) -> Document:
     kind = world.pick(*kinds)
     name = f"{world.labels['app']}-{index}-one"
     pod = copy.deepcopy(world.pod)
@@ -642,12 +721,13 @@ def _workload(world: World, index: int, kinds: Sequence[str] = KINDS) -> Documen
             spec["podManagementPolicy"] = "Parallel"
     if kind == "Deployment":
         spec["strategy"] = world.pick(
-            {"type": "Recreate"}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+            {"type": "Recreate"},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
         )
     return _named("apps/v1", kind, name, spec)
 
 
-def _job(world: World, kind: str, name: str, template: Document) -> Document:
+def _job(world: ClassifiedDocuments, kind: str, name: str, template: Document) -> Document:
     template["spec"]["restartPolicy"] = "Never"
     spec: Document = {
         "parallelism": world.count,
@@ -658,7 +738,9 @@ def _job(world: World, kind: str, name: str, template: Document) -> Document:
         # Kubernetes calls pods with a deadline Terminating; quotas tell them apart.
         template["spec"]["activeDeadlineSeconds"] = 36000
     if kind == "CronJob":
-        return _named("batch/v1", "CronJob", name, {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}})
+        return _named(
+            "batch/v1", "CronJob", name, {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}}
+        )
     document = _named("batch/v1", "Job", name, spec)
     if kind == "Gang":
         document["metadata"]["annotations"] = {GANG: "true"}
@@ -686,7 +768,11 @@ def cases(draw: Callable[[st.SearchStrategy[Any]], Any], rule: str) -> Case:
 
 def batch(number: int, per_rule: int = PER_RULE) -> list[Case]:
     """About so many cases for each rule, by its weight; the same ones for the same number."""
-    generated = (case for rule in RULES for case in generate(rule, round(per_rule * WEIGHTS.get(rule, 1)), number))
+    generated = (
+        case
+        for rule in RULES
+        for case in generate(rule, round(per_rule * WEIGHTS.get(rule, 1)), number)
+    )
     return [part for case in generated for part in case.parts()]
 
 
@@ -700,7 +786,11 @@ def generate(rule: str, count: int, number: int) -> list[Case]:
         phases=[Phase.generate],
         database=None,
         deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.filter_too_much,
+            HealthCheck.data_too_large,
+        ],
     )
     @given(cases(rule))
     def collect(case: Case) -> None:

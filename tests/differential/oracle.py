@@ -89,11 +89,11 @@ class Oracle:
 
     def __init__(self, rehearsal: Rehearsal, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._metrics = (
-            f"https://{configuration.LOOPBACK}:{configuration.ports(rehearsal)['kubeSchedulerPort']}/metrics"
-        )
+        self._metrics = f"https://{configuration.LOOPBACK}:{configuration.ports(rehearsal)['kubeSchedulerPort']}/metrics"
 
-    async def run(self, cases: Sequence[list[Document]], order: random.Random) -> list[list[Outcome]]:
+    async def run(
+        self, cases: Sequence[list[Document]], order: random.Random
+    ) -> list[list[Outcome]]:
         """Run placed cases together, and return for each the outcomes of its workloads, in order.
 
         Args:
@@ -108,10 +108,16 @@ class Oracle:
         workloads = [document for document in documents if document["kind"] in WORKLOAD_KINDS]
         order.shuffle(workloads)
         outcomes = {key_of(workload): Outcome(_expected(workload)) for workload in workloads}
-        await _all(self._create_workload(workload, outcomes[key_of(workload)]) for workload in workloads)
+        await _all(
+            self._create_workload(workload, outcomes[key_of(workload)]) for workload in workloads
+        )
         await self._settle(workloads, outcomes)
         return [
-            [outcomes[key_of(_endless(document))] for document in case if document["kind"] in WORKLOAD_KINDS]
+            [
+                outcomes[key_of(_endless(document))]
+                for document in case
+                if document["kind"] in WORKLOAD_KINDS
+            ]
             for case in cases
         ]
 
@@ -122,18 +128,30 @@ class Oracle:
         for document in documents:
             by_kind.setdefault(document["kind"], []).append(document)
         namespaces = {
-            document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]
+            document["metadata"]["namespace"]
+            for document in documents
+            if "namespace" in document["metadata"]
         }
-        for name in namespaces - {namespace["metadata"]["name"] for namespace in by_kind.get("Namespace", [])}:
-            by_kind.setdefault("Namespace", []).append({"kind": "Namespace", "metadata": {"name": name}})
+        for name in namespaces - {
+            namespace["metadata"]["name"] for namespace in by_kind.get("Namespace", [])
+        }:
+            by_kind.setdefault("Namespace", []).append(
+                {"kind": "Namespace", "metadata": {"name": name}}
+            )
         for kinds in (CLUSTER_KINDS, CONSTRAINTS):
-            refusals = await asyncio.gather(*(self._create(each) for kind in kinds for each in by_kind.get(kind, [])))
+            refusals = await asyncio.gather(
+                *(self._create(each) for kind in kinds for each in by_kind.get(kind, []))
+            )
             if any(refusals):
-                raise OracleError(f"the API server refused what workloads need: {[*filter(None, refusals)][:5]}")
+                raise OracleError(
+                    f"the API server refused what workloads need: {[*filter(None, refusals)][:5]}"
+                )
         await self._wait_for(self._constraints_known, by_kind, namespaces)
         claims = by_kind.get("PersistentVolumeClaim", [])
         refused = await asyncio.gather(*map(self._create, claims))
-        by_kind["PersistentVolumeClaim"] = [claim for claim, said in zip(claims, refused, strict=True) if not said]
+        by_kind["PersistentVolumeClaim"] = [
+            claim for claim, said in zip(claims, refused, strict=True) if not said
+        ]
         await self._wait_for(self._nodes_and_claims_ready, by_kind)
 
     async def _wait_for(self, condition: Any, *args: Any) -> None:
@@ -143,16 +161,30 @@ class Oracle:
                 raise OracleError(f"not ready after {SETTLE_SECONDS} s: {missing[:5]}")
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _constraints_known(self, by_kind: Mapping[str, list[Document]], namespaces: set[str]) -> list[str]:
+    async def _constraints_known(
+        self, by_kind: Mapping[str, list[Document]], namespaces: set[str]
+    ) -> list[str]:
         """Pods need their namespace's service account, claims a volume's phase, and a quota counts by its status."""
         accounts = await self._list("/api/v1/serviceaccounts")
         missing = namespaces - {account["metadata"]["namespace"] for account in accounts}
         if by_kind.get("ResourceQuota"):
-            known = {_place(quota) for quota in await self._list("/api/v1/resourcequotas") if "hard" in quota["status"]}
-            missing |= {"/".join(_place(quota)) for quota in by_kind["ResourceQuota"] if _place(quota) not in known}
+            known = {
+                _place(quota)
+                for quota in await self._list("/api/v1/resourcequotas")
+                if "hard" in quota["status"]
+            }
+            missing |= {
+                "/".join(_place(quota))
+                for quota in by_kind["ResourceQuota"]
+                if _place(quota) not in known
+            }
         if by_kind.get("PersistentVolume"):
             volumes = await self._list("/api/v1/persistentvolumes")
-            missing |= {volume["metadata"]["name"] for volume in volumes if volume["status"]["phase"] == "Pending"}
+            missing |= {
+                volume["metadata"]["name"]
+                for volume in volumes
+                if volume["status"]["phase"] == "Pending"
+            }
         return sorted(missing)
 
     async def _nodes_and_claims_ready(self, by_kind: Mapping[str, list[Document]]) -> list[str]:
@@ -161,13 +193,18 @@ class Oracle:
         missing = [
             node["metadata"]["name"]
             for node in await self._list("/api/v1/nodes")
-            if node["metadata"]["name"] in declared and not _is_settled(node, declared[node["metadata"]["name"]])
+            if node["metadata"]["name"] in declared
+            and not _is_settled(node, declared[node["metadata"]["name"]])
         ]
         if wanted := {_place(claim) for claim in by_kind.get("PersistentVolumeClaim", [])}:
             claims, events = await asyncio.gather(
                 *map(self._list, ("/api/v1/persistentvolumeclaims", "/api/v1/events"))
             )
-            said = {_place({"metadata": event["involvedObject"]}) for event in events if _is_about_claim(event)}
+            said = {
+                _place({"metadata": event["involvedObject"]})
+                for event in events
+                if _is_about_claim(event)
+            }
             said |= {_place(claim) for claim in claims if claim["status"].get("phase") == "Bound"}
             missing += ["/".join(place) for place in wanted - said]
         return missing
@@ -183,8 +220,14 @@ class Oracle:
         quiet, before = 0, None
         while quiet < QUIET_POLLS:
             if time.monotonic() > deadline:
-                open_ends = [(key, outcomes[key]) for key in map(key_of, workloads) if not _is_answered(key, outcomes)]
-                raise OracleError(f"not settled after {SETTLE_SECONDS} s: {open_ends[:5] or 'pods in the queue'}")
+                open_ends = [
+                    (key, outcomes[key])
+                    for key in map(key_of, workloads)
+                    if not _is_answered(key, outcomes)
+                ]
+                raise OracleError(
+                    f"not settled after {SETTLE_SECONDS} s: {open_ends[:5] or 'pods in the queue'}"
+                )
             await asyncio.sleep(POLL_SECONDS)
             if not await self._scheduler_is_idle():
                 quiet = 0
@@ -198,12 +241,16 @@ class Oracle:
     async def _scheduler_is_idle(self) -> bool:
         async with self._session.get(self._metrics) as response:
             text = await response.text()
-        pending = dict(re.findall(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)', text, re.MULTILINE))
+        pending = dict(
+            re.findall(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)', text, re.MULTILINE)
+        )
         return float(pending.get("active", 0)) == float(pending.get("backoff", 0)) == 0
 
     async def _observe(self, workloads: Sequence[Document], outcomes: dict[Key, Outcome]) -> None:
         """Count the pods of every workload anew."""
-        pods, daemons = await asyncio.gather(self._list("/api/v1/pods"), self._list("/apis/apps/v1/daemonsets"))
+        pods, daemons = await asyncio.gather(
+            self._list("/api/v1/pods"), self._list("/apis/apps/v1/daemonsets")
+        )
         for outcome in outcomes.values():
             outcome.created = outcome.scheduled = outcome.waiting = outcome.unready = 0
         for daemon in daemons:
@@ -216,7 +263,8 @@ class Oracle:
         short = [
             workload
             for workload in workloads
-            if not _is_answered(key_of(workload), outcomes) and not outcomes[key_of(workload)].waiting
+            if not _is_answered(key_of(workload), outcomes)
+            and not outcomes[key_of(workload)].waiting
         ]
         await _all(self._ask_why(workload, outcomes[key_of(workload)]) for workload in short)
 
@@ -260,7 +308,9 @@ async def connect(rehearsal: Rehearsal) -> AsyncIterator[Oracle]:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
     # On one machine, compressing costs more than it saves.
     headers = {"Accept-Encoding": "identity"}
-    async with aiohttp.ClientSession(access.server, connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        access.server, connector=connector, headers=headers
+    ) as session:
         yield Oracle(rehearsal, session)
 
 
@@ -318,7 +368,12 @@ def _endless(workload: Document) -> Document:
     workload = copy.deepcopy(workload)
     if workload["kind"] == "CronJob":
         job = workload["spec"]["jobTemplate"]
-        workload = {"apiVersion": "batch/v1", "kind": "Job", "metadata": workload["metadata"], "spec": job["spec"]}
+        workload = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": workload["metadata"],
+            "spec": job["spec"],
+        }
     if workload["kind"] == "Job":
         metadata = pod_template(workload).setdefault("metadata", {})
         metadata.setdefault("annotations", {})["pod-complete.stage.kwok.x-k8s.io/delay"] = "24h"
@@ -332,7 +387,9 @@ def _expected(workload: Document) -> int:
         case "Pod":
             return 1
         case "Job":
-            return min(spec.get("parallelism", 1), spec.get("completions", spec.get("parallelism", 1)))
+            return min(
+                spec.get("parallelism", 1), spec.get("completions", spec.get("parallelism", 1))
+            )
         case "DaemonSet":
             return -1
         case _:
@@ -343,20 +400,37 @@ def _next_objects(workload: Document) -> list[Document]:
     """What the workload's controller would create next."""
     if workload["kind"] == "Pod":
         return []
-    metadata = {"generateName": workload["metadata"]["name"] + "-", "namespace": workload["metadata"]["namespace"]}
+    metadata = {
+        "generateName": workload["metadata"]["name"] + "-",
+        "namespace": workload["metadata"]["namespace"],
+    }
     template = pod_template(workload)
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": template["metadata"] | metadata,
+        "spec": template["spec"],
+    }
     match workload["kind"]:
         case "Deployment":
             spec = {"replicas": 0, "selector": workload["spec"]["selector"], "template": template}
-            return [pod, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}]
+            return [
+                pod,
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec},
+            ]
         case "StatefulSet" | "DaemonSet":
-            revision = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata} | {
-                "data": {},
-                "revision": 1,
-            }
+            revision = {
+                "apiVersion": "apps/v1",
+                "kind": "ControllerRevision",
+                "metadata": metadata,
+            } | {"data": {}, "revision": 1}
             claims = [
-                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim["spec"]}
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": metadata,
+                    "spec": claim["spec"],
+                }
                 for claim in workload["spec"].get("volumeClaimTemplates", [])
             ]
             return [pod, revision, *claims]

@@ -44,7 +44,9 @@ class Answers:
             self._keep(number, missing, replica.try_out(missing, self._folder, number))
         return [[Outcome(**outcome) for outcome in self._known[self._key(case)]] for case in cases]
 
-    def _keep(self, number: int, cases: Sequence[Case], answers: Iterable[Sequence[Outcome]]) -> None:
+    def _keep(
+        self, number: int, cases: Sequence[Case], answers: Iterable[Sequence[Outcome]]
+    ) -> None:
         new = {
             self._key(case): [asdict(outcome) for outcome in outcomes]
             for case, outcomes in zip(cases, answers, strict=True)
@@ -68,12 +70,16 @@ def keep(case: Case, comparison: Comparison, folder: Path) -> Path:
             answers = replica.try_out(candidates, folder)
         except OracleError:
             return [False] * len(candidates)
-        return [not compare(c, outcomes).agrees for c, outcomes in zip(candidates, answers, strict=True)]
+        return [
+            not compare(c, outcomes).agrees for c, outcomes in zip(candidates, answers, strict=True)
+        ]
 
     small = shrink(case, failing)
     name = f"{case.rule}-{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
     answer = "placed every pod" if comparison.placed else "did not place every pod"
-    write(small, REGRESSIONS / name, f"The scheduler {answer}; planning said: {comparison.verdict}.")
+    write(
+        small, REGRESSIONS / name, f"The scheduler {answer}; planning said: {comparison.verdict}."
+    )
     return REGRESSIONS / name
 
 

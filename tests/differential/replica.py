@@ -39,7 +39,9 @@ def try_out(cases: Sequence[Case], folder: Path, number: int = 0) -> list[list[O
     return outcomes
 
 
-async def _outcomes(rehearsal: Rehearsal, cases: Sequence[Case], number: int) -> list[list[Outcome]]:
+async def _outcomes(
+    rehearsal: Rehearsal, cases: Sequence[Case], number: int
+) -> list[list[Outcome]]:
     placed = [case.placed(f"c{index}") for index, case in enumerate(cases)]
     async with oracle.connect(rehearsal) as session:
         return await session.run(placed, random.Random(number))

@@ -22,7 +22,11 @@ def shrink(case: Case, failing: Callable[[Sequence[Case]], Sequence[bool]]) -> C
     """
     while True:
         candidates = list(_smaller(case))[:MOST_CANDIDATES]
-        failed = [candidate for candidate, fails in zip(candidates, failing(candidates), strict=True) if fails]
+        failed = [
+            candidate
+            for candidate, fails in zip(candidates, failing(candidates), strict=True)
+            if fails
+        ]
         if not failed:
             return case
         case = min(failed, key=lambda candidate: len(str(candidate)))
@@ -59,7 +63,9 @@ def _smaller_documents(document: Document) -> Iterable[Document]:
 
 def _smaller_pods(document: Document) -> Iterable[Document]:
     template = pod_template(document)
-    for spec in _with_less(template["spec"], [], keep=("containers", "restartPolicy", "nodeSelector")):
+    for spec in _with_less(
+        template["spec"], [], keep=("containers", "restartPolicy", "nodeSelector")
+    ):
         changed = copy.deepcopy(document)
         pod_template(changed)["spec"] = spec
         yield changed
@@ -75,12 +81,22 @@ def _with_less(tree: Document, path: Sequence[str], keep: Sequence[str] = ()) ->
 
 
 def _places(tree: Any, keep: Sequence[str] = ()) -> Iterable[list[Any]]:
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in items:
         if key in keep:
             continue
         yield [key]
-        yield from ([key, *rest] for rest in _places(value) if rest[-1] in _OPTIONAL or isinstance(rest[-1], int))
+        yield from (
+            [key, *rest]
+            for rest in _places(value)
+            if rest[-1] in _OPTIONAL or isinstance(rest[-1], int)
+        )
 
 
 def _at(tree: Any, path: Iterable[Any]) -> Any:

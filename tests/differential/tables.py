@@ -21,4 +21,6 @@ def write(name: str, command: str, text: str, page: Path = PAGE) -> None:
     if not (opening and closing):
         raise ValueError(f"{page} has no place for the table {name}")
     today = datetime.now(UTC).date().isoformat()
-    page.write_text(f"{before}{opening}On {today}, `{command}` printed:\n\n{text}\n{closing}{after}")
+    page.write_text(
+        f"{before}{opening}On {today}, `{command}` printed:\n\n{text}\n{closing}{after}"
+    )

@@ -25,9 +25,9 @@ def found(cluster: Cluster) -> tuple[list[Comparison], list[Comparison]]:
             schema = await server.schema()
             await proof.prepare(server, schema)
             served = [each for each in good() if _is_served(schema, each)]
-            return await proof.compare(server, schema, [[each] for each in served]), await proof.compare(
-                server, schema, _cases(schema)
-            )
+            return await proof.compare(
+                server, schema, [[each] for each in served]
+            ), await proof.compare(server, schema, _cases(schema))
 
     return asyncio.run(ask())
 
@@ -41,14 +41,20 @@ def _cases(schema: Schema) -> list[list[proof.Object]]:
     return [case(schema, number, served=True) for number in range(FIRST, FIRST + CASES)]
 
 
-def test_the_objects_that_are_edited_are_good(found: tuple[list[Comparison], list[Comparison]]) -> None:
+def test_the_objects_that_are_edited_are_good(
+    found: tuple[list[Comparison], list[Comparison]],
+) -> None:
     for each in found[0]:
         assert not each.words and not each.errors, (each.documents, each.words, each.errors)
 
 
-def test_what_planning_refuses_the_api_server_refuses(found: tuple[list[Comparison], list[Comparison]]) -> None:
+def test_what_planning_refuses_the_api_server_refuses(
+    found: tuple[list[Comparison], list[Comparison]],
+) -> None:
     wrong = [each for each in found[1] if each.is_wrong]
-    assert len(wrong) <= MOST_WRONG, "\n".join(f"{each.shape}\n  {each.documents}" for each in wrong)
+    assert len(wrong) <= MOST_WRONG, "\n".join(
+        f"{each.shape}\n  {each.documents}" for each in wrong
+    )
     assert not any(each.crash for each in wrong)
     refused = sum(bool(each.words) for each in found[1]) / CASES
     assert 0.3 < refused < 0.9

@@ -27,7 +27,10 @@ Compared = list[tuple[Case, Comparison]]
 
 def told() -> list[Case]:
     """The cases that are not generated: what once was wrong, and what each rule is about."""
-    return [*(part for path in sorted(proof.REGRESSIONS.glob("*.yaml")) for part in read(path).parts()), *edges()]
+    return [
+        *(part for path in sorted(proof.REGRESSIONS.glob("*.yaml")) for part in read(path).parts()),
+        *edges(),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,11 @@ def test_cases_are_kept_apart() -> None:
     placed = Case("resources", isolated([node, pod])).placed("c7")
     assert placed == [
         {"kind": "Node", "metadata": {"name": "c7-pool", "labels": {"case": "c7"}}},
-        {"kind": "Pod", "metadata": {"name": "one", "namespace": "c7-team"}, "spec": {"nodeSelector": {"case": "c7"}}},
+        {
+            "kind": "Pod",
+            "metadata": {"name": "one", "namespace": "c7-team"},
+            "spec": {"nodeSelector": {"case": "c7"}},
+        },
     ]
 
 
@@ -107,7 +114,10 @@ def test_shrinking_leaves_only_what_matters() -> None:
 
     def failing(candidates: Sequence[Case]) -> list[bool]:
         tries.append(len(candidates))
-        return [any(document["spec"].get("taints") for document in case.documents) for case in candidates]
+        return [
+            any(document["spec"].get("taints") for document in case.documents)
+            for case in candidates
+        ]
 
     small = shrinking.shrink(original, failing)
     assert failing([small]) == [True]

@@ -27,12 +27,17 @@ def runs(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def regressions() -> list[list[dict[str, Any]]]:
-    return [list(yaml.safe_load_all(path.read_text())) for path in sorted(proof.REGRESSIONS.glob("*.yaml"))]
+    return [
+        list(yaml.safe_load_all(path.read_text()))
+        for path in sorted(proof.REGRESSIONS.glob("*.yaml"))
+    ]
 
 
 def test_regressions_agree(runs: Runs) -> None:
     cases = regressions()
-    wrong = [compare(*pair).wrong for pair in zip(cases, runs.of(cases, "regressions"), strict=True)]
+    wrong = [
+        compare(*pair).wrong for pair in zip(cases, runs.of(cases, "regressions"), strict=True)
+    ]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
@@ -41,7 +46,10 @@ def test_cases_settle_and_tell(runs: Runs) -> None:
     found = [compare(*pair) for pair in zip(cases, runs.of(cases, "test"), strict=True)]
     outcomes = [comparison.outcome for comparison in found]
     assert outcomes.count("unsettled") <= 1
-    assert min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused")) >= CASES // 10
+    assert (
+        min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused"))
+        >= CASES // 10
+    )
 
 
 class Busy:
@@ -56,7 +64,10 @@ class Busy:
 def test_of_a_case_that_never_rests_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "AT_MOST_SECONDS", 0.1)
     asked = oracle.Oracle(Busy(), None)  # pyright: ignore[reportArgumentType]
-    cases = [oracle._instance([{"kind": "Namespace", "metadata": {"name": "case0"}}], name, False) for name in "ab"]
+    cases = [
+        oracle._instance([{"kind": "Namespace", "metadata": {"name": "case0"}}], name, False)
+        for name in "ab"
+    ]
     asked._changed["a"] = time.monotonic()
     asyncio.run(asked._settle(cases))
     assert [bool(case.run.unsettled) for case in cases] == [True, False]
@@ -69,8 +80,21 @@ def test_a_case_is_always_the_same(runs: Runs) -> None:
 
 def test_cases_reach_fields_that_no_rule_is_about(runs: Runs) -> None:
     found = {name for number in range(400) for name in features(case(runs.schema(), number))}
-    assert found >= {"pod.hostPID", "pod.schedulingGates", "pod.resourceClaims", "volume.iscsi", "container.lifecycle"}
-    assert found >= {"Job", "CronJob", "ReplicationController", "DaemonSet", "ResourceSlice", "RuntimeClass"}
+    assert found >= {
+        "pod.hostPID",
+        "pod.schedulingGates",
+        "pod.resourceClaims",
+        "volume.iscsi",
+        "container.lifecycle",
+    }
+    assert found >= {
+        "Job",
+        "CronJob",
+        "ReplicationController",
+        "DaemonSet",
+        "ResourceSlice",
+        "RuntimeClass",
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,7 +147,9 @@ def test_it_shares_nothing_with_the_first_generator(path: Path) -> None:
         for name in node.names
     }
     shared = ("tests.differential.schema.", "tests.differential.control_plane")
-    assert not [name for name in imported if name.startswith("tests.") and not name.startswith(shared)]
+    assert not [
+        name for name in imported if name.startswith("tests.") and not name.startswith(shared)
+    ]
     if path.stem in ("oracle", "wanted", "client", "generator", "typed", "unions", "values"):
         assert not [name for name in imported if "planning" in name]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal.cloud import brought_nodes
+from ml_foundations.rehearsal.cloud import imported_nodes
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.checkout import CHECKOUT, Checkout
@@ -21,7 +21,10 @@ def test_every_example_is_tested() -> None:
     assert {folder.name for folder in EXAMPLES.iterdir()} == set(SHOWS) | {"typescript"}
 
 
-COPIED = {"Job finetune": ("Completed", "gke-ours-h100-1"), "Deployment chat": ("Ready", "gke-ours-l4-1")}
+COPIED = {
+    "Job finetune": ("Completed", "gke-ours-h100-1"),
+    "Deployment chat": ("Ready", "gke-ours-l4-1"),
+}
 SHOWS: dict[str, dict[str, tuple[str, str]]] = {
     "minimal": {"Job finetune": ("Completed", "gke-minimal-l4-")},
     "bring-your-own-cluster": COPIED,
@@ -42,7 +45,9 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
 def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
     checkout = copy_checkout()
     project = ["--project", f"examples/{example}"]
-    has_pools = "NodePool" in "".join(path.read_text() for path in (EXAMPLES / example).glob("*.py"))
+    has_pools = "NodePool" in "".join(
+        path.read_text() for path in (EXAMPLES / example).glob("*.py")
+    )
     own = f"examples/{example}/nodes.yaml"
     nodes = [] if has_pools else ["--nodes", own if (CHECKOUT / own).exists() else NODES]
     try:
@@ -53,7 +58,9 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
         assert shown.keys() == SHOWS[example].keys()
         for workload, (state, node) in SHOWS[example].items():
             assert shown[workload][0] == state
-            assert all(name.startswith(node) for name in shown[workload][1]) and bool(shown[workload][1]) == bool(node)
+            assert all(name.startswith(node) for name in shown[workload][1]) and bool(
+                shown[workload][1]
+            ) == bool(node)
     finally:
         assert checkout.run("down", *project).returncode == 0
 
@@ -63,23 +70,27 @@ def node(**parts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("kind: Pod", "there is no Node in"), ("{", "cannot be read"), ("", "there is no Node in")]
+    ("text", "says"),
+    [("kind: Pod", "there is no Node in"), ("{", "cannot be read"), ("", "there is no Node in")],
 )
 def test_a_file_without_nodes_is_refused(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(text)
     with pytest.raises(RehearsalError, match=says):
-        list(brought_nodes.read(tmp_path / "nodes.yaml"))
+        list(imported_nodes.read(tmp_path / "nodes.yaml"))
 
 
 def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
-    taints = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, {"key": "ours", "effect": "NoSchedule"}]
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {"key": "ours", "effect": "NoSchedule"},
+    ]
     original = node(
         metadata={"name": "a", "uid": "1", "labels": {"zone": "z"}, "annotations": {"csi": "x"}},
         spec={"providerID": "gce://x", "taints": taints},
         status={"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "False"}]},
     )
     (tmp_path / "nodes.yaml").write_text(json.dumps({"kind": "List", "items": [original]}))
-    (copied,) = brought_nodes.read(tmp_path / "nodes.yaml")
+    (copied,) = imported_nodes.read(tmp_path / "nodes.yaml")
     assert copied == {
         "apiVersion": "v1",
         "kind": "Node",
@@ -96,7 +107,9 @@ def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
 def test_the_typescript_example_uses_what_the_schema_has() -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"]
     source = (EXAMPLES / "typescript" / "index.ts").read_text()
-    used = re.findall(r"new ml\.(\w+)\(\"[\w-]+\", \{(.*?)\}(?:, \{ dependsOn.*?)?\);", source, re.DOTALL)
+    used = re.findall(
+        r"new ml\.(\w+)\(\"[\w-]+\", \{(.*?)\}(?:, \{ dependsOn.*?)?\);", source, re.DOTALL
+    )
     assert [name for name, _ in used] == ["TeamNamespace", "TrainingJob"]
     for name, arguments in used:
         known = schema[f"ml-foundations:index:{name}"]["inputProperties"]

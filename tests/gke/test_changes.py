@@ -63,7 +63,13 @@ CLUSTER_IN_PLACE = {
     "endpoint": {"endpoint": "private"},
     "authorized networks": {"authorized_networks": {"office": "203.0.113.0/24"}},
     "secrets key": {"secrets_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
-    "add-ons": {"filestore": True, "lustre": True, "parallelstore": True, "stateful_ha": True, "gcs_fuse": False},
+    "add-ons": {
+        "filestore": True,
+        "lustre": True,
+        "parallelstore": True,
+        "stateful_ha": True,
+        "gcs_fuse": False,
+    },
     "logs and metrics": {"logging": ["SYSTEM_COMPONENTS"], "monitoring": ["SYSTEM_COMPONENTS"]},
     "maintenance": {
         "maintenance_window": {
@@ -94,7 +100,9 @@ def cluster(changes: Any) -> dict[str, Any]:
 
 def compared(request: Any) -> dict[str, Any]:
     """The inputs that the engine compares: those whose changes are ignored are not among them."""
-    return {key: value for key, value in inputs(request).items() if key not in request.ignoreChanges}
+    return {
+        key: value for key, value in inputs(request).items() if key not in request.ignoreChanges
+    }
 
 
 def compare(tmp_path: Path, token: str, before: dict[str, Any], after: dict[str, Any]) -> Diff:

@@ -17,25 +17,50 @@ WINDOW = {
     "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
 }
 FREEZE = {"start_time": "2026-03-01T00:00:00Z", "end_time": "2026-03-20T00:00:00Z"}
-BROUGHT = {"network": "shared", "subnetwork": "ml", "pod_range": "pods-1", "service_range": "services-1"}
+BROUGHT = {
+    "network": "shared",
+    "subnetwork": "ml",
+    "pod_range": "pods-1",
+    "service_range": "services-1",
+}
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 
 REFUSED = {
     "overlapping addresses": ({"node_cidr": "10.16.0.0/20"}, "pod_cidr", "overlaps with node_cidr"),
     "addresses that are none": ({"node_cidr": "10.0.0.1/20"}, "node_cidr", "IPv4"),
-    "a control plane of another size": ({"control_plane_cidr": "172.16.0.0/27"}, "control_plane_cidr", "/28"),
-    "addresses that GKE keeps": ({"pod_cidr": "172.16.0.0/14"}, "pod_cidr", "overlaps with 172.17.0.0/16"),
+    "a control plane of another size": (
+        {"control_plane_cidr": "172.16.0.0/27"},
+        "control_plane_cidr",
+        "/28",
+    ),
+    "addresses that GKE keeps": (
+        {"pod_cidr": "172.16.0.0/14"},
+        "pod_cidr",
+        "overlaps with 172.17.0.0/16",
+    ),
     "services without room": ({"service_cidr": "10.30.0.0/28"}, "service_cidr", "/27 or larger"),
     "nodes without room": ({"node_cidr": "10.30.0.0/30"}, "node_cidr", "/29 or larger"),
-    "addresses of a network that exists": ({"network": BROUGHT, "pod_cidr": "10.8.0.0/14"}, "pod_cidr", "leave one"),
-    "nodes of a network that exists": ({"network": BROUGHT, "node_cidr": "10.8.0.0/20"}, "node_cidr", "leave one"),
+    "addresses of a network that exists": (
+        {"network": BROUGHT, "pod_cidr": "10.8.0.0/14"},
+        "pod_cidr",
+        "leave one",
+    ),
+    "nodes of a network that exists": (
+        {"network": BROUGHT, "node_cidr": "10.8.0.0/20"},
+        "node_cidr",
+        "leave one",
+    ),
     "services of a network that exists": (
         {"network": BROUGHT, "service_cidr": "10.8.0.0/20"},
         "service_cidr",
         "leave one",
     ),
     "packets of a network that exists": ({"network": BROUGHT, "mtu": 8896}, "mtu", "leave one"),
-    "logs of a network that exists": ({"network": BROUGHT, "flow_logs": False}, "flow_logs", "leave one"),
+    "logs of a network that exists": (
+        {"network": BROUGHT, "flow_logs": False},
+        "flow_logs",
+        "leave one",
+    ),
     "half of the ranges": (
         {"network": {"network": "n", "subnetwork": "s", "pod_range": "pods"}},
         "network.service_range",
@@ -46,29 +71,49 @@ REFUSED = {
         "network.pod_range",
         "service_range",
     ),
-    "a public endpoint for nobody": ({"endpoint": "public"}, "authorized_networks", "refuses every address"),
+    "a public endpoint for nobody": (
+        {"endpoint": "public"},
+        "authorized_networks",
+        "refuses every address",
+    ),
     "a zone elsewhere": ({"node_zones": ["us-east1-b"]}, "node_zones", "us-central1"),
     "a key that is none": ({"secrets_key": "my-key"}, "secrets_key", "keyRings/RING"),
     "a key elsewhere": ({"secrets_key": KEY.replace("central1", "east1")}, "secrets_key", "region"),
-    "a group that GKE does not ask": ({"security_group": "ml@example.com"}, "security_group", "gke-security-groups"),
+    "a group that GKE does not ask": (
+        {"security_group": "ml@example.com"},
+        "security_group",
+        "gke-security-groups",
+    ),
     "roles of an account that is not ours": (
         {"node_service_account": "a@p", "node_roles": ["roles/viewer"]},
         "node_roles",
         "node_service_account",
     ),
-    "a role that nodes have": ({"node_roles": ["roles/artifactregistry.reader"]}, "node_roles", "leave one out"),
+    "a role that nodes have": (
+        {"node_roles": ["roles/artifactregistry.reader"]},
+        "node_roles",
+        "leave one out",
+    ),
     "two roles of one name": (
         {"node_roles": ["roles/storage.admin", "projects/p/roles/storage.admin"]},
         "node_roles",
         "grant storage.admin twice",
     ),
-    "exclusions without a window": ({"maintenance_exclusions": {"run": FREEZE}}, "maintenance_exclusions", "add one"),
+    "exclusions without a window": (
+        {"maintenance_exclusions": {"run": FREEZE}},
+        "maintenance_exclusions",
+        "add one",
+    ),
     "a window that is too short": (
         {"maintenance_window": WINDOW | {"end_time": "2026-01-03T04:00:00Z"}},
         "maintenance_window.end_time",
         "4 to 24",
     ),
-    "a name that is too long": ({"name": "c" * 41, "node_service_account": "s@p.iam"}, "name", "40"),
+    "a name that is too long": (
+        {"name": "c" * 41, "node_service_account": "s@p.iam"},
+        "name",
+        "40",
+    ),
     "windows too rarely": (
         {"maintenance_window": WINDOW | {"recurrence": "FREQ=WEEKLY;INTERVAL=3;BYDAY=SA"}},
         "maintenance_window.recurrence",
@@ -96,12 +141,19 @@ REFUSED = {
         "not after",
     ),
     "more freezes than GKE takes": (
-        {"maintenance_window": WINDOW, "maintenance_exclusions": {f"run-{index}": FREEZE for index in range(4)}},
+        {
+            "maintenance_window": WINDOW,
+            "maintenance_exclusions": {f"run-{index}": FREEZE for index in range(4)},
+        },
         "maintenance_exclusions",
         "accepts 3",
     ),
     "a project by its name": ({"project": "My Project"}, "project", "pattern"),
-    "unknown logs": ({"logging": ["EVERYTHING"]}, "logging[0]", "See docs/components/GkeCluster.md"),
+    "unknown logs": (
+        {"logging": ["EVERYTHING"]},
+        "logging[0]",
+        "See docs/components/GkeCluster.md",
+    ),
 }
 
 
@@ -110,7 +162,9 @@ def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
     changes, field, way_out = REFUSED[case]
     with pytest.raises(pulumi.InputPropertiesError) as caught:
         check(GkeClusterSpec, "GkeCluster c", BASE | {"name": "c"} | changes)
-    lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
+    lines = [
+        line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")
+    ]
     assert any(way_out in line for line in lines), str(caught.value)
 
 
@@ -127,7 +181,11 @@ def test_the_network_is_made_with_a_way_out() -> None:
     assert subnetwork["logConfig"]["flowSampling"] == 0.5
     nat = inputs(requests["c-nat"])
     assert nat["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES"
-    assert (nat["enableDynamicPortAllocation"], nat["minPortsPerVm"], nat["maxPortsPerVm"]) == (True, 64, 4096)
+    assert (nat["enableDynamicPortAllocation"], nat["minPortsPerVm"], nat["maxPortsPerVm"]) == (
+        True,
+        64,
+        4096,
+    )
     assert nat["logConfig"] == {"enable": True, "filter": "ERRORS_ONLY"}
     assert inputs(requests["c-cluster"])["ipAllocationPolicy"] == {
         "stackType": "IPV4",
@@ -152,7 +210,9 @@ def test_gke_adds_ranges_to_a_subnetwork_that_names_none() -> None:
 
 
 def test_the_nodes_account_has_the_least_roles_and_those_that_are_asked_for() -> None:
-    requests = declared(lambda: GkeCluster("c", BASE | {"node_roles": ["roles/storage.objectViewer"]}))
+    requests = declared(
+        lambda: GkeCluster("c", BASE | {"node_roles": ["roles/storage.objectViewer"]})
+    )
     roles = {inputs(r)["role"] for r in requests.values() if r.type.endswith("iAMMember:IAMMember")}
     assert roles == {
         "roles/container.defaultNodeServiceAccount",
@@ -174,12 +234,18 @@ def test_an_account_that_exists_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "private", "dns"), [("dns", True, True), ("private", True, False), ("public", False, False)]
+    ("endpoint", "private", "dns"),
+    [("dns", True, True), ("private", True, False), ("public", False, False)],
 )
 def test_endpoints(endpoint: str, private: bool, dns: bool) -> None:
     made = cluster(endpoint=endpoint, authorized_networks={"office": "203.0.113.0/24"})
-    assert made["privateClusterConfig"] == {"enablePrivateNodes": True, "enablePrivateEndpoint": private}
-    assert made["controlPlaneEndpointsConfig"] == {"dnsEndpointConfig": {"allowExternalTraffic": dns}}
+    assert made["privateClusterConfig"] == {
+        "enablePrivateNodes": True,
+        "enablePrivateEndpoint": private,
+    }
+    assert made["controlPlaneEndpointsConfig"] == {
+        "dnsEndpointConfig": {"allowExternalTraffic": dns}
+    }
     assert made["masterAuthorizedNetworksConfig"] == {
         "cidrBlocks": [{"displayName": "office", "cidrBlock": "203.0.113.0/24"}],
         "gcpPublicCidrsAccessEnabled": False,
@@ -187,7 +253,9 @@ def test_endpoints(endpoint: str, private: bool, dns: bool) -> None:
 
 
 def test_maintenance() -> None:
-    policy = cluster(maintenance_window=WINDOW, maintenance_exclusions={"run": FREEZE})["maintenancePolicy"]
+    policy = cluster(maintenance_window=WINDOW, maintenance_exclusions={"run": FREEZE})[
+        "maintenancePolicy"
+    ]
     assert policy["recurringWindow"] == {
         "startTime": "2026-01-03T02:00:00Z",
         "endTime": "2026-01-03T10:00:00Z",
@@ -254,14 +322,22 @@ def test_the_rest_of_what_gke_is_told() -> None:
 def test_lustre_brings_private_services_access_to_a_network_that_is_made() -> None:
     made = declared(lambda: GkeCluster("c", BASE | {"lustre": True}))
     assert inputs(made["c-private-services"])["purpose"] == "VPC_PEERING"
-    assert inputs(made["c-private-services-access"])["service"] == "servicenetworking.googleapis.com"
+    assert (
+        inputs(made["c-private-services-access"])["service"] == "servicenetworking.googleapis.com"
+    )
     firewall = inputs(made["c-lustre-firewall"])
     assert firewall["allows"] == [{"protocol": "tcp", "ports": ["988", "6988"]}]
     assert [each.partition("/")[2] for each in firewall["sourceRanges"]] == ["20"]
     assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE))
-    assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE | {"lustre": True, "network": BROUGHT}))
+    assert "c-private-services" not in declared(
+        lambda: GkeCluster("c", BASE | {"lustre": True, "network": BROUGHT})
+    )
 
 
 def test_first_node_pool_takes_little_quota() -> None:
     config = cluster()["nodeConfig"]
-    assert (config["machineType"], config["diskType"], config["diskSizeGb"]) == ("e2-medium", "pd-standard", 30)
+    assert (config["machineType"], config["diskType"], config["diskSizeGb"]) == (
+        "e2-medium",
+        "pd-standard",
+        30,
+    )

@@ -25,7 +25,9 @@ def test_there_is_an_example_of_each_component() -> None:
 def test_every_feature_of_ours_names_tests_that_exist() -> None:
     tables = FEATURES.partition("## Clusters and node pools")[2].partition("## Preconditions")[0]
     features = [
-        row for row in tables.splitlines() if row.startswith("| ") and not row.rstrip(" |").endswith("\N{EN DASH}")
+        row
+        for row in tables.splitlines()
+        if row.startswith("| ") and not row.rstrip(" |").endswith("\N{EN DASH}")
     ]
     ours = [row for row in features if "this package" not in row]
     assert len(ours) > 30, "the tables are read"

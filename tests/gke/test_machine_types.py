@@ -17,7 +17,11 @@ from ml_foundations.catalog.machine_types import (
     gpu_by_name,
     machine_type,
 )
-from ml_foundations.catalog.node_resources import allocatable, ephemeral_storage_gib, system_daemonsets
+from ml_foundations.catalog.node_resources import (
+    allocatable,
+    ephemeral_storage_gib,
+    system_daemonsets,
+)
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.quantities import parse_quantity
 
@@ -43,7 +47,9 @@ def test_ephemeral_storage() -> None:
     assert ephemeral_storage_gib(100, local_ssds=2) == (750, Fraction(675) - 75)
 
 
-@pytest.mark.parametrize("name", ["machine_types.csv", "gpus.csv", "disk_types.csv", "system_daemonsets.csv"])
+@pytest.mark.parametrize(
+    "name", ["machine_types.csv", "gpus.csv", "disk_types.csv", "system_daemonsets.csv"]
+)
 def test_every_row_names_its_source_and_date(name: str) -> None:
     for row in rows(name):
         assert row["source"], row
@@ -59,7 +65,9 @@ def test_every_machine_type_has_its_gpu_and_disks() -> None:
 
 def test_every_price_is_of_something_in_the_catalog() -> None:
     for row in rows("prices.csv"):
-        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS or row["name"] in DISK_TYPES, row["name"]
+        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS or row["name"] in DISK_TYPES, (
+            row["name"]
+        )
         assert row["source"], row["name"]
         assert date.fromisoformat(row["source_date"]).year >= 2026, row["name"]
         amounts = [Decimal(row[region]) for region in row if region.count("-") == 1 and row[region]]
@@ -77,15 +85,21 @@ def test_every_price_is_of_something_in_the_catalog() -> None:
         ("e2-medium", "us-central1", "0.0335"),
     ],
 )
-def test_a_price_is_that_of_the_region_or_unknown(machine: str, region: str, usd: str | None) -> None:
+def test_a_price_is_that_of_the_region_or_unknown(
+    machine: str, region: str, usd: str | None
+) -> None:
     assert machine_type(machine).price(region) == (None if usd is None else Decimal(usd))
 
 
 def test_the_price_of_attached_gpus_is_added_in_their_region() -> None:
     host = machine_type("n1-standard-8")
     assert host.price("us-central1", "nvidia-tesla-t4", 2) == Decimal("0.38") + 2 * Decimal("0.35")
-    assert host.price("australia-southeast1", "nvidia-tesla-t4", 2) == Decimal("0.5392") + 2 * Decimal("0.44")
-    assert host.price("us-central1", "nvidia-tesla-t4", 2, spot=True) == Decimal("0.134") + 2 * Decimal("0.175")
+    assert host.price("australia-southeast1", "nvidia-tesla-t4", 2) == Decimal(
+        "0.5392"
+    ) + 2 * Decimal("0.44")
+    assert host.price("us-central1", "nvidia-tesla-t4", 2, spot=True) == Decimal(
+        "0.134"
+    ) + 2 * Decimal("0.175")
     assert host.price("us-south1", "nvidia-tesla-t4", 2) is None
 
 
@@ -121,14 +135,24 @@ def test_shared_cores_leave_less_to_pods() -> None:
 
 
 def test_a_shape_that_is_declared_is_a_machine_type() -> None:
-    declared = {"ml-foundations/vcpus": "96", "ml-foundations/memory-gib": "7.5", "ml-foundations/arch": "arm64"}
+    declared = {
+        "ml-foundations/vcpus": "96",
+        "ml-foundations/memory-gib": "7.5",
+        "ml-foundations/arch": "arm64",
+    }
     machine = machine_type("z9-standard-96", declared)
     assert (machine.vcpus, machine.memory_gib, machine.arch) == (96, Fraction(15, 2), "arm64")
     assert 8 in machine.gpu_counts("nvidia-b200")
     assert machine.attaches("pd-ssd") is None
     assert machine_type("e2-medium", declared).vcpus == 2
-    for wrong in ({}, declared | {"ml-foundations/vcpus": "many"}, declared | {"ml-foundations/memory-gib": "7.5G"}):
-        with pytest.raises(UnknownNameError, match=r"z9-standard-96' is not in the catalog.* declare its shape"):
+    for wrong in (
+        {},
+        declared | {"ml-foundations/vcpus": "many"},
+        declared | {"ml-foundations/memory-gib": "7.5G"},
+    ):
+        with pytest.raises(
+            UnknownNameError, match=r"z9-standard-96' is not in the catalog.* declare its shape"
+        ):
             machine_type("z9-standard-96", wrong)
 
 
@@ -153,8 +177,12 @@ def test_names_that_people_type(typed: str, accelerator_type: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "-MIG-1g.10gb", "-SHARED", "-MIG-1g.10gb-SHARED"])
-@pytest.mark.parametrize("accelerator_type", ["nvidia-h100-80gb", "nvidia-h100-mega-80gb", "nvidia-a100-80gb"])
-def test_the_one_name_of_an_accelerator_leads_back_to_it(accelerator_type: str, suffix: str) -> None:
+@pytest.mark.parametrize(
+    "accelerator_type", ["nvidia-h100-80gb", "nvidia-h100-mega-80gb", "nvidia-a100-80gb"]
+)
+def test_the_one_name_of_an_accelerator_leads_back_to_it(
+    accelerator_type: str, suffix: str
+) -> None:
     gpus = accelerator(accelerator_type + suffix)
     assert gpus.types == [accelerator_type]
     assert accelerator(gpus.name) == accelerator(gpus.typed_name.lower()) == gpus
@@ -175,7 +203,8 @@ def test_every_alias_names_its_own_gpu() -> None:
 
 def test_an_unknown_machine_type_is_a_key_error_with_near_names() -> None:
     with pytest.raises(
-        KeyError, match=r"machine type 'a3-highgpu-9g' is not in the catalog\. Did you mean .*a3-highgpu-8g"
+        KeyError,
+        match=r"machine type 'a3-highgpu-9g' is not in the catalog\. Did you mean .*a3-highgpu-8g",
     ):
         machine_type("a3-highgpu-9g")
     with pytest.raises(UnknownNameError, match="declare its shape"):

@@ -16,7 +16,11 @@ SATURDAY_4H = {
     "end_time": "2026-01-03T06:00:00Z",
     "recurrence": "FREQ=WEEKLY;BYDAY=SA",
 }
-WEEKEND_8H = {**SATURDAY_4H, "end_time": "2026-01-03T10:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU"}
+WEEKEND_8H = {
+    **SATURDAY_4H,
+    "end_time": "2026-01-03T10:00:00Z",
+    "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+}
 DAILY_4H = {**SATURDAY_4H, "recurrence": "FREQ=DAILY"}
 
 
@@ -48,7 +52,9 @@ def test_window_and_exclusions_leave_48_hours_in_92_days(
     if hours is None or hours >= 48:
         declared(lambda: GkeCluster("c", arguments))
         return
-    with pytest.raises(ArgumentsError, match=f"maintenance_exclusions: leave GKE {hours} hours in the 92 days from"):
+    with pytest.raises(
+        ArgumentsError, match=f"maintenance_exclusions: leave GKE {hours} hours in the 92 days from"
+    ):
         declared(lambda: GkeCluster("c", arguments))
 
 

@@ -17,12 +17,17 @@ from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.rehearsal.cloud import dra
 from ml_foundations.rehearsal.cloud.nodes import new_node
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
-from ml_foundations.rehearsal.plugins.gcp.place import Place
 
 from tests.support.declaring import declared, inputs
 
-COMMON: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
+COMMON: Any = {
+    "project": "project",
+    "location": "us-central1",
+    "cluster_name": "c",
+    "node_service_account": "s",
+}
 L4: Any = COMMON | {"machine_type": "g2-standard-24", "max_nodes": 4}
 H100: Any = COMMON | {"machine_type": "a3-highgpu-8g", "max_nodes": 4}
 A100: Any = COMMON | {"machine_type": "a2-highgpu-1g", "max_nodes": 4}
@@ -37,29 +42,79 @@ REFUSED = {
         "reservation",
         "spot",
     ),
-    "flex-start and a reservation": (L4, {"flex_start": True, "reservation": "any"}, "reservation", "flex_start"),
-    "queued and a reservation": (L4, {"queued_provisioning": True, "reservation": "any"}, "reservation", "queued"),
+    "flex-start and a reservation": (
+        L4,
+        {"flex_start": True, "reservation": "any"},
+        "reservation",
+        "flex_start",
+    ),
+    "queued and a reservation": (
+        L4,
+        {"queued_provisioning": True, "reservation": "any"},
+        "reservation",
+        "queued",
+    ),
     "flex-start and spot": (L4, {"flex_start": True, "spot": True}, "flex_start", "choose one"),
-    "queued and spot": (L4, {"queued_provisioning": True, "spot": True}, "queued_provisioning", "choose one"),
-    "queued with a minimum": (L4, {"queued_provisioning": True, "min_nodes": 1}, "min_nodes", "set it to 0"),
+    "queued and spot": (
+        L4,
+        {"queued_provisioning": True, "spot": True},
+        "queued_provisioning",
+        "choose one",
+    ),
+    "queued with a minimum": (
+        L4,
+        {"queued_provisioning": True, "min_nodes": 1},
+        "min_nodes",
+        "set it to 0",
+    ),
     "queued and compact": (
         L4,
         {"queued_provisioning": True, "compact_placement": True, "zones": ["us-central1-a"]},
         "compact_placement",
         "queued_provisioning",
     ),
-    "queued and balanced": (L4, {"queued_provisioning": True, "location_policy": "BALANCED"}, "location_policy", "ANY"),
+    "queued and balanced": (
+        L4,
+        {"queued_provisioning": True, "location_policy": "BALANCED"},
+        "location_policy",
+        "ANY",
+    ),
     "queued with limits per zone": (
         L4,
         {"queued_provisioning": True, "limits": "zone", "zones": ["us-central1-a"]},
         "limits",
         "total",
     ),
-    "a tag with an underscore": (L4, {"network_tags": ["gpu_nodes"]}, "network_tags[0]", "lower case letters"),
-    "flex-start with repair": (L4, {"flex_start": True, "auto_repair": True}, "auto_repair", "leave it out"),
-    "queued with repair": (L4, {"queued_provisioning": True, "auto_repair": True}, "auto_repair", "leave it out"),
-    "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "set it to 0"),
-    "flex-start for too long": (L4, {"flex_start": True, "max_run_seconds": 604801}, "max_run_seconds", "604800"),
+    "a tag with an underscore": (
+        L4,
+        {"network_tags": ["gpu_nodes"]},
+        "network_tags[0]",
+        "lower case letters",
+    ),
+    "flex-start with repair": (
+        L4,
+        {"flex_start": True, "auto_repair": True},
+        "auto_repair",
+        "leave it out",
+    ),
+    "queued with repair": (
+        L4,
+        {"queued_provisioning": True, "auto_repair": True},
+        "auto_repair",
+        "leave it out",
+    ),
+    "flex-start with a minimum": (
+        L4,
+        {"flex_start": True, "min_nodes": 1},
+        "min_nodes",
+        "set it to 0",
+    ),
+    "flex-start for too long": (
+        L4,
+        {"flex_start": True, "max_run_seconds": 604801},
+        "max_run_seconds",
+        "604800",
+    ),
     "flex-start and compact": (
         L4,
         {"flex_start": True, "compact_placement": True, "zones": ["us-central1-a"]},
@@ -79,7 +134,12 @@ REFUSED = {
         "compact_placement",
         "not for n1-standard-8",
     ),
-    "an upgrade of flex-start nodes": (L4, {"flex_start": True, "upgrade": {"max_surge": 1}}, "upgrade", "SHORT_LIVED"),
+    "an upgrade of flex-start nodes": (
+        L4,
+        {"flex_start": True, "upgrade": {"max_surge": 1}},
+        "upgrade",
+        "SHORT_LIVED",
+    ),
     "compact in two zones": (
         L4,
         {"compact_placement": True, "zones": ["us-central1-a", "us-central1-b"]},
@@ -88,11 +148,20 @@ REFUSED = {
     ),
     "compact and blue-green": (
         L4,
-        {"compact_placement": True, "zones": ["us-central1-a"], "upgrade": {"strategy": "BLUE_GREEN"}},
+        {
+            "compact_placement": True,
+            "zones": ["us-central1-a"],
+            "upgrade": {"strategy": "BLUE_GREEN"},
+        },
         "compact_placement",
         "SURGE",
     ),
-    "a policy without compact placement": (L4, {"placement_policy": "p"}, "placement_policy", "compact_placement"),
+    "a policy without compact placement": (
+        L4,
+        {"placement_policy": "p"},
+        "placement_policy",
+        "compact_placement",
+    ),
     "an upgrade of no node": (
         L4,
         {"upgrade": {"max_surge": 0, "max_unavailable": 0}},
@@ -112,7 +181,12 @@ REFUSED = {
         "upgrade.max_unavailable",
         "is not for the strategy BLUE_GREEN",
     ),
-    "blue-green in surge": (L4, {"upgrade": {"batch_nodes": 1}}, "upgrade.batch_nodes", "change the strategy"),
+    "blue-green in surge": (
+        L4,
+        {"upgrade": {"batch_nodes": 1}},
+        "upgrade.batch_nodes",
+        "change the strategy",
+    ),
     "a pause between batches in surge": (
         L4,
         {"upgrade": {"batch_soak_seconds": 0}},
@@ -161,16 +235,36 @@ REFUSED = {
         "kubelet.shutdown_grace_period_critical_pods_seconds",
         "must be less than shutdown_grace_period_seconds (30)",
     ),
-    "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
-    "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
-    "MIG with the operator": (A100, {"mig_partition": "1g.5gb", "driver": "operator"}, "mig_partition", "GpuOperator"),
+    "MIG of another GPU": (
+        A100,
+        {"mig_partition": "1g.10gb"},
+        "mig_partition",
+        "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb",
+    ),
+    "MIG of a GPU that has none": (
+        L4,
+        {"mig_partition": "1g.5gb"},
+        "mig_partition",
+        "cannot be partitioned",
+    ),
+    "MIG with the operator": (
+        A100,
+        {"mig_partition": "1g.5gb", "driver": "operator"},
+        "mig_partition",
+        "GpuOperator",
+    ),
     "sharing with the operator": (
         L4,
         {"sharing": {"strategy": "MPS", "clients": 4}, "driver": "installer"},
         "sharing",
         "device_plugin.sharing",
     ),
-    "too many clients": (L4, {"sharing": {"strategy": "MPS", "clients": 49}}, "sharing.clients", "48"),
+    "too many clients": (
+        L4,
+        {"sharing": {"strategy": "MPS", "clients": 49}},
+        "sharing.clients",
+        "48",
+    ),
     "one client": (L4, {"sharing": {"strategy": "MPS", "clients": 1}}, "sharing.clients", "2"),
     "an unknown way to share": (
         L4,
@@ -185,8 +279,18 @@ REFUSED = {
         "secure_boot",
         "signed",
     ),
-    "the latest driver on Ubuntu": (L4, {"driver": "latest", "image": "ubuntu"}, "driver", "default"),
-    "a disk that does not attach": (L4, {"disk_type": "hyperdisk-balanced"}, "disk_type", "pd-balanced"),
+    "the latest driver on Ubuntu": (
+        L4,
+        {"driver": "latest", "image": "ubuntu"},
+        "driver",
+        "default",
+    ),
+    "a disk that does not attach": (
+        L4,
+        {"disk_type": "hyperdisk-balanced"},
+        "disk_type",
+        "pd-balanced",
+    ),
     "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "accepts 1 or 2"),
     "local SSDs in a number that the machine does not take": (
         COMMON | {"machine_type": "n2-standard-64", "max_nodes": 1},
@@ -208,7 +312,12 @@ REFUSED = {
         "local_ssd",
         "accepts no local SSD",
     ),
-    "streaming on Ubuntu": (L4, {"image_streaming": True, "image": "ubuntu"}, "image_streaming", "cos"),
+    "streaming on Ubuntu": (
+        L4,
+        {"image_streaming": True, "image": "ubuntu"},
+        "image_streaming",
+        "cos",
+    ),
     "images on disk on Ubuntu": (
         L4,
         {"secondary_boot_disks": [{"disk_image": "global/images/i"}], "image": "ubuntu"},
@@ -243,7 +352,12 @@ REFUSED = {
         "additional_networks",
         "leave one",
     ),
-    "accelerator networks of an L4": (L4, {"accelerator_networks": True}, "accelerator_networks", "A3, A4"),
+    "accelerator networks of an L4": (
+        L4,
+        {"accelerator_networks": True},
+        "accelerator_networks",
+        "A3, A4",
+    ),
     "limits per zone without zones": (L4, {"limits": "zone"}, "zones", "are needed"),
     "a zone of another region": (L4, {"zones": ["europe-west4-a"]}, "zones", "us-central1"),
     "NUMA memory without topology": (
@@ -258,7 +372,12 @@ REFUSED = {
         "kubelet.memory_manager",
         "restricted",
     ),
-    "more nodes at least than at most": (L4, {"min_nodes": 5}, "min_nodes", "is 5, above max_nodes (4)"),
+    "more nodes at least than at most": (
+        L4,
+        {"min_nodes": 5},
+        "min_nodes",
+        "is 5, above max_nodes (4)",
+    ),
     "an empty list of zones": (L4, {"zones": []}, "zones", "at least 1"),
 }
 
@@ -270,7 +389,9 @@ def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
     check(kind, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
     with pytest.raises(pulumi.InputPropertiesError) as caught:
         check(kind, "GpuNodePool p", base | changes | {"pool_name": "p"})
-    lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
+    lines = [
+        line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")
+    ]
     assert any(way_out in line for line in lines), str(caught.value)
 
 
@@ -289,7 +410,9 @@ ALLOWED = {
     "one node missing and none more": {"upgrade": {"max_surge": 0, "max_unavailable": 1}},
     "one node more and none missing": {"upgrade": {"max_surge": 1, "max_unavailable": 0}},
     "no pause at the end in blue-green": {"upgrade": {"strategy": "BLUE_GREEN", "soak_seconds": 0}},
-    "NUMA memory with a topology": {"kubelet": {"memory_manager": "Static", "topology_manager": "restricted"}},
+    "NUMA memory with a topology": {
+        "kubelet": {"memory_manager": "Static", "topology_manager": "restricted"}
+    },
     "settings that such nodes have": {
         "gvnic": True,
         "auto_repair": True,
@@ -299,7 +422,10 @@ ALLOWED = {
     },
     "the operator's driver on its own image": {"driver": "operator", "secure_boot": False},
     "any open reservation in any zone": {"reservation": "any-or-fail"},
-    "a reservation that is not known yet": {"reservation": pulumi.Output.from_input("r"), "zones": ["us-central1-a"]},
+    "a reservation that is not known yet": {
+        "reservation": pulumi.Output.from_input("r"),
+        "zones": ["us-central1-a"],
+    },
 }
 
 
@@ -309,7 +435,13 @@ def test_what_is_next_to_a_refusal_is_allowed(case: str) -> None:
 
 
 def test_all_errors_come_at_once() -> None:
-    wrong = L4 | {"flex_start": True, "spot": True, "compact_placement": True, "fast_socket": True, "image": "ubuntu"}
+    wrong = L4 | {
+        "flex_start": True,
+        "spot": True,
+        "compact_placement": True,
+        "fast_socket": True,
+        "image": "ubuntu",
+    }
     with pytest.raises(pulumi.InputPropertiesError, match="4 invalid arguments"):
         check(GpuNodePoolSpec, "GpuNodePool p", wrong | {"pool_name": "p"})
 
@@ -319,7 +451,9 @@ def pool(arguments: Any) -> dict[str, Any]:
 
 
 def test_the_taint_of_gpus_is_first_whatever_else_is_declared() -> None:
-    taints = pool(L4 | {"taints": [{"key": "team", "value": "a", "effect": "NO_EXECUTE"}]})["nodeConfig"]["taints"]
+    taints = pool(L4 | {"taints": [{"key": "team", "value": "a", "effect": "NO_EXECUTE"}]})[
+        "nodeConfig"
+    ]["taints"]
     assert taints == [
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"},
         {"key": "team", "value": "a", "effect": "NO_EXECUTE"},
@@ -335,9 +469,13 @@ def test_the_taint_of_gpus_is_first_whatever_else_is_declared() -> None:
         ("installer", "INSTALLATION_DISABLED", "COS_CONTAINERD", True, True),
     ],
 )
-def test_who_installs_the_driver(driver: str, version: str, image: str, secure_boot: bool, opted_out: bool) -> None:
+def test_who_installs_the_driver(
+    driver: str, version: str, image: str, secure_boot: bool, opted_out: bool
+) -> None:
     config = pool(L4 | {"driver": driver})["nodeConfig"]
-    assert config["guestAccelerators"][0]["gpuDriverInstallationConfig"] == {"gpuDriverVersion": version}
+    assert config["guestAccelerators"][0]["gpuDriverInstallationConfig"] == {
+        "gpuDriverVersion": version
+    }
     assert config["imageType"] == image
     assert config["shieldedInstanceConfig"]["enableSecureBoot"] is secure_boot
     assert ("gke-no-default-nvidia-gpu-device-plugin" in config["labels"]) is opted_out
@@ -349,7 +487,11 @@ def test_partitions_and_shared_gpus_are_told_apart_by_their_label() -> None:
     def program() -> None:
         sharing = {"strategy": "TIME_SHARING", "clients": 3}
         made = GpuNodePool("p", A100 | {"mig_partition": "3g.20gb", "sharing": sharing})
-        found.update(gpu=made.gpu.value, gpus=made.gpus_per_node.value, resources=made.gpu_resources_per_node.value)
+        found.update(
+            gpu=made.gpu.value,
+            gpus=made.gpus_per_node.value,
+            resources=made.gpu_resources_per_node.value,
+        )
 
     config = inputs(declared(program)["p-pool"])["nodeConfig"]
     assert found == {"gpu": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb-SHARED", "gpus": 1, "resources": 6}
@@ -369,7 +511,10 @@ def test_partitions_and_shared_gpus_are_told_apart_by_their_label() -> None:
         ({"reservation": "any"}, {"consumeReservationType": "ANY_RESERVATION"}),
         ({}, None),
         (
-            {"reservation": "projects/shared/reservations/r/reservationBlocks/b", "zones": ["us-central1-a"]},
+            {
+                "reservation": "projects/shared/reservations/r/reservationBlocks/b",
+                "zones": ["us-central1-a"],
+            },
             {
                 "consumeReservationType": "SPECIFIC_RESERVATION",
                 "key": "compute.googleapis.com/reservation-name",
@@ -388,16 +533,28 @@ def test_flex_start_and_queued_nodes() -> None:
     assert pool(L4 | {"queued_provisioning": True})["management"]["autoRepair"] is False
     assert flex["queuedProvisioning"] == {"enabled": True}
     assert flex["initialNodeCount"] == 0
-    assert flex["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "ANY"}
-    assert (flex["nodeConfig"]["flexStart"], flex["nodeConfig"]["maxRunDuration"]) == (True, "3600s")
+    assert flex["autoscaling"] == {
+        "totalMinNodeCount": 0,
+        "totalMaxNodeCount": 4,
+        "locationPolicy": "ANY",
+    }
+    assert (flex["nodeConfig"]["flexStart"], flex["nodeConfig"]["maxRunDuration"]) == (
+        True,
+        "3600s",
+    )
     assert flex["nodeConfig"]["labels"]["cloud.google.com/gke-queued"] == "true"
     assert flex["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
 
 
 def test_workloads_learn_of_the_taint_of_queued_nodes() -> None:
     seen: list[Any] = []
-    declared(lambda: seen.extend(GpuNodePool("p", L4 | {"queued_provisioning": True}).tolerations.value))
-    assert [toleration["key"] for toleration in seen] == ["nvidia.com/gpu", "cloud.google.com/gke-queued"]
+    declared(
+        lambda: seen.extend(GpuNodePool("p", L4 | {"queued_provisioning": True}).tolerations.value)
+    )
+    assert [toleration["key"] for toleration in seen] == [
+        "nvidia.com/gpu",
+        "cloud.google.com/gke-queued",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +562,11 @@ def test_workloads_learn_of_the_taint_of_queued_nodes() -> None:
     [
         ({"min_nodes": 1}, {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}, 1),
         ({"min_nodes": 1, "max_nodes": 1}, {"totalMinNodeCount": 1, "totalMaxNodeCount": 1}, 0),
-        ({"min_nodes": 4, "zones": ["us-central1-a"]}, {"totalMinNodeCount": 4, "totalMaxNodeCount": 4}, 4),
+        (
+            {"min_nodes": 4, "zones": ["us-central1-a"]},
+            {"totalMinNodeCount": 4, "totalMaxNodeCount": 4},
+            4,
+        ),
         (
             {"min_nodes": 2, "limits": "zone", "zones": ["us-central1-a", "us-central1-b"]},
             {"minNodeCount": 2, "maxNodeCount": 4},
@@ -431,12 +592,17 @@ def test_limits(arguments: Any, autoscaling: Any, initial: int) -> None:
 )
 def test_local_ssds(arguments: Any, ephemeral: int | None, block: int | None) -> None:
     config = pool(arguments)["nodeConfig"]
-    assert config.get("ephemeralStorageLocalSsdConfig") == (ephemeral and {"localSsdCount": ephemeral})
+    assert config.get("ephemeralStorageLocalSsdConfig") == (
+        ephemeral and {"localSsdCount": ephemeral}
+    )
     assert config.get("localNvmeSsdBlockConfig") == (block and {"localSsdCount": block})
 
 
 def test_images_from_disk_and_by_streaming() -> None:
-    disks = [{"disk_image": "global/images/cache"}, {"disk_image": "projects/p/global/images/data", "mode": "DATA"}]
+    disks = [
+        {"disk_image": "global/images/cache"},
+        {"disk_image": "projects/p/global/images/data", "mode": "DATA"},
+    ]
     config = pool(L4 | {"secondary_boot_disks": disks})["nodeConfig"]
     assert config["gcfsConfig"] == {"enabled": True}
     assert config["secondaryBootDisks"] == [
@@ -466,22 +632,38 @@ def test_networks_between_gpus() -> None:
             {},
             {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0},
         ),
-        (GpuNodePool, L4, {"max_surge": 2}, {"strategy": "SURGE", "maxSurge": 2, "maxUnavailable": 0}),
-        (GpuNodePool, L4, {"max_unavailable": 0}, {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0}),
+        (
+            GpuNodePool,
+            L4,
+            {"max_surge": 2},
+            {"strategy": "SURGE", "maxSurge": 2, "maxUnavailable": 0},
+        ),
+        (
+            GpuNodePool,
+            L4,
+            {"max_unavailable": 0},
+            {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0},
+        ),
         (
             GpuNodePool,
             L4,
             {"strategy": "BLUE_GREEN", "batch_nodes": 2, "soak_seconds": 600},
             {
                 "strategy": "BLUE_GREEN",
-                "blueGreenSettings": {"standardRolloutPolicy": {"batchNodeCount": 2}, "nodePoolSoakDuration": "600s"},
+                "blueGreenSettings": {
+                    "standardRolloutPolicy": {"batchNodeCount": 2},
+                    "nodePoolSoakDuration": "600s",
+                },
             },
         ),
     ],
 )
 def test_upgrades(component: Any, base: Any, upgrade: Any, expected: Any) -> None:
     assert (
-        inputs(declared(lambda: component("p", base | {"upgrade": upgrade}))["p-pool"])["upgradeSettings"] == expected
+        inputs(declared(lambda: component("p", base | {"upgrade": upgrade}))["p-pool"])[
+            "upgradeSettings"
+        ]
+        == expected
     )
 
 
@@ -499,7 +681,11 @@ def test_the_rest_of_what_gke_is_told() -> None:
             "disk_key": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
             "resource_labels": {"team": "ml"},
             "network_tags": ["gpu"],
-            "kubelet": {"cpu_manager": "static", "topology_manager": "restricted", "memory_manager": "Static"},
+            "kubelet": {
+                "cpu_manager": "static",
+                "topology_manager": "restricted",
+                "memory_manager": "Static",
+            },
             "linux": {"sysctls": {"net.core.somaxconn": "4096"}, "hugepages": {"2Mi": 512}},
         }
     )
@@ -531,26 +717,50 @@ def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
         if machine.family == "n1":
             base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
         if not machine.gpu:
-            assert check(CpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "gpu": None, "gpus": None})
+            assert check(
+                CpuNodePoolSpec,
+                "p",
+                base | _bought(base) | {"pool_name": "p", "gpu": None, "gpus": None},
+            )
         if machine.gpu or machine.family == "n1":
             spec = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
             assert spec.gpus_per_node in machine.gpu_counts(spec.model.accelerator_type)
             for profile in GPUS[spec.model.accelerator_type].mig_profiles:
-                cut = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
+                cut = check(
+                    GpuNodePoolSpec,
+                    "p",
+                    base | _bought(base) | {"pool_name": "p", "mig_partition": profile},
+                )
                 assert cut.product == f"{GPUS[spec.model.accelerator_type].product}-MIG-{profile}"
 
 
 def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:
-    new = COMMON | {"machine_type": "a9-highgpu-8g", "max_nodes": 2, "pool_name": "p", "gpu": "B200", "gpus": 8}
-    with pytest.raises(pulumi.InputPropertiesError, match=r"'a9-highgpu-8g' is not in the catalog.*declare its shape"):
+    new = COMMON | {
+        "machine_type": "a9-highgpu-8g",
+        "max_nodes": 2,
+        "pool_name": "p",
+        "gpu": "B200",
+        "gpus": 8,
+    }
+    with pytest.raises(
+        pulumi.InputPropertiesError,
+        match=r"'a9-highgpu-8g' is not in the catalog.*declare its shape",
+    ):
         check(GpuNodePoolSpec, "p", new)
     declared_shape = {"machine": {"vcpus": 224, "memory_gib": 3968}, "node_price": 98.5}
     config = pool(new | declared_shape)["nodeConfig"]
     assert config["machineType"] == "a9-highgpu-8g"
     wanted = {"vcpus": "224", "memory-gib": "3968", "arch": "amd64", "usd-per-hour": "98.5"}
-    assert {f"ml-foundations/{key}": value for key, value in wanted.items()}.items() <= config["labels"].items()
-    with pytest.raises(pulumi.InputPropertiesError, match="machine: declares g2-standard-24, which is in the catalog"):
-        check(GpuNodePoolSpec, "p", L4 | {"pool_name": "p", "machine": {"vcpus": 1, "memory_gib": 1}})
+    assert {f"ml-foundations/{key}": value for key, value in wanted.items()}.items() <= config[
+        "labels"
+    ].items()
+    with pytest.raises(
+        pulumi.InputPropertiesError,
+        match="machine: declares g2-standard-24, which is in the catalog",
+    ):
+        check(
+            GpuNodePoolSpec, "p", L4 | {"pool_name": "p", "machine": {"vcpus": 1, "memory_gib": 1}}
+        )
 
 
 R100 = {"accelerator_type": "nvidia-r100", "product": "NVIDIA-R100", "memory_gib": 288}
@@ -566,7 +776,9 @@ NEW = COMMON | {
 
 
 @pytest.mark.parametrize("sharing", [None, {"strategy": "TIME_SHARING", "clients": 2}])
-def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(sharing: dict[str, Any] | None) -> None:
+def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(
+    sharing: dict[str, Any] | None,
+) -> None:
     """What the pool declares is all that the proof and the simulated GKE know of it."""
     made = pool(NEW | ({"sharing": sharing, "driver": "default"} if sharing else {}))
     product = "NVIDIA-R100-SHARED" if sharing else "NVIDIA-R100"
@@ -579,23 +791,35 @@ def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(sharing: 
     assert (proved.unknown, proved.labels["nvidia.com/gpu.product"]) == ((), product)
     assert proved.allocatable["nvidia.com/gpu"] == (16 if sharing else 8) * 1000
     assert price_of(proved) == Decimal("98.5")
-    simulated = node_pool(made, Place("p", "us-central1", ""), {"name": "c"})
+    simulated = node_pool(made, GcpLocation("p", "us-central1", ""), {"name": "c"})
     node = new_node(simulated, "us-central1-a", operator)
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == ("16" if sharing else "8")
-    shown = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "294912", "nvidia.com/gpu.count": "8"}
+    shown = {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.memory": "294912",
+        "nvidia.com/gpu.count": "8",
+    }
     given = shown | ({"nvidia.com/gpu.count": None} if sharing else {})
     assert {key: node["metadata"]["labels"].get(key) for key in given} == given
-    assert [d["attributes"]["productName"]["string"] for d in dra._devices(simulated)] == ["NVIDIA R100"] * 8
+    assert [d["attributes"]["productName"]["string"] for d in dra._devices(simulated)] == [
+        "NVIDIA R100"
+    ] * 8
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"gpu": "B200"}, "machine.gpu: declares nvidia-r100; leave it out"),
-        ({"machine": {**NEW["machine"], "gpu": R100 | {"accelerator_type": "nvidia-b200"}}}, "machine.gpu: declares"),
+        (
+            {"machine": {**NEW["machine"], "gpu": R100 | {"accelerator_type": "nvidia-b200"}}},
+            "machine.gpu: declares",
+        ),
         ({"gpus": None}, "set gpu and gpus"),
         ({"gpus": 17}, "gpus: a9-highgpu-8g can have 1 or 2"),
-        ({"mig_partition": "1g.36gb", "driver": "default"}, "NVIDIA-R100: it cannot be partitioned"),
+        (
+            {"mig_partition": "1g.36gb", "driver": "default"},
+            "NVIDIA-R100: it cannot be partitioned",
+        ),
     ],
 )
 def test_a_gpu_that_is_declared_wrongly_is_refused(more: dict[str, Any], message: str) -> None:
@@ -607,7 +831,9 @@ def test_a_gpu_that_is_declared_wrongly_is_refused(more: dict[str, Any], message
 @pytest.mark.parametrize("machine", ["g2-standard-24", "a2-highgpu-1g"])
 def test_a_pool_without_gpus_has_no_machines_with_gpus(machine: str) -> None:
     given = COMMON | {"machine_type": machine, "max_nodes": 1, "pool_name": "p"}
-    with pytest.raises(pulumi.InputPropertiesError, match=f"machine_type: {machine} has GPUs; use a GpuNodePool"):
+    with pytest.raises(
+        pulumi.InputPropertiesError, match=f"machine_type: {machine} has GPUs; use a GpuNodePool"
+    ):
         check(CpuNodePoolSpec, "p", given)
 
 
@@ -633,7 +859,9 @@ def test_nodes_that_gke_takes_away_again_have_no_upgrade_settings(short_lived: s
     ],
 )
 def test_a_reservation_is_taken_as_it_says(reservation: str, kind: str) -> None:
-    affinity = pool(L4 | {"reservation": reservation, "zones": ["us-central1-a"]})["nodeConfig"]["reservationAffinity"]
+    affinity = pool(L4 | {"reservation": reservation, "zones": ["us-central1-a"]})["nodeConfig"][
+        "reservationAffinity"
+    ]
     assert affinity["consumeReservationType"] == kind
 
 
@@ -641,21 +869,31 @@ def test_gpu_pools_are_guarded_against_deletion_and_replacement() -> None:
     made = declared(lambda: GpuNodePool("l4", L4))["l4-pool"]
     assert made.protect
     assert inputs(made)["nodeDrainConfigs"] == [{"respectPdbDuringNodePoolDeletion": True}]
-    assert not declared(lambda: GpuNodePool("l4", L4 | {"deletion_protection": False}))["l4-pool"].protect
+    assert not declared(lambda: GpuNodePool("l4", L4 | {"deletion_protection": False}))[
+        "l4-pool"
+    ].protect
     cpu = {**COMMON, "machine_type": "e2-medium", "max_nodes": 1}
     assert not declared(lambda: CpuNodePool("cpu", cpu))["cpu-pool"].protect
 
 
 def test_a4x_is_refused_with_what_is_missing() -> None:
     for name in ("a4x-highgpu-4g", "a4x-maxgpu-4g-metal"):
-        with pytest.raises(pulumi.InputPropertiesError, match=f"{name} does not work with these components: .*NVLink"):
-            check(GpuNodePoolSpec, "p", COMMON | {"machine_type": name, "max_nodes": 1, "pool_name": "p"})
+        with pytest.raises(
+            pulumi.InputPropertiesError,
+            match=f"{name} does not work with these components: .*NVLink",
+        ):
+            check(
+                GpuNodePoolSpec,
+                "p",
+                COMMON | {"machine_type": name, "max_nodes": 1, "pool_name": "p"},
+            )
 
 
 def test_a_machine_that_gke_does_not_support_is_refused() -> None:
     for size in (16, 32, 64):
         with pytest.raises(
-            pulumi.InputPropertiesError, match=f"m4-hypermem-{size} does not work .*GKE does not support"
+            pulumi.InputPropertiesError,
+            match=f"m4-hypermem-{size} does not work .*GKE does not support",
         ):
             given = {"machine_type": f"m4-hypermem-{size}", "max_nodes": 1, "pool_name": "p"}
             check(CpuNodePoolSpec, "p", COMMON | given)
@@ -672,10 +910,18 @@ def test_a_machine_that_gke_does_not_support_is_refused() -> None:
         ("x9-standard-8", {"flex_start": True, "machine": {"vcpus": 8, "memory_gib": 32}}, None),
         (
             "x9-standard-8",
-            {"queued_provisioning": True, "location_policy": "ANY", "machine": {"vcpus": 8, "memory_gib": 32}},
+            {
+                "queued_provisioning": True,
+                "location_policy": "ANY",
+                "machine": {"vcpus": 8, "memory_gib": 32},
+            },
             None,
         ),
-        ("x9-standard-8", {"threads_per_core": 1, "machine": {"vcpus": 8, "memory_gib": 32, "arch": "arm64"}}, None),
+        (
+            "x9-standard-8",
+            {"threads_per_core": 1, "machine": {"vcpus": 8, "memory_gib": 32, "arch": "arm64"}},
+            None,
+        ),
         (
             "h4d-standard-192",
             {"flex_start": True, "compact_placement": True, "zones": ["us-central1-a"]},
@@ -690,7 +936,9 @@ def test_a_machine_that_gke_does_not_support_is_refused() -> None:
         ("h4d-standard-192", {"threads_per_core": 1}, "threads_per_core"),
     ],
 )
-def test_a_pool_without_gpus_has_what_its_machines_have(machine: str, changes: Any, field: str | None) -> None:
+def test_a_pool_without_gpus_has_what_its_machines_have(
+    machine: str, changes: Any, field: str | None
+) -> None:
     given = COMMON | {"machine_type": machine, "max_nodes": 1, "pool_name": "p"} | changes
     if field is None:
         assert check(CpuNodePoolSpec, "p", given)
@@ -700,16 +948,32 @@ def test_a_pool_without_gpus_has_what_its_machines_have(machine: str, changes: A
 
 
 def test_compact_placement_is_for_the_families_that_take_it() -> None:
-    given = COMMON | {"max_nodes": 1, "pool_name": "p", "compact_placement": True, "zones": ["us-central1-a"]}
+    given = COMMON | {
+        "max_nodes": 1,
+        "pool_name": "p",
+        "compact_placement": True,
+        "zones": ["us-central1-a"],
+    }
     assert check(CpuNodePoolSpec, "p", given | {"machine_type": "c4-standard-8"}).compact_placement
     for name in ("n4-standard-8", "z3-highmem-88-highlssd"):
-        with pytest.raises(pulumi.InputPropertiesError, match=f"compact_placement: is not for {name}"):
+        with pytest.raises(
+            pulumi.InputPropertiesError, match=f"compact_placement: is not for {name}"
+        ):
             check(CpuNodePoolSpec, "p", given | {"machine_type": name})
 
 
 def test_pods_for_arm_nodes_tolerate_the_taint_that_gke_gives_them() -> None:
-    arm = check(CpuNodePoolSpec, "p", COMMON | {"machine_type": "c4a-standard-8", "max_nodes": 1, "pool_name": "p"})
-    taint = {"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
+    arm = check(
+        CpuNodePoolSpec,
+        "p",
+        COMMON | {"machine_type": "c4a-standard-8", "max_nodes": 1, "pool_name": "p"},
+    )
+    taint = {
+        "key": "kubernetes.io/arch",
+        "operator": "Equal",
+        "value": "arm64",
+        "effect": "NoSchedule",
+    }
     assert arm.tolerations == [taint]
 
 
@@ -723,7 +987,13 @@ def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:
     [
         ({}, 15),
         ({"shutdown_grace_period_seconds": 120}, 105),
-        ({"shutdown_grace_period_seconds": 30, "shutdown_grace_period_critical_pods_seconds": 10}, 20),
+        (
+            {
+                "shutdown_grace_period_seconds": 30,
+                "shutdown_grace_period_critical_pods_seconds": 10,
+            },
+            20,
+        ),
     ],
 )
 def test_spot_nodes_leave_their_pods_a_time(kubelet: dict[str, int], left: int) -> None:
@@ -731,4 +1001,6 @@ def test_spot_nodes_leave_their_pods_a_time(kubelet: dict[str, int], left: int) 
     sent = made["nodeConfig"]["kubeletConfig"]
     assert sent.get("shutdownGracePeriodSeconds") == kubelet.get("shutdown_grace_period_seconds")
     assert from_node_pool(made).shutdown_grace == left
-    assert node_pool(made, Place("p", "us-central1", ""), {"name": "c"}).shutdown_grace == left
+    assert (
+        node_pool(made, GcpLocation("p", "us-central1", ""), {"name": "c"}).shutdown_grace == left
+    )

@@ -10,15 +10,17 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.rehearsal.cloud.nodes import node_template
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
-from ml_foundations.rehearsal.plugins.gcp.place import Place
 
 from tests.gke.building import POOL
 from tests.support.declaring import declared, inputs
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
 BROKEN = Operator.of({}).on([{"releaseChannel": {"channel": "REGULAR"}}])
-OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_installer_manifest("cos")])
+OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside(
+    [driver_installer_manifest("cos")]
+)
 
 
 @pytest.mark.parametrize(
@@ -32,23 +34,40 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
         {"mig_partition": "1g.5gb"},
         {"sharing": {"strategy": "TIME_SHARING", "clients": 3}},
         {"flex_start": True, "queued_provisioning": True},
-        {"machine_type": "a9-highgpu-1g", "gpu": "A100", "gpus": 1, "machine": {"vcpus": 24, "memory_gib": 170.5}},
+        {
+            "machine_type": "a9-highgpu-1g",
+            "gpu": "A100",
+            "gpus": 1,
+            "machine": {"vcpus": 24, "memory_gib": 170.5},
+        },
         {"taints": [{"key": "team", "value": "a"}], "labels": {"team": "a"}},
         {"linux": {"hugepages": {"2Mi": 512, "1Gi": 2}}},
         {"threads_per_core": 1},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("operator", [None, OPERATOR, BROKEN], ids=["no operator", "operator", "broken nodes"])
+@pytest.mark.parametrize(
+    "operator", [None, OPERATOR, BROKEN], ids=["no operator", "operator", "broken nodes"]
+)
 def test_they_agree(changes: Any, operator: Operator | None) -> None:
     given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
     planned = from_node_pool(given, CLUSTER, operator)
-    simulated = node_template(node_pool(given, Place("project"), CLUSTER), "us-central1-a", operator)
+    simulated = node_template(
+        node_pool(given, GcpLocation("project"), CLUSTER), "us-central1-a", operator
+    )
     labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
     assert labels == simulated["metadata"]["labels"]
-    assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))
+    assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(
+        map(str, simulated["spec"]["taints"])
+    )
     free = simulated["status"]["allocatable"]
     for resource in (GPU_RESOURCE, "hugepages-2Mi", "hugepages-1Gi"):
         assert planned.allocatable.get(resource, 0) == milli(free.get(resource, 0))
-    assert planned.allocatable["cpu"] <= milli(free["cpu"]) <= planned.allocatable["cpu"] + milli("1")
-    assert planned.allocatable["memory"] <= milli(free["memory"]) <= planned.allocatable["memory"] + milli("2Gi")
+    assert (
+        planned.allocatable["cpu"] <= milli(free["cpu"]) <= planned.allocatable["cpu"] + milli("1")
+    )
+    assert (
+        planned.allocatable["memory"]
+        <= milli(free["memory"])
+        <= planned.allocatable["memory"] + milli("2Gi")
+    )

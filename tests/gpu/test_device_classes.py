@@ -26,7 +26,9 @@ def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -
     assert not list(unknown_keys("dra-driver-nvidia-gpu", values))
     assert values["nvidiaDriverRoot"] == root
     assert values["gpuResourcesEnabledOverride"] is True
-    assert values["kubeletPlugin"]["nodeSelector"] == {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}
+    assert values["kubeletPlugin"]["nodeSelector"] == {
+        "cloud.google.com/gke-nvidia-gpu-dra-driver": "true"
+    }
     assert values["resources"] == {"computeDomains": {"enabled": False}}
     assert values["logVerbosity"] == "6"
 
@@ -48,9 +50,14 @@ def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off
         ({}, []),
         (
             {"gpu": "A100"},
-            ["device.attributes['gpu.nvidia.com'].productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-40GB'"],
+            [
+                "device.attributes['gpu.nvidia.com'].productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-40GB'"
+            ],
         ),
-        ({"memory": "40Gi"}, ["device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"]),
+        (
+            {"memory": "40Gi"},
+            ["device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"],
+        ),
         ({"mig_profile": "1g.10gb"}, ["device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"]),
         ({"expressions": ["true"]}, ["true"]),
     ],
@@ -59,19 +66,27 @@ def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off
 def test_a_selection_in_cel(selection: dict[str, Any], found: list[str]) -> None:
     made = manifest_of(spec_of(classes={"s": selection}), "DeviceClass")["spec"]["selectors"]
     kind = "mig" if "mig_profile" in selection else "gpu"
-    base = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
+    base = (
+        f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
+    )
     assert [item["cel"]["expression"] for item in made] == [base, *found]
 
 
 def test_one_request_is_exact_and_several_are_alternatives() -> None:
     def requests(*alternatives: dict[str, Any]) -> list[dict[str, Any]]:
-        spec = spec_of(claim_templates={"t": {"namespace": "ml", "alternatives": list(alternatives)}})
+        spec = spec_of(
+            claim_templates={"t": {"namespace": "ml", "alternatives": list(alternatives)}}
+        )
         return manifest_of(spec, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"]
 
     assert requests({"count": 2}) == [
         {
             "name": "gpu",
-            "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2},
+            "exactly": {
+                "deviceClassName": "gpu.nvidia.com",
+                "allocationMode": "ExactCount",
+                "count": 2,
+            },
         }
     ]
     several = requests({"gpu": "H100"}, {"mig_profile": "3g.40gb"})[0]["firstAvailable"]
@@ -84,7 +99,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"classes": {"small": {"gpu": "A100", "mig_profile": "1g.10gb"}}},
         'classes.small.mig_profile: is "1g.10gb"; NVIDIA-A100-SXM4-40GB can have: 1g.5gb',
     ),
-    "GPU without MIG": ({"classes": {"small": {"gpu": "L4", "mig_profile": "1g.10gb"}}}, "none: it has no MIG"),
+    "GPU without MIG": (
+        {"classes": {"small": {"gpu": "L4", "mig_profile": "1g.10gb"}}},
+        "none: it has no MIG",
+    ),
     "unknown GPU": ({"classes": {"small": {"gpu": "H10O"}}}, "GPU 'H10O' is not in the catalog"),
     "nothing claimed": (
         {"claim_templates": {"t": {"namespace": "ml", "alternatives": []}}},
@@ -108,8 +126,17 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
 def test_children_and_their_order() -> None:
     classes: Any = {"large": {"memory": "80Gi"}}
     templates: Any = {"one-gpu": {"namespace": "ml", "alternatives": [{"device_class": "large"}]}}
-    requests = declared(lambda: DeviceClasses("x", {"classes": classes, "claim_templates": templates}))
-    assert set(requests) >= {"x", "x-namespace", "x-critical-pods", "x-driver", "x-large", "x-ml-one-gpu"}
+    requests = declared(
+        lambda: DeviceClasses("x", {"classes": classes, "claim_templates": templates})
+    )
+    assert set(requests) >= {
+        "x",
+        "x-namespace",
+        "x-critical-pods",
+        "x-driver",
+        "x-large",
+        "x-ml-one-gpu",
+    }
     assert any(urn.endswith("::x-critical-pods") for urn in requests["x-driver"].dependencies)
     without = declared(lambda: DeviceClasses("y", {"driver": False, "classes": classes}))
     assert set(without) == {"y", "y-large"}

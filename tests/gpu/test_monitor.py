@@ -48,9 +48,15 @@ def test_its_pods_want_a_gpu_node_and_tolerate_every_taint() -> None:
     """NVIDIA's chart tolerates nothing, and runs nowhere (dcgm-exporter issue 731)."""
     found = pod()
     assert found["tolerations"] == [{"operator": "Exists"}]
-    [term] = found["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert term == {"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]}
-    only = pod(gpu="L4")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = found["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term == {
+        "matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]
+    }
+    only = pod(gpu="L4")["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]} in (
         only["nodeSelectorTerms"][0]["matchExpressions"]
     )
@@ -62,13 +68,17 @@ def test_it_takes_no_gpu() -> None:
 
 def test_no_version_is_in_the_selector() -> None:
     """A selector cannot change, so that each new version would replace the DaemonSet."""
-    old, new = (manifest_of(spec(image=f"i:{tag}"), "DaemonSet")["spec"]["selector"] for tag in ("1", "2"))
+    old, new = (
+        manifest_of(spec(image=f"i:{tag}"), "DaemonSet")["spec"]["selector"] for tag in ("1", "2")
+    )
     assert old == new == {"matchLabels": {"app.kubernetes.io/name": "dcgm"}}
 
 
 def test_its_namespace_allows_what_the_pods_need() -> None:
     made = children()
-    assert inputs(made["namespace"])["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
+    assert inputs(made["namespace"])["metadata"]["labels"] == {
+        "pod-security.kubernetes.io/enforce": "privileged"
+    }
     quota = inputs(made["critical-pods"])["spec"]
     assert quota["hard"] == {"pods": "1k"}
     assert pod()["priorityClassName"] == "system-node-critical"
@@ -77,9 +87,12 @@ def test_its_namespace_allows_what_the_pods_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "privileged", "runtime"), [("google", True, None), ("operator", None, "nvidia"), ("none", None, None)]
+    ("driver", "privileged", "runtime"),
+    [("google", True, None), ("operator", None, "nvidia"), ("none", None, None)],
 )
-def test_the_driver_decides_how_gpus_are_reached(driver: str, privileged: bool | None, runtime: str | None) -> None:
+def test_the_driver_decides_how_gpus_are_reached(
+    driver: str, privileged: bool | None, runtime: str | None
+) -> None:
     found = pod(driver=driver)
     assert found["containers"][0]["securityContext"].get("privileged") is privileged
     assert found.get("runtimeClassName") == runtime
@@ -88,7 +101,10 @@ def test_the_driver_decides_how_gpus_are_reached(driver: str, privileged: bool |
 
 
 def test_changed_files_reach_the_pods() -> None:
-    one, two = (manifest_of(spec(files={"a.conf": text}), "DaemonSet")["spec"]["template"] for text in ("1", "2"))
+    one, two = (
+        manifest_of(spec(files={"a.conf": text}), "DaemonSet")["spec"]["template"]
+        for text in ("1", "2")
+    )
     assert one["metadata"]["annotations"] != two["metadata"]["annotations"]
     assert one["spec"] == two["spec"]
     made = children(files={"a.conf": "1"})
@@ -109,7 +125,9 @@ def test_a_log_collector() -> None:
     assert "DCGM" not in str(found)
     assert "ports" not in found["containers"][0]
     assert "service" not in children(**logs)
-    assert {"name": "host-0", "mountPath": "/var/log", "readOnly": True} in found["containers"][0]["volumeMounts"]
+    assert {"name": "host-0", "mountPath": "/var/log", "readOnly": True} in found["containers"][0][
+        "volumeMounts"
+    ]
 
 
 def test_an_image_that_another_resource_makes() -> None:
@@ -132,24 +150,36 @@ def test_dcgm_exporter_of_nvidia() -> None:
         container_name="dcgm-exporter",
         pod_overrides={
             "containers": [
-                {"name": "dcgm-exporter", "securityContext": {"allowPrivilegeEscalation": None, "capabilities": None}}
+                {
+                    "name": "dcgm-exporter",
+                    "securityContext": {"allowPrivilegeEscalation": None, "capabilities": None},
+                }
             ]
         },
         overrides={
-            "DaemonSet": {"metadata": {"labels": labels}, "spec": {"template": {"metadata": {"labels": labels}}}},
+            "DaemonSet": {
+                "metadata": {"labels": labels},
+                "spec": {"template": {"metadata": {"labels": labels}}},
+            },
             "Service": {"metadata": {"labels": labels}},
         },
     )
     manifest = manifest_of(found, "DaemonSet")
     all_labels = {"app.kubernetes.io/name": "dcgm-exporter"} | labels
-    assert manifest["metadata"] == {"name": "dcgm-exporter", "namespace": "default", "labels": all_labels}
+    assert manifest["metadata"] == {
+        "name": "dcgm-exporter",
+        "namespace": "default",
+        "labels": all_labels,
+    }
     assert manifest["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     assert manifest["spec"]["template"]["metadata"]["labels"] == all_labels
     [main] = manifest["spec"]["template"]["spec"]["containers"]
     assert main["name"] == "dcgm-exporter"
     assert main["image"] == "nvcr.io/nvidia/k8s/dcgm-exporter:2.2.9-2.4.1-ubuntu18.04"
     env = {item["name"]: item.get("value") for item in main["env"]}
-    assert env.items() >= {"DCGM_EXPORTER_LISTEN": ":9400", "DCGM_EXPORTER_KUBERNETES": "true"}.items()
+    assert (
+        env.items() >= {"DCGM_EXPORTER_LISTEN": ":9400", "DCGM_EXPORTER_KUBERNETES": "true"}.items()
+    )
     assert [(port["name"], port["containerPort"]) for port in main["ports"]] == [("metrics", 9400)]
     assert main["securityContext"] == {"runAsNonRoot": False, "runAsUser": 0}
     [mount] = main["volumeMounts"]
@@ -158,9 +188,13 @@ def test_dcgm_exporter_of_nvidia() -> None:
     assert volume == {"name": mount["name"], "hostPath": {"path": "/var/lib/kubelet/pod-resources"}}
     service = manifest_of(found, "Service")
     assert service["metadata"]["labels"] == all_labels
-    assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [("metrics", 9400)]
+    assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [
+        ("metrics", 9400)
+    ]
 
 
 def test_the_namespace_is_named_after_the_monitor() -> None:
     assert manifest_of(spec(), "Namespace")["metadata"]["name"] == "dcgm"
-    assert manifest_of(spec(namespace="monitoring"), "Namespace")["metadata"]["name"] == "monitoring"
+    assert (
+        manifest_of(spec(namespace="monitoring"), "Namespace")["metadata"]["name"] == "monitoring"
+    )

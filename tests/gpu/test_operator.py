@@ -48,7 +48,9 @@ DRIVER: dict[str, Any] = {
 }
 
 
-NO_WAY_AROUND = [{"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"}]
+NO_WAY_AROUND = [
+    {"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"}
+]
 """Without it, a variable of a pod gives it GPUs that it does not request."""
 
 
@@ -58,7 +60,9 @@ def spec_of(**given: Any) -> GpuOperatorSpec:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_value_is_a_key_of_the_chart(mode: str) -> None:
-    given = EVERYTHING | (PARTITIONED if mode != "gke" else {}) | (DRIVER if mode == "operator" else {})
+    given = (
+        EVERYTHING | (PARTITIONED if mode != "gke" else {}) | (DRIVER if mode == "operator" else {})
+    )
     assert not list(unknown_keys("gpu-operator", values_of(spec_of(mode=mode, **given))))
     assert not list(unknown_keys("gpu-operator", values_of(spec_of(mode=mode))))
 
@@ -70,7 +74,11 @@ def test_a_value_that_the_chart_does_not_have_is_found() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_gpus_have_one_driver_and_one_advertiser(mode: str) -> None:
     values = values_of(spec_of(mode=mode))
-    installers = [name for name in declared(lambda: GpuOperator("x", {"mode": mode})) if "driver-installer" in name]
+    installers = [
+        name
+        for name in declared(lambda: GpuOperator("x", {"mode": mode}))
+        if "driver-installer" in name
+    ]
     by_gke = mode == "gke"
     assert values["driver"]["enabled"] + len(installers) + by_gke == 1
     assert values["devicePlugin"]["enabled"] + by_gke == 1
@@ -106,18 +114,31 @@ def test_its_own_driver_is_where_the_chart_says() -> None:
 
 def test_tolerations_reach_every_pod_on_gpu_nodes() -> None:
     values = values_of(spec_of(tolerations=TOLERATIONS))
-    for found in (values["daemonsets"]["tolerations"], values["node-feature-discovery"]["worker"]["tolerations"]):
+    for found in (
+        values["daemonsets"]["tolerations"],
+        values["node-feature-discovery"]["worker"]["tolerations"],
+    ):
         assert [toleration["key"] for toleration in found] == ["nvidia.com/gpu", "team"]
 
 
 def test_the_users_values_win() -> None:
     values = values_of(spec_of(values={"driver": {"version": "1"}, "gfd": {"enabled": False}}))
-    assert (values["driver"]["version"], values["driver"]["enabled"], values["gfd"]) == ("1", True, {"enabled": False})
+    assert (values["driver"]["version"], values["driver"]["enabled"], values["gfd"]) == (
+        "1",
+        True,
+        {"enabled": False},
+    )
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "driver beside Google's": ({"mode": "cos", "driver": {}}, "driver: is the operator's driver, but in the mode cos"),
-    "two advertisers": ({"mode": "gke", "device_plugin": {"enabled": True}}, "device_plugin: GKE's own device plugin"),
+    "driver beside Google's": (
+        {"mode": "cos", "driver": {}},
+        "driver: is the operator's driver, but in the mode cos",
+    ),
+    "two advertisers": (
+        {"mode": "gke", "device_plugin": {"enabled": True}},
+        "device_plugin: GKE's own device plugin",
+    ),
     "two advertisers by a value": (
         {"mode": "gke", "values": {"devicePlugin": {"enabled": True}}},
         "values: devicePlugin.enabled is true",
@@ -128,12 +149,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"mode": "ubuntu", "values": {"driver": {"enabled": True}}},
         "values: driver.enabled is true, but in the mode ubuntu",
     ),
-    "unknown default": ({"device_plugin": {"default_sharing": "x"}}, 'device_plugin.default_sharing: is "x"'),
+    "unknown default": (
+        {"device_plugin": {"default_sharing": "x"}},
+        'device_plugin.default_sharing: is "x"',
+    ),
     "shared by nobody": (
         {"device_plugin": {"enabled": False, "sharing": {"a": {"replicas": 2}}}},
         "device_plugin.sharing: is done by the device plugin",
     ),
-    "one client": ({"device_plugin": {"sharing": {"a": {"replicas": 1}}}}, "replicas: input should be greater"),
+    "one client": (
+        {"device_plugin": {"sharing": {"a": {"replicas": 1}}}},
+        "replicas: input should be greater",
+    ),
     "monitor of nothing": (
         {"dcgm_exporter": {"enabled": False, "service_monitor": True}},
         "dcgm_exporter.service_monitor: is for the exporter",
@@ -202,20 +229,30 @@ def test_the_release_comes_after_quota_and_driver() -> None:
     after = {urn.rpartition("::")[2] for urn in requests["x-release"].dependencies}
     assert {"x-critical-pods", "x-driver-installer"} <= after
     release = inputs(requests["x-release"])
-    assert (release["namespace"], release["version"], release["timeout"]) == ("gpus", "v26.7.0", 900)
+    assert (release["namespace"], release["version"], release["timeout"]) == (
+        "gpus",
+        "v26.7.0",
+        900,
+    )
     assert inputs(requests["x-driver-installer"])["metadata"]["namespace"] == "kube-system"
 
 
 @pytest.mark.parametrize("image", ["cos", "ubuntu"])
 def test_the_installer_goes_to_driverless_gpu_nodes_of_its_system_only(image: Any) -> None:
     spec = driver_installer_manifest(image)["spec"]["template"]["spec"]
-    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     assert terms == [
         {
             "matchExpressions": [
                 {"key": "cloud.google.com/gke-accelerator", "operator": "Exists"},
                 {"key": "cloud.google.com/gke-gpu-driver-version", "operator": "DoesNotExist"},
-                {"key": "cloud.google.com/gke-os-distribution", "operator": "In", "values": [image]},
+                {
+                    "key": "cloud.google.com/gke-os-distribution",
+                    "operator": "In",
+                    "values": [image],
+                },
             ]
         }
     ]
@@ -231,6 +268,7 @@ def test_the_api_server_takes_namespace_and_quota(cluster: Cluster) -> None:
     api, spec = Api(Access(cluster.kubeconfig)), spec_of()
     api.create("/api/v1/namespaces?fieldValidation=Strict", manifest_of(spec, "Namespace"))
     api.create(
-        "/api/v1/namespaces/gpu-operator/resourcequotas?fieldValidation=Strict", manifest_of(spec, "ResourceQuota")
+        "/api/v1/namespaces/gpu-operator/resourcequotas?fieldValidation=Strict",
+        manifest_of(spec, "ResourceQuota"),
     )
     api.delete("/api/v1/namespaces/gpu-operator")

@@ -11,7 +11,11 @@ GPU = "nvidia.com/gpu"
 
 
 def pool(
-    name: str, count: int, labels: Manifest | None = None, taints: list[Manifest] | None = None, **allocatable: Any
+    name: str,
+    count: int,
+    labels: Manifest | None = None,
+    taints: list[Manifest] | None = None,
+    **allocatable: Any,
 ) -> Manifest:
     manifest = node(name, labels, taints, **allocatable)
     manifest["metadata"]["annotations"] = {MAX_NODES: str(count)}
@@ -19,7 +23,10 @@ def pool(
 
 
 def node(
-    name: str, labels: Manifest | None = None, taints: list[Manifest] | None = None, **allocatable: Any
+    name: str,
+    labels: Manifest | None = None,
+    taints: list[Manifest] | None = None,
+    **allocatable: Any,
 ) -> Manifest:
     offered = {"cpu": "4", "memory": "16Gi", "pods": "110"} | {
         key.replace("gpu", GPU): value for key, value in allocatable.items()
@@ -36,21 +43,32 @@ def node(
 def container(**limits: Any) -> Manifest:
     return {
         "name": "main",
-        "resources": {"limits": {key.replace("gpu", GPU): str(value) for key, value in limits.items()}},
+        "resources": {
+            "limits": {key.replace("gpu", GPU): str(value) for key, value in limits.items()}
+        },
     }
 
 
-def template(labels: Manifest | None = None, containers: list[Manifest] | None = None, **spec: Any) -> Manifest:
+def template(
+    labels: Manifest | None = None, containers: list[Manifest] | None = None, **spec: Any
+) -> Manifest:
     images = [{"image": "example.com/main", **each} for each in containers or [container(cpu=1)]]
-    return {"metadata": {"labels": labels or {"app": "web"}}, "spec": {"containers": images, **spec}}
+    return {
+        "metadata": {"labels": labels or {"app": "web"}},
+        "spec": {"containers": images, **spec},
+    }
 
 
 def deployment(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
-    return workload("apps/v1", "Deployment", name, {"replicas": replicas, **_selecting(pods), **spec})
+    return workload(
+        "apps/v1", "Deployment", name, {"replicas": replicas, **_selecting(pods), **spec}
+    )
 
 
 def stateful_set(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
-    return workload("apps/v1", "StatefulSet", name, {"replicas": replicas, **_selecting(pods), **spec})
+    return workload(
+        "apps/v1", "StatefulSet", name, {"replicas": replicas, **_selecting(pods), **spec}
+    )
 
 
 def daemon_set(name: str, pods: Manifest) -> Manifest:
@@ -61,20 +79,34 @@ def _selecting(pods: Manifest) -> Manifest:
     return {"selector": {"matchLabels": pods["metadata"]["labels"]}, "template": pods}
 
 
-def job(name: str, parallelism: int, pods: Manifest, *, gang: bool = False, **spec: Any) -> Manifest:
+def job(
+    name: str, parallelism: int, pods: Manifest, *, gang: bool = False, **spec: Any
+) -> Manifest:
     pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
-    manifest = workload("batch/v1", "Job", name, {"parallelism": parallelism, "template": pods, **spec})
+    manifest = workload(
+        "batch/v1", "Job", name, {"parallelism": parallelism, "template": pods, **spec}
+    )
     if gang:
         manifest["metadata"]["annotations"] = {"ml-foundations/gang": "true"}
     return manifest
 
 
 def workload(version: str, kind: str, name: str, spec: Manifest) -> Manifest:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "team"}, "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": spec,
+    }
 
 
 def namespaced(version: str, kind: str, name: str, **fields: Any) -> Manifest:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "team"}, **fields}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team"},
+        **fields,
+    }
 
 
 def quota(name: str = "quota", hard: Manifest | None = None, **spec: Any) -> Manifest:

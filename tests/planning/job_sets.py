@@ -8,15 +8,25 @@ PREFIX = "alpha.jobset.sigs.k8s.io/"
 def node(name: str, labels: dict[str, str]) -> dict[str, Any]:
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": {"allocatable": allocatable},
+    }
 
 
 def job_set(name: str, jobs: int, pods: int, cpu: str = "1", **annotations: str) -> dict[str, Any]:
     resources = {"requests": {"cpu": cpu}}
-    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": resources}]}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i", "resources": resources}],
+    }
     job = {"parallelism": pods, "completions": pods, "template": {"spec": spec}}
     template = {
-        "metadata": {"annotations": {f"{PREFIX}{key}": value for key, value in annotations.items()}},
+        "metadata": {
+            "annotations": {f"{PREFIX}{key}": value for key, value in annotations.items()}
+        },
         "spec": job,
     }
     replicated = [{"name": "w", "replicas": jobs, "template": template}]

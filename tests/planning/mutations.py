@@ -82,13 +82,31 @@ RESOURCES = {
     field: {
         name: [None, None, None, *AMOUNTS]
         for name in (
-            *("cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi", "hugepages-x", "gpu", "ephemeral-storage", "pods"),
-            *("kubernetes.io/x", "requests.cpu", "requests.nvidia.com/gpu", "a b/c", "xkubernetes.io/x"),
+            *(
+                "cpu",
+                "memory",
+                "nvidia.com/gpu",
+                "hugepages-2Mi",
+                "hugepages-x",
+                "gpu",
+                "ephemeral-storage",
+                "pods",
+            ),
+            *(
+                "kubernetes.io/x",
+                "requests.cpu",
+                "requests.nvidia.com/gpu",
+                "a b/c",
+                "xkubernetes.io/x",
+            ),
         )
     }
     for field in ("requests", "limits")
 }
-OF_POD = {field: {name: [None, None, *AMOUNTS] for name in ("cpu", "memory", "hugepages-2Mi")} for field in RESOURCES}
+OF_POD = {
+    field: {name: [None, None, *AMOUNTS] for name in ("cpu", "memory", "hugepages-2Mi")}
+    for field in RESOURCES
+}
 PROFILE = {
     "type": ["Localhost", "RuntimeDefault", "Unconfined", "x", None],
     "localhostProfile": [None, None, "p", "/p", "../p", ""],
@@ -98,7 +116,11 @@ CONTEXT: Manifest = {
     "runAsNonRoot": [None, True, False],
     "seccompProfile": [None, None, PROFILE],
     "appArmorProfile": [None, None, None, PROFILE],
-    "seLinuxOptions": [None, None, {"type": [None, "container_t", "x", "container_engine_t"], "user": [None, "x", ""]}],
+    "seLinuxOptions": [
+        None,
+        None,
+        {"type": [None, "container_t", "x", "container_engine_t"], "user": [None, "x", ""]},
+    ],
 }
 CONTAINER_CONTEXT = CONTEXT | {
     "privileged": [None, None, True, False],
@@ -114,7 +136,14 @@ CONTAINER_CONTEXT = CONTEXT | {
 }
 HANDLER: Manifest = {
     "exec": [None, {"command": [("a",), ()]}],
-    "httpGet": [None, {"port": [80, "http", "-x", 0], "scheme": [None, "HTTP", "x"], "host": [None, None, "h", ""]}],
+    "httpGet": [
+        None,
+        {
+            "port": [80, "http", "-x", 0],
+            "scheme": [None, "HTTP", "x"],
+            "host": [None, None, "h", ""],
+        },
+    ],
     "tcpSocket": [None, None, {"port": [80, 70000]}],
     "grpc": [None, None, {"port": [1, 0]}],
 }
@@ -126,7 +155,14 @@ PROBE = HANDLER | {
 MODE = [None, None, 0o777, 0o1000]
 ISCSI: Manifest = {
     "targetPortal": ["a", "a", ""],
-    "iqn": ["iqn.2001-04.com.example:a", "iqn.2001-04.com.example:a", "eui.0123456789abcdef", "naa.0", "example", ""],
+    "iqn": [
+        "iqn.2001-04.com.example:a",
+        "iqn.2001-04.com.example:a",
+        "eui.0123456789abcdef",
+        "naa.0",
+        "example",
+        "",
+    ],
     "lun": [0, 5, 256],
     "initiatorName": [None, None, "iqn.2001-04.com.example:b", "b"],
     "chapAuthSession": [None, None, True],
@@ -151,10 +187,21 @@ VOLUMES: list[Any] = [
     {"persistentVolumeClaim": {"claimName": "c"}},
     {"nfs": {"server": "s", "path": ["/p", "p", ""]}},
     {"csi": {"driver": ["a.b", "A.b", "a_b", ""]}},
-    {"projected": {"sources": ({"secret": [None, {"name": ["s", ""]}], "configMap": [None, {"name": "c"}]},)}},
+    {
+        "projected": {
+            "sources": (
+                {"secret": [None, {"name": ["s", ""]}], "configMap": [None, {"name": "c"}]},
+            )
+        }
+    },
     {
         "downwardAPI": {
-            "items": ({"path": ["p", "/p"], "fieldRef": {"fieldPath": ["metadata.name", "metadata.labels", "x"]}},)
+            "items": (
+                {
+                    "path": ["p", "/p"],
+                    "fieldRef": {"fieldPath": ["metadata.name", "metadata.labels", "x"]},
+                },
+            )
         }
     },
     {"image": {"reference": ["r", ""]}},
@@ -174,11 +221,23 @@ ENV: Manifest = {
     "valueFrom": [
         None,
         {"secretKeyRef": [None, REFERENCE], "configMapKeyRef": [None, None, REFERENCE]},
-        {"fieldRef": {"fieldPath": ["metadata.name", "metadata.x", "metadata.labels['a']", "spec.nodeName"]}},
+        {
+            "fieldRef": {
+                "fieldPath": [
+                    "metadata.name",
+                    "metadata.x",
+                    "metadata.labels['a']",
+                    "spec.nodeName",
+                ]
+            }
+        },
         {"resourceFieldRef": {"resource": ["limits.cpu", "x"]}},
     ],
 }
-CONTAINER: Manifest = {"name": ["main", "b", "b", "B", None], "image": ["i", "i", "i", " i", "", None]}
+CONTAINER: Manifest = {
+    "name": ["main", "b", "b", "B", None],
+    "image": ["i", "i", "i", " i", "", None],
+}
 MORE: Manifest = {
     "imagePullPolicy": [None, "Always", "x", ""],
     "terminationMessagePolicy": [None, "File", "x"],
@@ -312,9 +371,16 @@ def workload(seed: int, namespace: str) -> Manifest:
         }
     own |= {"template": {"metadata": metadata, "spec": spec}}
     if kind != "Job":
-        own["selector"] = at.choice([{"matchLabels": {"app": "web"}}] * 12 + [{"matchLabels": {"app": "y"}}, {}])
+        own["selector"] = at.choice(
+            [{"matchLabels": {"app": "web"}}] * 12 + [{"matchLabels": {"app": "y"}}, {}]
+        )
     version = "batch/v1" if kind == "Job" else "apps/v1"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": namespace}, "spec": own}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "w", "namespace": namespace},
+        "spec": own,
+    }
 
 
 RESTRICTED: Manifest = {
@@ -323,7 +389,10 @@ RESTRICTED: Manifest = {
         {
             "name": "main",
             "image": "i",
-            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
         }
     ],
 }

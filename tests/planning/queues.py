@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, template
+from tests.planning.building import (
+    GPU,
+    Manifest,
+    container,
+    deployment,
+    job,
+    namespaced,
+    pool,
+    template,
+)
 
 FLAVOR = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -10,7 +19,9 @@ FLAVOR = {
     "metadata": {"name": "h100"},
     "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
 }
-LOCAL = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"})
+LOCAL = namespaced(
+    "kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}
+)
 
 
 def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
@@ -72,10 +83,16 @@ def flavor(name: str, gpus: int = 8) -> list[Manifest]:
 def offering(*flavors: str, name: str = "team", gpus: int = 8, **spec: Any) -> Manifest:
     """A queue with as many GPUs of each flavor."""
     made = cluster_queue(name)
-    offered = [{"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors]
+    offered = [
+        {"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors
+    ]
     return {
         **made,
-        "spec": {**made["spec"], "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}], **spec},
+        "spec": {
+            **made["spec"],
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}],
+            **spec,
+        },
     }
 
 
@@ -88,17 +105,25 @@ def ring(*replicas: int) -> Manifest:
     """A JobSet of pods with 8 GPUs each."""
     made = job("ring", 1, template(containers=[container(gpu=8)]))["spec"] | {"completions": 1}
     jobs = [
-        {"name": f"j{index}", "replicas": count, "template": {"spec": made}} for index, count in enumerate(replicas)
+        {"name": f"j{index}", "replicas": count, "template": {"spec": made}}
+        for index, count in enumerate(replicas)
     ]
-    return waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs}))
+    return waiting(
+        namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs})
+    )
 
 
 def server(name: str, gpus: int, queue: str = "training") -> Manifest:
     return waiting(
-        deployment(name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}), queue
+        deployment(
+            name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}
+        ),
+        queue,
     )
 
 
 def configured(text: str) -> Manifest:
     """The ConfigMap that Kueue reads."""
-    return namespaced("v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text})
+    return namespaced(
+        "v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text}
+    )

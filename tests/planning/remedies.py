@@ -20,7 +20,14 @@ class Stack:
         self.about = self.find(kind, name.rpartition("/")[2])
 
     def find(self, kind: str, name: str) -> Document:
-        return next((each for each in self.documents if (each["kind"], each["metadata"]["name"]) == (kind, name)), {})
+        return next(
+            (
+                each
+                for each in self.documents
+                if (each["kind"], each["metadata"]["name"]) == (kind, name)
+            ),
+            {},
+        )
 
     @property
     def pod(self) -> Document:
@@ -89,7 +96,9 @@ class Stack:
             self.request(name, amount)
 
     def lower_queue(self, amount: str) -> None:
-        self.about["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = amount
+        self.about["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = (
+            amount
+        )
 
     def raise_queue(self, name: str, queue: str, amount: str) -> None:
         (group,) = self.find("ClusterQueue", queue)["spec"]["resourceGroups"]
@@ -118,10 +127,16 @@ STEPS: dict[str, Callable[..., None]] = {
 _ALTERNATIVES = re.compile(r",? or (?=(?:ask|give|lower|make|raise|set) )")
 
 
-def applied(documents: Sequence[Document], finding: Finding) -> Iterator[tuple[str, list[Document]]]:
+def applied(
+    documents: Sequence[Document], finding: Finding
+) -> Iterator[tuple[str, list[Document]]]:
     """Yield the documents after each alternative of a remedy, with its words; alternatives in other words are left out."""
     for words in _ALTERNATIVES.split(finding.remedy.rstrip(".")):
-        steps = [(do, found) for pattern, do in STEPS.items() for found in re.finditer(pattern, words, re.IGNORECASE)]
+        steps = [
+            (do, found)
+            for pattern, do in STEPS.items()
+            for found in re.finditer(pattern, words, re.IGNORECASE)
+        ]
         stack = Stack(documents, finding)
         for do, found in steps:
             do(stack, *found.groups())
@@ -131,4 +146,7 @@ def applied(documents: Sequence[Document], finding: Finding) -> Iterator[tuple[s
 
 def remains(finding: Finding, findings: Iterable[Finding]) -> bool:
     """Return whether a finding is among others, in whatever words."""
-    return any((each.rule, each.object, each.path) == (finding.rule, finding.object, finding.path) for each in findings)
+    return any(
+        (each.rule, each.object, each.path) == (finding.rule, finding.object, finding.path)
+        for each in findings
+    )

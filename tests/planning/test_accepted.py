@@ -15,7 +15,11 @@ ROW, FPGA = "rack.example.com/row", "example.com/fpga"
 
 
 def errors(documents: list[Manifest], *accepted: str) -> set[str]:
-    return {each.rule for each in judge(documents, accepted=accepted).findings if each.severity is Severity.ERROR}
+    return {
+        each.rule
+        for each in judge(documents, accepted=accepted).findings
+        if each.severity is Severity.ERROR
+    }
 
 
 BY_ERRORS = sorted(rule for rule, (trips, _) in EDGE.items() if rule in errors(trips))
@@ -57,7 +61,9 @@ def test_a_stack_that_breaks_accepted_rules_alone_is_not_refused(rule: str) -> N
 @pytest.mark.parametrize("rule", OF_PODS)
 def test_all_errors_of_a_workload_are_shown_at_once(rule: str) -> None:
     documents, _, word = broken_twice(rule)
-    messages = [each.message for each in judge(documents).findings if each.severity is Severity.ERROR]
+    messages = [
+        each.message for each in judge(documents).findings if each.severity is Severity.ERROR
+    ]
     assert any(word in message for message in messages)
 
 

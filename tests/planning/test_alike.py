@@ -51,7 +51,10 @@ NODES = [node(f"n{index}", {"serial": str(index), "zone": "a"}, cpu=4) for index
         ([pod("a", nodeSelector={"zone": "a"})], [4]),
         ([pod("runs", "n2")], [1, 3]),
         ([pod("one", "n2"), pod("other", "n3")], [2, 2]),
-        ([node("n4", {"serial": "4", "zone": "b"}, cpu=4), pod("a", nodeSelector={"zone": "b"})], [4, 1]),
+        (
+            [node("n4", {"serial": "4", "zone": "b"}, cpu=4), pod("a", nodeSelector={"zone": "b"})],
+            [4, 1],
+        ),
         ([node("n4", {"serial": "4", "zone": "a"}, cpu=5)], [4, 1]),
     ],
 )
@@ -61,7 +64,10 @@ def test_what_tells_nodes_apart(documents: list[Manifest], sizes: list[int]) -> 
 
 
 def test_nodes_that_share_a_host_name_stay_alone() -> None:
-    assert groups(node("a", {HOSTNAME: "same"}, cpu=1), node("b", {HOSTNAME: "same"}, cpu=1)) == [1, 1]
+    assert groups(node("a", {HOSTNAME: "same"}, cpu=1), node("b", {HOSTNAME: "same"}, cpu=1)) == [
+        1,
+        1,
+    ]
 
 
 def test_a_group_is_named_after_its_first_node() -> None:
@@ -78,7 +84,9 @@ def test_grouping_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [[*case.documents, *copies(case.documents)] for case in generator.batch(0)[::5]]
     grouped = [verdicts_of(judge(documents)) for documents in cases]
     monkeypatch.setattr(
-        cluster, "grouped", lambda nodes, running, mentioned: [(each, running.get(each.name, ())) for each in nodes]
+        cluster,
+        "grouped",
+        lambda nodes, running, mentioned: [(each, running.get(each.name, ())) for each in nodes],
     )
     for documents, found in zip(cases, grouped, strict=True):
         for one, other in zip(found, verdicts_of(judge(documents)), strict=True):
@@ -98,11 +106,18 @@ def copies(documents: tuple[Manifest, ...]) -> list[Manifest]:
 def told(found: Verdicts, index: int) -> tuple[Any, ...]:
     """The verdict on a Job, in words that do not name it."""
     name = found.workloads[index].workload.name
-    reasons = [replace(each, message=each.message.replace(name, "it")) for each in found.workloads[index].reasons]
+    reasons = [
+        replace(each, message=each.message.replace(name, "it"))
+        for each in found.workloads[index].reasons
+    ]
     return found.workloads[index].verdict, reasons
 
 
-JOB = job("first", 1, template({"app": "train"}, [{**container(cpu=1, gpu=1), "env": [{"name": "A", "value": "1"}]}]))
+JOB = job(
+    "first",
+    1,
+    template({"app": "train"}, [{**container(cpu=1, gpu=1), "env": [{"name": "A", "value": "1"}]}]),
+)
 GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
 
 
@@ -131,27 +146,40 @@ GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
         ("spec.parallelism", 2, False),
         ("spec.template.spec.containers.0.env.0.name", "=", False),
         ("spec.template.spec.containers.0.env.0.value", "", False),
-        ("spec.template.spec.containers.0.env.0.valueFrom", {"fieldRef": {"fieldPath": "metadata.name"}}, False),
+        (
+            "spec.template.spec.containers.0.env.0.valueFrom",
+            {"fieldRef": {"fieldPath": "metadata.name"}},
+            False,
+        ),
         ("spec.template.spec.containers.0.name", "Main", False),
         ("spec.template.spec.containers.0.resources.limits", {"cpu": "9"}, False),
         ("spec.template.spec.priorityClassName", "high", False),
         ("spec.template.spec.nodeSelector", {"zone": "b"}, False),
     ],
 )
-def test_a_job_is_judged_as_if_alone(path: str, value: Any, is_alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_judged_as_if_alone(
+    path: str, value: Any, is_alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beside another one that differs in one field: only what decides nothing is not judged again."""
     other = copy.deepcopy(JOB)
     other["metadata"]["name"] = "second"
     *keys, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-    reduce(lambda part, key: part.setdefault(key, {}) if isinstance(part, dict) else part[key], keys, other)[last] = (
-        value
-    )
+    reduce(
+        lambda part, key: part.setdefault(key, {}) if isinstance(part, dict) else part[key],
+        keys,
+        other,
+    )[last] = value
     term = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOSTNAME}
-    away = pod("away", affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    away = pod(
+        "away",
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    )
     beside = [GPU_NODE, *([away] if value == {"app": "apart"} else [])]
     again: list[Workload] = []
     monkeypatch.setattr(
-        Candidate, "again", lambda self, each, really=Candidate.again: again.append(each) or really(self, each)
+        Candidate,
+        "again",
+        lambda self, each, really=Candidate.again: again.append(each) or really(self, each),
     )
     together, alone = judge([*beside, JOB, other]), judge([*beside, other])
     assert told(together, -1) == told(alone, -1)
@@ -167,11 +195,26 @@ def test_a_job_is_judged_as_if_alone(path: str, value: Any, is_alike: bool, monk
         ("Job", None, [], ""),
         ("Job", {"limits": {"cpu": "9"}}, [], "resources"),
         ("Job", {"limits": {"nvidia.com/gpu": "1500m"}}, [], "extended-resource-fraction"),
-        ("Deployment", {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, [], "request-above-limit"),
+        (
+            "Deployment",
+            {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+            [],
+            "request-above-limit",
+        ),
         ("Pod", {"limits": {"hugepages-2Mi": "4Mi"}}, [], "invalid"),
         ("Job", {"limits": {"cpu": "2"}}, [quota("few", {"requests.cpu": "1"})], "quota"),
-        ("Job", {"limits": {"memory": "1Gi"}}, [quota("few", {"requests.cpu": "1"})], "quota-requires"),
-        ("Job", {"limits": {"cpu": "2"}}, [limit_range({"type": "Container", "max": {"cpu": "1"}})], "limit-range-max"),
+        (
+            "Job",
+            {"limits": {"memory": "1Gi"}},
+            [quota("few", {"requests.cpu": "1"})],
+            "quota-requires",
+        ),
+        (
+            "Job",
+            {"limits": {"cpu": "2"}},
+            [limit_range({"type": "Container", "max": {"cpu": "1"}})],
+            "limit-range-max",
+        ),
     ],
 )
 def test_a_workload_that_differs_by_its_amounts_is_judged_as_if_alone(
@@ -226,4 +269,6 @@ def calls(nodes: int, jobs: int) -> int:
 def test_no_workload_looks_at_every_node() -> None:
     calls(2, 2)  # what is read once is read
     few, many = (calls(nodes, 30) - calls(nodes, 10) for nodes in (20, 200))
-    assert abs(many - few) < 20 * 20, "another workload costs more where there are more nodes of a class"
+    assert abs(many - few) < 20 * 20, (
+        "another workload costs more where there are more nodes of a class"
+    )

@@ -1,17 +1,19 @@
 """Arrangements on nodes, by hand: what blocks a node, and what still has room."""
 
 import pytest
+from ml_foundations.planning.model.node_groups import PodClass, PodGroup, carrying, pod_class
 from ml_foundations.planning.model.nodes import node_class
-from ml_foundations.planning.model.places import Demand, PodClass, carrying, pod_class
-from ml_foundations.planning.scheduler.any_order import arrangements
-from ml_foundations.planning.scheduler.every_order import Outcome
+from ml_foundations.planning.scheduler.exhaustive_search import Outcome
+from ml_foundations.planning.scheduler.packing import arrangements
 
 from tests.planning.building import ZONE, anti_affinity, container, pool, spread
 
 
 def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
     ports = {"ports": [{"containerPort": port, "hostPort": port}]} if port else {}
-    return pod_class("web", "team", {"app": "web"}, {"containers": [container(cpu=cpu) | ports], **spec}, {})
+    return pod_class(
+        "web", "team", {"app": "web"}, {"containers": [container(cpu=cpu) | ports], **spec}, {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,10 +31,12 @@ def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
 )
 def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Outcome) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
-    assert arrangements([Demand(pod, count, cluster) for pod, count in pods]) == expected
+    assert arrangements([PodGroup(pod, count, cluster) for pod, count in pods]) == expected
 
 
-@pytest.mark.parametrize("spec", [{"affinity": anti_affinity(ZONE)}, {"topologySpreadConstraints": [spread()]}])
+@pytest.mark.parametrize(
+    "spec", [{"affinity": anti_affinity(ZONE)}, {"topologySpreadConstraints": [spread()]}]
+)
 def test_pods_that_look_at_other_nodes_are_left_to_the_search(spec: dict[str, object]) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
-    assert arrangements([Demand(pod(1, **spec), 1, cluster)]) is None
+    assert arrangements([PodGroup(pod(1, **spec), 1, cluster)]) is None

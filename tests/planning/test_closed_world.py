@@ -39,7 +39,11 @@ def cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Manifest:
 
 def named(found: Verdicts) -> list[tuple[str, str]]:
     """The rules and the fields of all that is not known."""
-    return [(finding.rule, finding.path) for finding in found.findings if finding.rule.startswith("unknown")]
+    return [
+        (finding.rule, finding.path)
+        for finding in found.findings
+        if finding.rule.startswith("unknown")
+    ]
 
 
 def python_torch_job(workers: int = 1, gpus: int = 2) -> Manifest:
@@ -55,7 +59,10 @@ def python_torch_job(workers: int = 1, gpus: int = 2) -> Manifest:
     [
         (template(schedulingGroup={"podGroupName": "g"}), "spec.template.spec.schedulingGroup"),
         (template(os={"name": "windows"}), "spec.template.spec.os.name"),
-        (template(volumes=[{"name": "d", "tape": {"reel": "i"}}]), "spec.template.spec.volumes[0].tape"),
+        (
+            template(volumes=[{"name": "d", "tape": {"reel": "i"}}]),
+            "spec.template.spec.volumes[0].tape",
+        ),
         (template(nodeselector={"a": "b"}), "spec.template.spec.nodeselector"),
     ],
 )
@@ -68,10 +75,14 @@ def test_an_unknown_field_is_named_with_its_path(changed: Manifest, path: str) -
 @pytest.mark.parametrize(
     "known",
     [
-        template(os={"name": "linux"}, dnsPolicy="Default", volumes=[{"name": "d", "emptyDir": {}}]),
+        template(
+            os={"name": "linux"}, dnsPolicy="Default", volumes=[{"name": "d", "emptyDir": {}}]
+        ),
         template(
             schedulingGroup=None,
-            tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+            tolerations=[
+                {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+            ],
         ),
     ],
 )
@@ -80,7 +91,9 @@ def test_what_decides_nothing_or_is_empty_changes_nothing(known: Manifest) -> No
 
 
 def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
-    (found,) = judge([deployment("web", 9, template(schedulingGroup={"podGroupName": "g"})), NODE]).workloads
+    (found,) = judge(
+        [deployment("web", 9, template(schedulingGroup={"podGroupName": "g"})), NODE]
+    ).workloads
     assert found.verdict is Verdict.UNDETERMINED
     assert {finding.rule for finding in found.reasons} == {"unknown-field", "nodes"}
     assert {finding.severity for finding in found.reasons} == {"warning"}
@@ -89,11 +102,20 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("document", "path"),
     [
-        (quota(hard={"count/serviceaccounts": "1"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
-        (quota(hard={"count/serviceaccounts": "9"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
+        (
+            quota(hard={"count/serviceaccounts": "1"}),
+            "ResourceQuota quota.spec.hard.count/serviceaccounts",
+        ),
+        (
+            quota(hard={"count/serviceaccounts": "9"}),
+            "ResourceQuota quota.spec.hard.count/serviceaccounts",
+        ),
         (
             namespaced(
-                "v1", "LimitRange", "lr", spec={"limits": [{"type": "example.com/Image", "max": {"storage": "1Gi"}}]}
+                "v1",
+                "LimitRange",
+                "lr",
+                spec={"limits": [{"type": "example.com/Image", "max": {"storage": "1Gi"}}]},
             ),
             "LimitRange lr.spec.limits[0].type",
         ),
@@ -102,7 +124,12 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
             "CSIDriver d.spec.storageCapacity",
         ),
         (
-            cluster_wide("resource.k8s.io/v1", "DeviceClass", "c", spec={"extendedResourceName": "example.com/gpu"}),
+            cluster_wide(
+                "resource.k8s.io/v1",
+                "DeviceClass",
+                "c",
+                spec={"extendedResourceName": "example.com/gpu"},
+            ),
             "DeviceClass c.spec.extendedResourceName",
         ),
     ],
@@ -118,7 +145,9 @@ def test_an_unknown_field_of_another_object_touches_the_workloads_that_it_may_de
     assert set(named(found)) == {("unknown-field", path)}
 
 
-@pytest.mark.parametrize("key", ["count/widgets.example.com", "services", "requests.nvidia.com/gpu", "count/pods"])
+@pytest.mark.parametrize(
+    "key", ["count/widgets.example.com", "services", "requests.nvidia.com/gpu", "count/pods"]
+)
 def test_quotas_on_what_workloads_do_not_make_decide_nothing(key: str) -> None:
     assert judge([WEB, quota(hard={key: "9"}), NODE]).stack is Verdict.FITS
 
@@ -132,7 +161,9 @@ def test_quotas_on_what_workloads_do_not_make_decide_nothing(key: str) -> None:
         ("example.com/owner", Verdict.FITS),
     ],
 )
-def test_annotations_of_kubernetes_decide_unless_they_are_known(annotation: str, expected: Verdict) -> None:
+def test_annotations_of_kubernetes_decide_unless_they_are_known(
+    annotation: str, expected: Verdict
+) -> None:
     pods = template()
     pods["metadata"]["annotations"] = {annotation: "x"}
     found = judge([deployment("web", 1, pods), NODE])
@@ -169,9 +200,13 @@ def test_a_foreign_node_adds_no_capacity() -> None:
         ),
     ],
 )  # fmt: skip
-def test_workloads_of_kinds_that_planning_does_not_know_are_named(document: Manifest, kind: str) -> None:
+def test_workloads_of_kinds_that_planning_does_not_know_are_named(
+    document: Manifest, kind: str
+) -> None:
     found = judge([document, NODE])
-    assert [str(item.workload) for item in found.workloads] == [f"{kind} team/{document['metadata']['name']}"]
+    assert [str(item.workload) for item in found.workloads] == [
+        f"{kind} team/{document['metadata']['name']}"
+    ]
     assert found.stack is Verdict.UNDETERMINED
     assert named(found) == [("unknown-kind", "kind")]
 
@@ -189,7 +224,11 @@ def test_their_pod_templates_are_judged_on_their_own() -> None:
 
 def test_what_their_gpus_cost_is_the_least() -> None:
     found = judge(
-        [python_torch_job(workers=800, gpus=1), job("known", 1, template(containers=[container(gpu=1)])), NODE]
+        [
+            python_torch_job(workers=800, gpus=1),
+            job("known", 1, template(containers=[container(gpu=1)])),
+            NODE,
+        ]
     )
     known, unknown = sorted(found.workloads, key=lambda each: each.workload.name)
     assert known.gpus and unknown.gpus
@@ -204,29 +243,60 @@ def test_an_object_of_an_unknown_kind_keeps_the_stack_from_fitting_and_names_its
     assert "NodePool (karpenter.sh/v1) gpus" in found.reasons[0].message
 
 
-def webhook(resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest) -> Manifest:
-    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
-    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+def webhook(
+    resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest
+) -> Manifest:
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": [resource],
+    }
+    called = {
+        "clientConfig": {"url": "https://example.com"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
     hooks = [{"name": "h.example.com", "rules": [rule], **called, **selectors}]
     version = "admissionregistration.k8s.io/v1"
     return cluster_wide(version, f"{kind}WebhookConfiguration", "hook", webhooks=hooks)
 
 
 def policy(kind: str = "Validating") -> Manifest:
-    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["*"],
+        "resources": ["deployments"],
+    }
     patches = [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]
-    does = {"Validating": {"validations": [{"expression": "true"}]}, "Mutating": {"mutations": patches}}[kind]
+    does = {
+        "Validating": {"validations": [{"expression": "true"}]},
+        "Mutating": {"mutations": patches},
+    }[kind]
     spec = {"matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never", **does}
     if kind == "Validating":
         del spec["reinvocationPolicy"]
-    return cluster_wide("admissionregistration.k8s.io/v1", f"{kind}AdmissionPolicy", "hook", spec=spec)
+    return cluster_wide(
+        "admissionregistration.k8s.io/v1", f"{kind}AdmissionPolicy", "hook", spec=spec
+    )
 
 
 def definition(group: str, kind: str) -> Manifest:
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
     names = {"kind": kind, "plural": f"{kind.lower()}s"}
     spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [version]}
-    return cluster_wide("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{names['plural']}.{group}", spec=spec)
+    return cluster_wide(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        f"{names['plural']}.{group}",
+        spec=spec,
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,8 +309,16 @@ def definition(group: str, kind: str) -> Manifest:
         (webhook("*", "*"), Verdict.UNDETERMINED),
         (webhook("jobs", "batch"), Verdict.FITS),
         (webhook("pods/exec"), Verdict.FITS),
-        (webhook("pods", namespaceSelector={"matchLabels": {"inject": "yes"}}), Verdict.UNDETERMINED),
-        (webhook("pods", namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "x"}}), Verdict.FITS),
+        (
+            webhook("pods", namespaceSelector={"matchLabels": {"inject": "yes"}}),
+            Verdict.UNDETERMINED,
+        ),
+        (
+            webhook(
+                "pods", namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "x"}}
+            ),
+            Verdict.FITS,
+        ),
         (webhook("pods", objectSelector={"matchLabels": {"app": "web"}}), Verdict.UNDETERMINED),
         (webhook("pods", objectSelector={"matchLabels": {"app": "db"}}), Verdict.FITS),
         (policy(), Verdict.UNDETERMINED),
@@ -249,10 +327,14 @@ def definition(group: str, kind: str) -> Manifest:
         (definition("workloads.example.com", "Deployment"), Verdict.FITS),
     ],
 )
-def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(document: Manifest, expected: Verdict) -> None:
+def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(
+    document: Manifest, expected: Verdict
+) -> None:
     found = judge([WEB, document, NODE])
     assert found.stack is expected
-    assert named(found) == ([("unknown-admission", "kind")] if expected is Verdict.UNDETERMINED else [])
+    assert named(found) == (
+        [("unknown-admission", "kind")] if expected is Verdict.UNDETERMINED else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,7 +347,9 @@ def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(document
         (webhook("configmaps"), Verdict.FITS),
     ],
 )
-def test_what_may_refuse_another_object_keeps_the_stack_from_fitting(hook: Manifest, expected: Verdict) -> None:
+def test_what_may_refuse_another_object_keeps_the_stack_from_fitting(
+    hook: Manifest, expected: Verdict
+) -> None:
     service = namespaced("v1", "Service", "web", spec={"ports": [{"port": 80}]})
     rules = namespaced("networking.k8s.io/v1", "NetworkPolicy", "web", spec={"podSelector": {}})
     assert judge([WEB, service, rules, hook, NODE]).stack is expected
@@ -286,7 +370,9 @@ def test_what_only_refuses_leaves_what_cannot_fit_as_it_is() -> None:
             {
                 "policyName": "hook",
                 "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}},
+                "matchResources": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}
+                },
             },
             Verdict.FITS,
         ),
@@ -299,11 +385,15 @@ def test_a_policy_holds_where_it_is_bound(spec: Manifest, expected: Verdict) -> 
     assert judge([WEB, binding, NODE]).stack is Verdict.UNDETERMINED  # the policy is not shown
 
 
-@pytest.mark.parametrize(("product", "expected"), [("L4", Verdict.FITS), ("A100", Verdict.UNDETERMINED)])
+@pytest.mark.parametrize(
+    ("product", "expected"), [("L4", Verdict.FITS), ("A100", Verdict.UNDETERMINED)]
+)
 def test_the_rule_of_gpu_models_is_followed(product: str, expected: Verdict) -> None:
     models = '{"l4": [[["nvidia.com/gpu.product", "In", "L4"]]]}'
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=models)
-    rule = cluster_wide("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "models", spec=spec)
+    rule = cluster_wide(
+        "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "models", spec=spec
+    )
     pods = template(nodeSelector={"nvidia.com/gpu.product": product}, priorityClassName="l4")
     high = cluster_wide("scheduling.k8s.io/v1", "PriorityClass", "l4", value=0)
     nodes = node("n", {"nvidia.com/gpu.product": product})
@@ -317,11 +407,7 @@ def test_labels_of_a_declared_namespace_say_whether_a_webhook_matches() -> None:
 
 @pytest.mark.parametrize(
     "documents",
-    [
-        [],
-        [pool("p", 1)],
-        [pool("p", 1), quota(), cluster_wide("v1", "ConfigMap", "c", data={})],
-    ],
+    [[], [pool("p", 1)], [pool("p", 1), quota(), cluster_wide("v1", "ConfigMap", "c", data={})]],
 )
 def test_no_workload_is_nothing_to_judge(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[Manifest]
@@ -338,23 +424,46 @@ def test_no_workload_is_nothing_to_judge(
 
 def test_programs_go_through_it() -> None:
     def found(*documents: Manifest) -> Verdict:
-        return judge_program([(f"kubernetes:{d['apiVersion']}:{d['kind']}", d) for d in documents]).stack
+        return judge_program(
+            [(f"kubernetes:{d['apiVersion']}:{d['kind']}", d) for d in documents]
+        ).stack
 
     assert found(WEB, NODE) is Verdict.FITS
-    assert found(deployment("web", 1, template(schedulingGroup={"podGroupName": "g"})), NODE) is Verdict.UNDETERMINED
+    assert (
+        found(deployment("web", 1, template(schedulingGroup={"podGroupName": "g"})), NODE)
+        is Verdict.UNDETERMINED
+    )
     assert found(WEB, NODE, python_torch_job()) is Verdict.UNDETERMINED
 
 
 @pytest.mark.parametrize(
     ("type_", "inputs", "expected"),
     [
-        ("kubernetes:helm.sh/v3:Release", {"chart": "redis", "name": "cache"}, Verdict.UNDETERMINED),
-        ("kubernetes:helm.sh/v3:Release", {"chart": "oci://registry.k8s.io/kueue/charts/kueue"}, Verdict.FITS),
-        ("kubernetes:core/v1:ResourceQuotaPatch", {"apiVersion": "v1", "kind": "ResourceQuota"}, Verdict.UNDETERMINED),
-        ("kubernetes:core/v1:ServiceAccountPatch", {"apiVersion": "v1", "kind": "ServiceAccount"}, Verdict.FITS),
+        (
+            "kubernetes:helm.sh/v3:Release",
+            {"chart": "redis", "name": "cache"},
+            Verdict.UNDETERMINED,
+        ),
+        (
+            "kubernetes:helm.sh/v3:Release",
+            {"chart": "oci://registry.k8s.io/kueue/charts/kueue"},
+            Verdict.FITS,
+        ),
+        (
+            "kubernetes:core/v1:ResourceQuotaPatch",
+            {"apiVersion": "v1", "kind": "ResourceQuota"},
+            Verdict.UNDETERMINED,
+        ),
+        (
+            "kubernetes:core/v1:ServiceAccountPatch",
+            {"apiVersion": "v1", "kind": "ServiceAccount"},
+            Verdict.FITS,
+        ),
     ],
 )
-def test_what_a_program_does_not_show_is_not_known(type_: str, inputs: Manifest, expected: Verdict) -> None:
+def test_what_a_program_does_not_show_is_not_known(
+    type_: str, inputs: Manifest, expected: Verdict
+) -> None:
     shown = [("kubernetes:apps/v1:Deployment", WEB), ("kubernetes:core/v1:Node", NODE)]
     assert judge_program([*shown, (type_, inputs)]).stack is expected
 
@@ -368,12 +477,20 @@ def test_what_a_program_does_not_show_is_not_known(type_: str, inputs: Manifest,
         ({**node("m"), "status": UNKNOWN}, "Node m.status"),
         ({**node("m"), "spec": {"taints": [UNKNOWN]}}, "Node m.spec.taints[0]"),
         (
-            cluster_wide("storage.k8s.io/v1", "StorageClass", "s", provisioner="p", parameters={"type": UNKNOWN}),
+            cluster_wide(
+                "storage.k8s.io/v1",
+                "StorageClass",
+                "s",
+                provisioner="p",
+                parameters={"type": UNKNOWN},
+            ),
             "StorageClass s.parameters.type",
         ),
     ],
 )
-def test_values_that_are_not_known_yet_are_told_of_other_objects_too(document: Manifest, path: str) -> None:
+def test_values_that_are_not_known_yet_are_told_of_other_objects_too(
+    document: Manifest, path: str
+) -> None:
     found = judge([WEB, document, NODE])
     assert found.stack is Verdict.UNDETERMINED
     assert named(found) == [("unknown-field", path)]
@@ -381,8 +498,14 @@ def test_values_that_are_not_known_yet_are_told_of_other_objects_too(document: M
 
 def test_values_that_decide_nothing_need_not_be_known() -> None:
     parameters = {"network": UNKNOWN}
-    volumes = cluster_wide("storage.k8s.io/v1", "StorageClass", "s", provisioner="p", parameters=parameters)
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": UNKNOWN, "labels": {"owner": UNKNOWN}}}
+    volumes = cluster_wide(
+        "storage.k8s.io/v1", "StorageClass", "s", provisioner="p", parameters=parameters
+    )
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": UNKNOWN, "labels": {"owner": UNKNOWN}},
+    }
     assert judge([WEB, volumes, space, NODE]).stack is Verdict.FITS
 
 
@@ -395,11 +518,17 @@ def test_values_that_decide_nothing_need_not_be_known() -> None:
     ],
 )
 def test_a_workload_with_metadata_that_are_not_known_yet(metadata: Any, path: str) -> None:
-    assert named(judge([{**WEB, "metadata": metadata}, quota(hard={"pods": "9"}), NODE])) == [("unknown-field", path)]
+    assert named(judge([{**WEB, "metadata": metadata}, quota(hard={"pods": "9"}), NODE])) == [
+        ("unknown-field", path)
+    ]
 
 
 def test_a_claim_of_a_namespace_that_is_not_known_matters_to_pods_with_claims_only() -> None:
-    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "s"}
+    wanted = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "s",
+    }
     claim = namespaced("v1", "PersistentVolumeClaim", "data", spec=wanted)
     claim["metadata"]["namespace"] = UNKNOWN
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
@@ -419,7 +548,9 @@ def test_a_workload_of_a_namespace_that_is_not_known_is_told() -> None:
         "web": Verdict.FITS,
         "elsewhere": Verdict.UNDETERMINED,
     }
-    assert "undetermined" in report.as_summary(found) and json.loads(json.dumps(report.as_json(found)))
+    assert "undetermined" in report.as_summary(found) and json.loads(
+        json.dumps(report.as_json(found))
+    )
 
 
 def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
@@ -433,10 +564,26 @@ def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
         {"metadata": {"name": UNKNOWN}},
         {"metadata": {"name": "ray", "namespace": UNKNOWN}},
         {"spec": {"template": {"spec": {"containers": UNKNOWN}}}},
-        {"spec": {"template": {"spec": {"containers": [{"name": "m", "ports": [{"hostPort": UNKNOWN}]}]}}}},
-        {"spec": {"template": {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": UNKNOWN}}}]}}}},
+        {
+            "spec": {
+                "template": {
+                    "spec": {"containers": [{"name": "m", "ports": [{"hostPort": UNKNOWN}]}]}
+                }
+            }
+        },
+        {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "m", "resources": {"limits": {"cpu": UNKNOWN}}}]
+                    }
+                }
+            }
+        },
     ],
 )
-def test_what_is_not_known_of_a_kind_that_planning_does_not_know_is_undetermined(more: Manifest) -> None:
+def test_what_is_not_known_of_a_kind_that_planning_does_not_know_is_undetermined(
+    more: Manifest,
+) -> None:
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, **more}
     assert judge([node("n"), deployment("web", 1, template()), ray]).stack is Verdict.UNDETERMINED

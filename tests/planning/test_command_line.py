@@ -17,7 +17,16 @@ from tests.planning.building import Manifest, deployment, job, node, pool, templ
 KEYS = {
     "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
     "stack": {"verdict", "reasons"},
-    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "pools", "storage", "platform", "teams"},
+    "cost": {
+        "currency",
+        "per_hour_min",
+        "per_hour_max",
+        "unknown",
+        "pools",
+        "storage",
+        "platform",
+        "teams",
+    },
     "quota": set[str](),
 }
 
@@ -41,7 +50,9 @@ def test_exit_codes(tmp_path: Path, workload: Manifest, code: int) -> None:
     assert run(tmp_path, workload, pool("p", 1)) == code
 
 
-def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_keys_of_the_contract(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(tmp_path, job("sweep", 9, template()), deployment("web", 9, template()), pool("p", 1))
     result = json.loads(capsys.readouterr().out)
     assert result.keys() == KEYS.keys()
@@ -49,9 +60,15 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
     assert set(result["stack"]) == KEYS["stack"]
     assert set(result["cost"]) == KEYS["cost"]
     sweep, web = result["workloads"]
-    assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == ("fits", "cannot-fit", "cannot-fit")
+    assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == (
+        "fits",
+        "cannot-fit",
+        "cannot-fit",
+    )
     findings = [*sweep["warnings"], *web["reasons"], *result["stack"]["reasons"]]
-    assert [set(finding) for finding in findings] == [{"rule", "object", "path", "message", "remedy"}] * 3
+    assert [set(finding) for finding in findings] == [
+        {"rule", "object", "path", "message", "remedy"}
+    ] * 3
     assert result["cost"] == {
         "currency": "USD",
         "per_hour_min": 0.0,
@@ -64,7 +81,9 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
     }
 
 
-def test_nodes_of_google_cloud_bring_their_quotas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_of_google_cloud_bring_their_quotas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     labels = {
         "node.kubernetes.io/instance-type": "g2-standard-8",
         "topology.kubernetes.io/region": "us-central1",
@@ -73,8 +92,21 @@ def test_nodes_of_google_cloud_bring_their_quotas(tmp_path: Path, capsys: pytest
     }
     run(tmp_path, pool("l4", 3, labels), node("mine"))
     needs = {need["name"]: need for need in json.loads(capsys.readouterr().out)["quota"]}
-    assert needs.keys() == {"CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS", "INSTANCES", "NVIDIA_L4_GPUS"}
-    l4 = {"region": "us-central1", "name": "NVIDIA_L4_GPUS", "at_least": 0, "at_most": 3, "unit": "GPUs", "note": ""}
+    assert needs.keys() == {
+        "CPUS",
+        "CPUS_ALL_REGIONS",
+        "GPUS_ALL_REGIONS",
+        "INSTANCES",
+        "NVIDIA_L4_GPUS",
+    }
+    l4 = {
+        "region": "us-central1",
+        "name": "NVIDIA_L4_GPUS",
+        "at_least": 0,
+        "at_most": 3,
+        "unit": "GPUs",
+        "note": "",
+    }
     assert needs["NVIDIA_L4_GPUS"] == l4
 
 
@@ -126,10 +158,14 @@ def test_what_is_no_yaml_is_told_by_file_and_line(
     monkeypatch.setattr(sys, "stdin", io.StringIO("a: b: c"))
     assert main([name]) == 2
     told = "mapping values are not allowed in this context, at line 1, column 5"
-    assert capsys.readouterr().err == f"error: {'standard input' if name == '-' else name}: {told}\n"
+    assert (
+        capsys.readouterr().err == f"error: {'standard input' if name == '-' else name}: {told}\n"
+    )
 
 
-def test_a_name_may_be_left_to_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_may_be_left_to_the_api_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unnamed = job("x", 1, template()) | {"metadata": {"generateName": "train-", "namespace": "ml"}}
     assert run(tmp_path, unnamed, unnamed, pool("p", 1), arguments=()) == 0
     shown = capsys.readouterr().out
@@ -150,7 +186,8 @@ def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(missing), str(broken), str(wrong)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [
-        line.startswith(f"error: {file}: ") for line, file in zip(lines, (missing, broken, wrong), strict=True)
+        line.startswith(f"error: {file}: ")
+        for line, file in zip(lines, (missing, broken, wrong), strict=True)
     ] == [True] * 3
     assert lines[2].endswith(
         'metadata.annotations.ml-foundations/max-nodes: must be a whole number in quotes, such as "4", not 4'
@@ -162,5 +199,7 @@ def test_it_loads_neither_pulumi_nor_a_client_nor_the_catalog() -> None:
         "import sys, ml_foundations.planning.__main__ as m; m.main(['/dev/null']);"
         "print([n for n in sys.modules if n.startswith(('pulumi', 'kubernetes', 'pydantic', 'ml_foundations.gke'))])"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert printed.splitlines()[-1] == "[]"

@@ -34,16 +34,24 @@ MACHINE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
 
 
-def priced(name: str, machine: str, count: int = 2, region: str = "us-central1", **labels: str) -> Manifest:
+def priced(
+    name: str, machine: str, count: int = 2, region: str = "us-central1", **labels: str
+) -> Manifest:
     place = {MACHINE: machine, REGION: region}
-    manifest = pool(name, count, place | {key.replace("_", "/"): value for key, value in labels.items()})
+    manifest = pool(
+        name, count, place | {key.replace("_", "/"): value for key, value in labels.items()}
+    )
     manifest["metadata"]["annotations"]["ml-foundations/min-nodes"] = "1"
     return manifest
 
 
 def test_a_pool_costs_its_fewest_and_its_most_nodes() -> None:
     cost = cost_of([node_class(priced("h100", "a3-highgpu-8g"))])
-    assert (cost.per_hour_min, cost.per_hour_max, cost.unknown) == (Decimal("88.49"), Decimal("176.98"), [])
+    assert (cost.per_hour_min, cost.per_hour_max, cost.unknown) == (
+        Decimal("88.49"),
+        Decimal("176.98"),
+        [],
+    )
 
 
 def test_a_node_costs_what_it_costs() -> None:
@@ -61,18 +69,24 @@ def test_spot_nodes_and_attached_gpus_have_prices_of_their_own() -> None:
 
 
 def test_a_price_that_is_not_known_is_never_zero() -> None:
-    cost = cost_of([node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))])
+    cost = cost_of(
+        [node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))]
+    )
     assert (cost.per_hour_min, cost.per_hour_max, cost.unknown) == (None, None, ["b200"])
     declared = priced("b200", "a4-highgpu-8g")
     declared["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = "100"
     assert cost_of([node_class(declared)]).per_hour_max == 200
-    by_label = node_class(priced("b200", "a4-highgpu-8g", **{"ml-foundations_usd-per-hour": "98.5"}))
+    by_label = node_class(
+        priced("b200", "a4-highgpu-8g", **{"ml-foundations_usd-per-hour": "98.5"})
+    )
     assert cost_of([by_label]).per_hour_max == 197
 
 
 def test_a_price_is_that_of_the_nodes_region_or_unknown() -> None:
     def in_region(region: str) -> Decimal | None:
-        return cost_of([node_class(priced("mega", "a3-megagpu-8g", 1, **{REGION: region}))]).per_hour_max
+        return cost_of(
+            [node_class(priced("mega", "a3-megagpu-8g", 1, **{REGION: region}))]
+        ).per_hour_max
 
     assert in_region("us-east4") == Decimal("92.9376")
     assert in_region("asia-northeast1") == Decimal("119.2764")
@@ -82,7 +96,9 @@ def test_a_price_is_that_of_the_nodes_region_or_unknown() -> None:
 
 
 def test_a_sum_with_an_unknown_price_says_what_it_leaves_out() -> None:
-    cost = cost_of([node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("h100", "a3-highgpu-8g"))])
+    cost = cost_of(
+        [node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("h100", "a3-highgpu-8g"))]
+    )
     assert cost.at_least == (Decimal("88.49"), Decimal("176.98"))
     warning = over_budget(cost, Decimal(130_000))
     assert warning is not None
@@ -98,21 +114,30 @@ def test_a_sum_with_an_unknown_price_says_what_it_leaves_out() -> None:
 
 
 def test_a_budget_that_the_nodes_may_exceed_is_a_finding() -> None:
-    cost = cost_of([node_class(priced("h100", "a3-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))])
+    cost = cost_of(
+        [node_class(priced("h100", "a3-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))]
+    )
     assert over_budget(cost, Decimal(129_763)) is None
     finding = over_budget(cost, Decimal(100_000))
     assert finding is not None
     assert finding.message == (
         "at their most, the nodes cost 129763 USD in a month of 730 h, 29763 above the budget of 100000"
     )
-    assert finding.remedy == 'Lower the maximum of the dearest pool "h100" (2 nodes), or raise the budget.'
+    assert (
+        finding.remedy
+        == 'Lower the maximum of the dearest pool "h100" (2 nodes), or raise the budget.'
+    )
     unknown = over_budget(cost_of([node_class(priced("b200", "a4-highgpu-8g"))]), Decimal(1))
     assert unknown is not None
     assert unknown.severity == "warning"
 
 
 def test_a_run_costs_its_nodes_for_its_time() -> None:
-    nodes = [priced("h100", "a3-highgpu-8g"), priced("b200", "a4-highgpu-8g"), priced("dear", "a2-megagpu-16g", 9)]
+    nodes = [
+        priced("h100", "a3-highgpu-8g"),
+        priced("b200", "a4-highgpu-8g"),
+        priced("dear", "a2-megagpu-16g", 9),
+    ]
     (job_verdict,) = judge(
         [*nodes, job("train", 2, template(affinity=anti_affinity()), activeDeadlineSeconds=5400)]
     ).workloads
@@ -131,15 +156,22 @@ def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
     wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
     nodes = [gpu_pool("h100", "a3-highgpu-8g", 8), gpu_pool("dear", "a2-megagpu-16g", 1)]
     run = job("train", 2, template(**wants), activeDeadlineSeconds=5400)
-    verdicts = judge([*nodes, run, deployment("web", 1, template(**wants)), deployment("cpu", 1, template())])
+    verdicts = judge(
+        [*nodes, run, deployment("web", 1, template(**wants)), deployment("cpu", 1, template())]
+    )
     train, web, cpu = (item.gpus for item in verdicts.workloads)
     assert train == GpuCost(4, Decimal("44.245"), Decimal("66.3675"))
     assert web == GpuCost(2, Decimal("22.1225"), per_month=Decimal("22.1225") * 730)
     assert cpu is None
-    assert verdicts.teams == {"team": GpuCost(6, Decimal("66.3675"), per_month=Decimal("22.1225") * 730)}
+    assert verdicts.teams == {
+        "team": GpuCost(6, Decimal("66.3675"), per_month=Decimal("22.1225") * 730)
+    }
     text = report.as_text(verdicts)
     assert "  4 GPUs at once: 44.24 USD per hour of a run, at most 66.37 per run.\n" in text
-    assert "Team team: 6 GPUs at once: 66.37 USD per hour, 16149 in a month of 730 h for what stays." in text
+    assert (
+        "Team team: 6 GPUs at once: 66.37 USD per hour, 16149 in a month of 730 h for what stays."
+        in text
+    )
 
 
 def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
@@ -147,11 +179,28 @@ def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
     parameters = {"type": "hyperdisk-ml", "provisioned-throughput-on-create": "2400Mi"}
     if topology:
         parameters["enable-multi-zone-provisioning"] = "true"
-    of_class = {"apiVersion": "storage.k8s.io/v1", "provisioner": "pd.csi.storage.gke.io", "parameters": parameters}
+    of_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "provisioner": "pd.csi.storage.gke.io",
+        "parameters": parameters,
+    }
     fast = {"kind": "StorageClass", "metadata": {"name": "fast"}, **of_class, **topology}
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
-    shards = stateful_set("shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}])
-    data = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    shards = stateful_set(
+        "shards",
+        2,
+        template(),
+        volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}],
+    )
+    data = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "team"},
+    }
     return [priced("l4", "g2-standard-8", region=region), fast, data | {"spec": spec}, shards]
 
 
@@ -173,13 +222,18 @@ def test_the_size_and_the_speed_of_disks_are_counted() -> None:
     assert verdicts.cost.unknown == []
     assert verdicts.cost.per_hour_max == (verdicts.cost.pools[0].per_hour_max or 0) + PER_DISK * 3
     shown = report.as_text(verdicts)
-    assert "Nodes, storage cost 2.04 to 2.89 USD per hour by list prices: nodes 0.85 to 1.71, storage 1.18." in shown
+    assert (
+        "Nodes, storage cost 2.04 to 2.89 USD per hour by list prices: nodes 0.85 to 1.71, storage 1.18."
+        in shown
+    )
     assert "Not counted: traffic, logs, flow logs, snapshots, " in shown
 
 
 def test_a_dataset_has_a_disk_in_each_zone() -> None:
     zones = {"key": "topology.gke.io/zone", "values": ["us-central1-a", "us-central1-b"]}
-    cost = judge(with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])).cost
+    cost = judge(
+        with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])
+    ).cost
     assert [disk.most for disk in cost.storage] == [2, 4]
     stack = with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])
     stack[1]["parameters"]["enable-multi-zone-provisioning"] = "false"
@@ -218,7 +272,13 @@ def with_class(region: str, driver: str, parameters: Manifest, size: str) -> lis
     ("driver", "parameters", "size", "shown", "per_month"),
     [
         (PD, {"type": "pd-standard"}, "10Gi", "10 GiB of pd-standard", "0.4"),
-        (PD, {"type": "pd-ssd", "replication-type": "regional-pd"}, "10Gi", "10 GiB of regional pd-ssd", "3.4"),
+        (
+            PD,
+            {"type": "pd-ssd", "replication-type": "regional-pd"},
+            "10Gi",
+            "10 GiB of regional pd-ssd",
+            "3.4",
+        ),
         (PD, {"type": "hyperdisk-balanced"}, "1Gi", "4 GiB of hyperdisk-balanced", "0.32"),
         (FILESTORE, {"tier": "standard"}, "100Gi", "100 GiB of filestore-basic-hdd", "49"),
         (FILESTORE, {"tier": "standard"}, "1023Gi", "1023 GiB of filestore-basic-hdd", "196.68"),
@@ -246,7 +306,10 @@ def test_a_volume_that_exists_costs_the_stack_nothing() -> None:
 
 def test_a_program_pays_for_its_cluster_its_network_and_the_disks_of_its_nodes() -> None:
     ip = ("gcp:compute/address:Address", {"name": "ip", "addressType": "EXTERNAL"})
-    peering = ("gcp:compute/globalAddress:GlobalAddress", {"name": "range", "addressType": "INTERNAL"})
+    peering = (
+        "gcp:compute/globalAddress:GlobalAddress",
+        {"name": "range", "addressType": "INTERNAL"},
+    )
     nat = ("gcp:compute/routerNat:RouterNat", {"name": "n", "natIps": ["a", "b"]})
     place = {"location": "us-central1-a"}
     config = {"machineType": "n2-standard-8", "diskSizeGb": 200, "diskType": "pd-ssd"}
@@ -270,14 +333,18 @@ def test_a_program_pays_for_its_cluster_its_network_and_the_disks_of_its_nodes()
 
 
 def test_the_dearest_piece_may_be_storage() -> None:
-    excess = over_budget(judge(with_class("us-central1", FILESTORE, {"tier": "zonal"}, "100Ti")).cost, Decimal(1))
+    excess = over_budget(
+        judge(with_class("us-central1", FILESTORE, {"tier": "zonal"}, "100Ti")).cost, Decimal(1)
+    )
     assert excess is not None
     assert "Lower the size of claim team/data (102400 GiB of filestore-zonal), or" in excess.remedy
 
 
 def test_gpus_without_a_price_are_not_free() -> None:
     wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
-    verdicts = judge([gpu_pool("b200", "a4-highgpu-8g", 8), deployment("web", 1, template(**wants))])
+    verdicts = judge(
+        [gpu_pool("b200", "a4-highgpu-8g", 8), deployment("web", 1, template(**wants))]
+    )
     assert verdicts.teams["team"] == GpuCost(2, None)
     assert "Team team: 2 GPUs at once, at a price that is not known." in report.as_text(verdicts)
 
@@ -302,7 +369,10 @@ def gpus_at_once(*documents: Manifest) -> dict[str, int]:
 def gpu_jobs(
     count: int, gpus: int = 8, pods: int = 1, name: str = "train", queue: str = "", **spec: Any
 ) -> list[Manifest]:
-    jobs = [job(f"{name}-{index}", pods, template(containers=[container(gpu=gpus)], **spec)) for index in range(count)]
+    jobs = [
+        job(f"{name}-{index}", pods, template(containers=[container(gpu=gpus)], **spec))
+        for index in range(count)
+    ]
     for each in jobs if queue else ():
         each["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
     return jobs
@@ -325,19 +395,27 @@ SCOPE = {"scopeName": "PriorityClass", "operator": "In"}
         ({"cpu": "100"}, gpu_jobs(10), 80),
     ],
 )
-def test_a_quota_limits_the_gpus_of_jobs_at_once(hard: Manifest, workloads: list[Manifest], gpus: int) -> None:
+def test_a_quota_limits_the_gpus_of_jobs_at_once(
+    hard: Manifest, workloads: list[Manifest], gpus: int
+) -> None:
     assert gpus_at_once(*workloads, quota(hard=hard)) == {"team": gpus}
 
 
 def test_a_quota_limits_only_the_pods_of_its_scope() -> None:
     of_models = [
-        quota(f"gpus-{name}", {GPU_QUOTA: "16"}, scopeSelector={"matchExpressions": [{**SCOPE, "values": [name]}]})
+        quota(
+            f"gpus-{name}",
+            {GPU_QUOTA: "16"},
+            scopeSelector={"matchExpressions": [{**SCOPE, "values": [name]}]},
+        )
         for name in ("low", "high")
     ]
     low, high = (gpu_jobs(4, name=each, priorityClassName=each) for each in ("low", "high"))
     assert gpus_at_once(*low, *of_models) == {"team": 16}
     assert gpus_at_once(*low, *high, *of_models) == {"team": 32}
-    assert gpus_at_once(*low, *high, *gpu_jobs(1), *of_models, quota(hard={GPU_QUOTA: "24"})) == {"team": 24}
+    assert gpus_at_once(*low, *high, *gpu_jobs(1), *of_models, quota(hard={GPU_QUOTA: "24"})) == {
+        "team": 24
+    }
 
 
 def queue_of(name: str, nominal: Any, **quotas: Any) -> list[Manifest]:
@@ -353,10 +431,17 @@ def queue_of(name: str, nominal: Any, **quotas: Any) -> list[Manifest]:
 
 
 def kueue(kind: str, name: str, spec: Manifest) -> Manifest:
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
-FLAVORS = [kueue("ResourceFlavor", name, {"nodeLabels": {"flavor": name}}) for name in ("h100", "spot")]
+FLAVORS = [
+    kueue("ResourceFlavor", name, {"nodeLabels": {"flavor": name}}) for name in ("h100", "spot")
+]
 ON_SPOT: Manifest = {"nodeSelector": {"flavor": "spot"}}
 
 
@@ -366,12 +451,18 @@ ON_SPOT: Manifest = {"nodeSelector": {"flavor": "spot"}}
         (gpu_jobs(10, queue="a", **ON_SPOT), queue_of("a", 16), 16),
         (gpu_jobs(10, queue="a"), queue_of("a", 16), 32),
         (gpu_jobs(10, queue="a", **ON_SPOT), [*queue_of("a", 16), *queue_of("b", 8)], 24),
-        (gpu_jobs(10, queue="a", **ON_SPOT), [*queue_of("a", 16, borrowingLimit=0), *queue_of("b", 8)], 16),
+        (
+            gpu_jobs(10, queue="a", **ON_SPOT),
+            [*queue_of("a", 16, borrowingLimit=0), *queue_of("b", 8)],
+            16,
+        ),
         (gpu_jobs(10), queue_of("a", 16), 80),
         (gpu_jobs(10, queue="a", **ON_SPOT), queue_of("a", UNKNOWN), 80),
     ],
 )
-def test_a_queue_limits_the_gpus_of_jobs_at_once(workloads: list[Manifest], queues: list[Manifest], gpus: int) -> None:
+def test_a_queue_limits_the_gpus_of_jobs_at_once(
+    workloads: list[Manifest], queues: list[Manifest], gpus: int
+) -> None:
     nodes = [gpu_pool(name, "a3-highgpu-8g", 8) for name in ("h100", "spot")]
     for node_ in nodes:
         node_["metadata"]["labels"]["flavor"] = node_["metadata"]["name"]

@@ -11,7 +11,10 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
     [
         ("* * * * *", MINUTE),
         ("*/15 * * * *", 15 * MINUTE),
-        ("*/45 * * * *", 15 * MINUTE),  # at 0 and 45: an hour's last run is close to the next hour's first
+        (
+            "*/45 * * * *",
+            15 * MINUTE,
+        ),  # at 0 and 45: an hour's last run is close to the next hour's first
         ("5/20 * * * *", 20 * MINUTE),
         ("0 * * * *", HOUR),
         ("0 9-17/4 * * *", 4 * HOUR),
@@ -41,7 +44,18 @@ def test_the_shortest_interval(schedule: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["", "0 3", "60 * * * *", "* * 0 * *", "* * * * 7", "5-1 * * * *", "*/0 * * * *", "a * * * *", "@often"]
+    "schedule",
+    [
+        "",
+        "0 3",
+        "60 * * * *",
+        "* * 0 * *",
+        "* * * * 7",
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "a * * * *",
+        "@often",
+    ],
 )
 def test_what_kubernetes_refuses_is_refused(schedule: str) -> None:
     with pytest.raises(ValueError):

@@ -29,7 +29,9 @@ def test_each_job_has_a_domain_alone(job_sets: list[dict[str, Any]], expected: s
 
 def test_a_job_runs_on_the_nodes_that_are_labelled_for_it() -> None:
     labelled = node("mine", {f"{PREFIX}namespaced-job": "default_a-w-0"})
-    labelled["spec"] = {"taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]}
+    labelled["spec"] = {
+        "taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]
+    }
     train = job_set("a", 1, 1, **ALONE, **{"node-selector": "true"})
     assert judge_documents([*RACKS, labelled, train]).stack == "fits"
 
@@ -58,23 +60,25 @@ def test_the_other_strategy_counts_for_the_holder_of_both_annotations() -> None:
 
 @pytest.mark.parametrize(
     ("annotations", "mode", "expected"),
-    [
-        (ALONE, "NonIndexed", "cannot-fit"),
-        (ALONE, "Indexed", "fits"),
-        ({}, "NonIndexed", "fits"),
-    ],
+    [(ALONE, "NonIndexed", "cannot-fit"), (ALONE, "Indexed", "fits"), ({}, "NonIndexed", "fits")],
 )
-def test_exclusive_jobs_have_a_pod_of_index_0(annotations: dict[str, str], mode: str, expected: str) -> None:
+def test_exclusive_jobs_have_a_pod_of_index_0(
+    annotations: dict[str, str], mode: str, expected: str
+) -> None:
     train = job_set("a", 1, 2, **annotations)
     train["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = mode
     judged = judge_documents([*RACKS, train])
     assert judged.stack == expected
     paths = [each.path for each in judged.workloads[0].reasons]
-    assert paths == ["spec.replicatedJobs[0].template.spec.completionMode"] * (expected == "cannot-fit")
+    assert paths == ["spec.replicatedJobs[0].template.spec.completionMode"] * (
+        expected == "cannot-fit"
+    )
 
 
 def of_class(train: dict[str, Any], name: str) -> dict[str, Any]:
-    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["priorityClassName"] = name
+    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
+        "priorityClassName"
+    ] = name
     return train
 
 
@@ -98,7 +102,9 @@ def priority_class(name: str, value: int) -> dict[str, Any]:
         ({"x": 1, "y": 1, "z": 2}, "fits"),
     ],
 )
-def test_jobs_of_classes_with_one_value_repel_each_other(values: dict[str, int], expected: str) -> None:
+def test_jobs_of_classes_with_one_value_repel_each_other(
+    values: dict[str, int], expected: str
+) -> None:
     """Classes that are not declared may have any value."""
     classes = [priority_class(*each) for each in values.items()]
     trains = [of_class(job_set(f"of-{name}", 1, 1, **ALONE), name) for name in "xyz"]
@@ -117,15 +123,23 @@ def test_exclusive_jobs_repel_the_others_of_their_set() -> None:
     """All pods of JobSets have a job key, by which the pods of exclusive Jobs repel them."""
     assert judge_documents([*RACKS, mixed(1)]).stack == "fits"
     assert judge_documents([*RACKS, mixed(2)]).stack == "cannot-fit"
-    assert judge_documents([*RACKS, job_set("b", 2, 1, **ALONE), job_set("c", 1, 1)]).stack == "cannot-fit"
+    assert (
+        judge_documents([*RACKS, job_set("b", 2, 1, **ALONE), job_set("c", 1, 1)]).stack
+        == "cannot-fit"
+    )
     train = mixed(1)
     train["spec"]["replicatedJobs"][1]["replicas"] = 2
-    assert judge_documents([*RACKS, train]).stack == "undetermined"  # the drivers may take both racks
+    assert (
+        judge_documents([*RACKS, train]).stack == "undetermined"
+    )  # the drivers may take both racks
     assert judge_documents([*RACKS, node("n2", {"rack": "r2"}), train]).stack == "fits"
 
 
 def test_the_first_pod_may_take_a_domain_without_room_for_the_others() -> None:
-    nodes = [node("n0", {"rack": "r0"}), *(node(f"n1{number}", {"rack": "r1"}) for number in range(2))]
+    nodes = [
+        node("n0", {"rack": "r0"}),
+        *(node(f"n1{number}", {"rack": "r1"}) for number in range(2)),
+    ]
     assert judge_documents([*nodes, job_set("a", 1, 2, "3", **ALONE)]).stack != "fits"
 
 

@@ -4,16 +4,19 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.quantities import WHOLE, millis
+from ml_foundations.planning.model.node_groups import NodeGroup, pod_of
 from ml_foundations.planning.model.nodes import node_class
-from ml_foundations.planning.model.places import Place, pod_of
 from ml_foundations.planning.model.resources import PODS
-from ml_foundations.planning.scheduler.one_pod import refusals_on_node
+from ml_foundations.planning.scheduler.placement import refusals_on_node
 
 Case = dict[str, Any]
 
 
 def container(requests: Case | None = None, limits: Case | None = None, **fields: Any) -> Case:
-    return {"name": "main", "resources": {"requests": requests or {}, "limits": limits or {}}} | fields
+    return {
+        "name": "main",
+        "resources": {"requests": requests or {}, "limits": limits or {}},
+    } | fields
 
 
 def pod(**spec: Any) -> Case:
@@ -24,7 +27,9 @@ def node(labels: Case | None = None, taints: list[Case] | None = None, **spec: A
     return {
         "metadata": {"name": "node-1", "labels": {"gpu": "a100", "cores": "8"} | (labels or {})},
         "spec": {"taints": taints or []} | spec,
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}},
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "3", "nvidia.com/gpu": "2"}
+        },
     }
 
 
@@ -79,14 +84,20 @@ def test_requests(spec: Case, requests: dict[str, str]) -> None:
 )
 def test_resources(requests: Case, used: dict[str, str], fits: bool) -> None:
     asking, free = pod(containers=[container(requests)]), node_class(node())
-    left = free.allocatable | {name: free.allocatable[name] - amount for name, amount in millis(used).items()}
-    assert bool(Place(free, left).room(pod_of(asking))) is fits
+    left = free.allocatable | {
+        name: free.allocatable[name] - amount for name, amount in millis(used).items()
+    }
+    assert bool(NodeGroup(free, left).room(pod_of(asking))) is fits
     if not used:
         assert messages(asking, node()) == ([] if fits else ["it has no room for the pod"])
 
 
 def required(*terms: Case) -> Case:
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
+        }
+    }
 
 
 def term(key: str, operator: str, *values: str) -> Case:
@@ -189,4 +200,9 @@ def test_node_name() -> None:
 
 
 def test_absent_sections_are_empty() -> None:
-    assert messages({"spec": {"containers": []}}, {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}) == []
+    assert (
+        messages(
+            {"spec": {"containers": []}}, {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}
+        )
+        == []
+    )

@@ -16,20 +16,36 @@ FILE = [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
 
 
 def cluster(**inputs: Any) -> Resource:
-    given = {"name": "ml", "location": "us-central1", "removeDefaultNodePool": True, "initialNodeCount": 1}
+    given = {
+        "name": "ml",
+        "location": "us-central1",
+        "removeDefaultNodePool": True,
+        "initialNodeCount": 1,
+    }
     return "gcp:container/cluster:Cluster", {**given, **inputs}
 
 
-def gpu_pool(gpu: str = "nvidia-l4", machine: str = "g2-standard-8", image: str = "UBUNTU_CONTAINERD") -> Resource:
+def gpu_pool(
+    gpu: str = "nvidia-l4", machine: str = "g2-standard-8", image: str = "UBUNTU_CONTAINERD"
+) -> Resource:
     driver = {"gpuDriverVersion": "INSTALLATION_DISABLED"}
     accelerator = {"type": gpu, "count": 1, "gpuDriverInstallationConfig": driver}
-    config = {"machineType": machine, "guestAccelerators": [accelerator], "labels": LABELS, "imageType": image}
+    config = {
+        "machineType": machine,
+        "guestAccelerators": [accelerator],
+        "labels": LABELS,
+        "imageType": image,
+    }
     inputs = {"name": "gpus", "location": "us-central1", "nodeCount": 1, "nodeConfig": config}
     return "gcp:container/nodePool:NodePool", {**inputs, "nodeLocations": ["us-central1-a"]}
 
 
 def release(**values: Any) -> Resource:
-    return "kubernetes:helm.sh/v3:Release", {"chart": "gpu-operator", "namespace": "gpus", "values": values}
+    return "kubernetes:helm.sh/v3:Release", {
+        "chart": "gpu-operator",
+        "namespace": "gpus",
+        "values": values,
+    }
 
 
 def found(rule: str, *resources: Resource) -> list[tuple[str, str]]:
@@ -99,14 +115,19 @@ def variable(name: str, value: str) -> dict[str, Any]:
         ({"toolkit": variable("RUNTIME_CONFIG_SOURCE", " file , command")}, []),
         ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "file")}, []),
         ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "command")}, BREAKS),
-        ({"toolkit": {"env": [*FILE, *variable("RUNTIME_CONFIG_SOURCES", "command")["env"]]}}, BREAKS),
+        (
+            {"toolkit": {"env": [*FILE, *variable("RUNTIME_CONFIG_SOURCES", "command")["env"]]}},
+            BREAKS,
+        ),
         ({"toolkit": variable("CONTAINERD_CONFIG", "file")}, BREAKS),
         ({"cdi": {"nriPluginEnabled": True}}, []),
         ({"cdi": {"nriPluginEnabled": True, "enabled": False}}, BREAKS),
         ({"cdi": {"nriPluginEnabled": False}}, BREAKS),
     ],
 )
-def test_every_way_to_leave_containerd_alone_is_known(values: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_every_way_to_leave_containerd_alone_is_known(
+    values: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
     program = (cluster(), gpu_pool(), release(**values))
     assert found("container-toolkit", *program) == expected
     assert gpus(*program) == (0 if expected else 1)
@@ -156,7 +177,9 @@ B200 = ("nvidia-b200", "a4-highgpu-8g")
         (B200, {"kernelModuleType": "proprietary"}, False),
     ],
 )
-def test_driver_supports_the_gpus(pool: tuple[str, str], driver: dict[str, Any], is_driven: bool) -> None:
+def test_driver_supports_the_gpus(
+    pool: tuple[str, str], driver: dict[str, Any], is_driven: bool
+) -> None:
     program = (cluster(), gpu_pool(*pool), release(driver=driver, toolkit={"env": FILE}))
     assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
     assert gpus(*program) == (1 if is_driven else 0)
@@ -175,7 +198,9 @@ def test_driver_supports_the_gpus(pool: tuple[str, str], driver: dict[str, Any],
         ("v26.7.0", {"version": "sha256:595"}, True),
     ],
 )
-def test_driver_whose_version_is_not_known_is_not_judged(version: Any, driver: dict[str, Any], is_driven: bool) -> None:
+def test_driver_whose_version_is_not_known_is_not_judged(
+    version: Any, driver: dict[str, Any], is_driven: bool
+) -> None:
     type_, inputs = release(driver=driver, toolkit={"env": FILE})
     program = (cluster(), gpu_pool(*V100), (type_, inputs | {"version": version}))
     assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
@@ -189,7 +214,9 @@ def test_pool_in_a_cluster_and_pool_that_exists_are_judged() -> None:
     assert found("gpu-driver", (type_, old), operator) == [("NodePool gpus", "error")]
     findings = judge_program([operator], [(type_, old)]).findings
     assert [each.object for each in findings if each.rule == "gpu-driver"] == ["NodePool gpus"]
-    assert found("gpu-driver", cluster(), cluster(), (type_, old), operator) == [], "it may be the other's"
+    assert found("gpu-driver", cluster(), cluster(), (type_, old), operator) == [], (
+        "it may be the other's"
+    )
 
 
 def test_driver_of_an_installer_is_googles_matter() -> None:
@@ -198,5 +225,9 @@ def test_driver_of_an_installer_is_googles_matter() -> None:
 
 
 def test_default_driver_is_judged_without_a_driver_section() -> None:
-    assert Operator.of({}).driver_fault("volta").startswith("branch 595 of the driver does not support them")
+    assert (
+        Operator.of({})
+        .driver_fault("volta")
+        .startswith("branch 595 of the driver does not support them")
+    )
     assert Operator.of({"driver": {"enabled": False}}).driver_fault("volta") == ""

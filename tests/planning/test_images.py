@@ -32,8 +32,15 @@ def test_an_image_needs_a_digest(fields: dict[str, Any], is_told: bool) -> None:
 
 
 def test_every_container_is_named_with_its_path() -> None:
-    pods = template(containers=[container() | {"image": f"a@{DIGEST}"}], initContainers=[{"name": "i", "image": "b:1"}])
+    pods = template(
+        containers=[container() | {"image": f"a@{DIGEST}"}],
+        initContainers=[{"name": "i", "image": "b:1"}],
+    )
     (verdict,) = judge([job("train", 1, pods)]).workloads
     (finding,) = image_findings(verdict.workload)
     assert finding.path == "spec.template.spec.initContainers[0].image"
-    assert (finding.severity, finding.object, finding.rule) == ("warning", "Job team/train", "image-digest")
+    assert (finding.severity, finding.object, finding.rule) == (
+        "warning",
+        "Job team/train",
+        "image-digest",
+    )

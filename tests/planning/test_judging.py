@@ -68,11 +68,15 @@ def test_replicas_fill_the_nodes_and_no_more(replicas: int, expected: Verdict) -
     ],
 )  # fmt: skip
 def test_what_one_pod_asks_of_a_node(spec: Manifest, expected: Verdict) -> None:
-    assert verdict(deployment("web", 1, template(**spec)), pool("p", 2, {"disk": "ssd"})) is expected
+    assert (
+        verdict(deployment("web", 1, template(**spec)), pool("p", 2, {"disk": "ssd"})) is expected
+    )
 
 
 def test_the_values_that_do_not_decide_may_be_unknown() -> None:
-    pods = template(containers=[container(cpu=1) | {"image": UNKNOWN, "env": [{"name": "A", "value": UNKNOWN}]}])
+    pods = template(
+        containers=[container(cpu=1) | {"image": UNKNOWN, "env": [{"name": "A", "value": UNKNOWN}]}]
+    )
     assert verdict(deployment("web", 1, pods), pool("p", 1)) is FITS
     assert rules(deployment("web", UNKNOWN, pods), pool("p", 1)) == ["unknown-value"]  # pyright: ignore[reportArgumentType]
 
@@ -94,7 +98,10 @@ def test_pods_that_request_gpus_tolerate_their_taint_and_no_others_do() -> None:
 )
 def test_the_api_server_refuses_impossible_requests(resources: Manifest) -> None:
     assert (
-        verdict(job("train", 1, template(containers=[{"name": "main", "resources": resources}])), pool("p", 1, gpu="8"))
+        verdict(
+            job("train", 1, template(containers=[{"name": "main", "resources": resources}])),
+            pool("p", 1, gpu="8"),
+        )
         is CANNOT
     )
 
@@ -110,11 +117,21 @@ def test_a_plain_job_makes_progress_and_a_gang_needs_all_at_once() -> None:
     assert verdict(job("train", 5, template(), gang=True, completions=4), nodes) is FITS
 
 
-def job_set(*jobs: tuple[str, int], gang: bool = False, after: Manifest | None = None, **spec: Any) -> Manifest:
+def job_set(
+    *jobs: tuple[str, int], gang: bool = False, after: Manifest | None = None, **spec: Any
+) -> Manifest:
     """A JobSet with some pods in each Job; after holds what a Job waits for, and until when."""
-    waiting = {name: {"dependsOn": [{"name": of, "status": status}]} for name, (of, status) in (after or {}).items()}
+    waiting = {
+        name: {"dependsOn": [{"name": of, "status": status}]}
+        for name, (of, status) in (after or {}).items()
+    }
     of_jobs = [
-        {"name": name, "replicas": count, "template": {"spec": {"template": template(**spec)}}, **waiting.get(name, {})}
+        {
+            "name": name,
+            "replicas": count,
+            "template": {"spec": {"template": template(**spec)}},
+            **waiting.get(name, {}),
+        }
         for name, count in jobs
     ]
     made = workload("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": of_jobs})
@@ -136,7 +153,10 @@ def test_other_job_sets_may_run_in_turns() -> None:
     six = job_set(("workers", 6))
     assert verdict(six, pool("p", 1)) is OPEN
     (reason, _) = judge([six, pool("p", 1)]).workloads[0].reasons
-    assert reason.rule == "runs-in-turns" and "whether they wait for each other is not known" in reason.message
+    assert (
+        reason.rule == "runs-in-turns"
+        and "whether they wait for each other is not known" in reason.message
+    )
     assert verdict(job_set(("workers", 6), nodeSelector={"disk": "gone"}), pool("p", 1)) is CANNOT
     other = deployment("web", 3, template(), strategy={"type": "Recreate"})
     assert judge([job_set(("workers", 2)), other, pool("p", 1)]).stack is OPEN
@@ -152,7 +172,10 @@ def test_jobs_that_wait_until_others_have_completed_run_after_them() -> None:
     assert judge([job_set(*jobs, after=in_turn), pool("p", 1)]).stack is FITS
     assert verdict(job_set(*jobs, after={"train": ("load", "Ready")}), pool("p", 1)) is OPEN
     at_end = {"train": ("load", "Ready"), "report": ("train", "Complete")}
-    assert verdict(job_set(("load", 1), ("train", 3), ("report", 4), after=at_end), pool("p", 1)) is OPEN
+    assert (
+        verdict(job_set(("load", 1), ("train", 3), ("report", 4), after=at_end), pool("p", 1))
+        is OPEN
+    )
     other = deployment("web", 3, template(), strategy={"type": "Recreate"})
     assert judge([job_set(*jobs, after=in_turn), other, pool("p", 1)]).stack is OPEN
 
@@ -161,27 +184,37 @@ def test_volumes_that_a_job_set_adds_may_be_those_that_its_pods_mount() -> None:
     mounting = [container() | {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}]
     train = job_set(("workers", 1), containers=mounting)
     assert verdict(train, pool("p", 1)) is CANNOT
-    claims = [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]
+    claims = [
+        {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+    ]
     train["spec"]["volumeClaimPolicies"] = [{"templates": claims}]
     assert verdict(train, pool("p", 1)) is OPEN
-    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = ""
+    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = ""
     assert verdict(train, pool("p", 1)) is CANNOT
 
 
 def test_pods_that_leave_their_node_make_no_verdict_certain() -> None:
     """On a control plane, a pod was evicted by its node's taint, and its anti-affinity with it."""
     taint = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoExecute"}
-    runs = workload("v1", "Pod", "old", template(containers=[container(cpu=4)])["spec"] | {"nodeName": "n"})
+    runs = workload(
+        "v1", "Pod", "old", template(containers=[container(cpu=4)])["spec"] | {"nodeName": "n"}
+    )
     runs["status"] = {"phase": "Running"}
     new = job("new", 1, template(tolerations=[{"operator": "Exists"}]))
     assert verdict(new, runs, node("n")) is CANNOT
     tainted = node("n") | {"spec": {"taints": [taint]}}
     assert verdict(new, runs, tainted) is FITS
-    owned = runs | {"metadata": runs["metadata"] | {"ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]}}
+    owned = runs | {
+        "metadata": runs["metadata"] | {"ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]}
+    }
     assert verdict(new, owned, tainted) is OPEN
     stays = runs | {"spec": runs["spec"] | {"tolerations": [{"operator": "Exists"}]}}
     assert verdict(new, stays, tainted) is CANNOT
-    for_a_time = runs | {"spec": runs["spec"] | {"tolerations": [{"operator": "Exists", "tolerationSeconds": 60}]}}
+    for_a_time = runs | {
+        "spec": runs["spec"] | {"tolerations": [{"operator": "Exists", "tolerationSeconds": 60}]}
+    }
     assert verdict(new, for_a_time, tainted) is OPEN
     deleted = runs | {"metadata": runs["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert verdict(new, deleted, node("n")) is OPEN
@@ -191,7 +224,10 @@ def test_pods_that_leave_their_node_make_no_verdict_certain() -> None:
 
 
 def test_competition_is_open_where_other_nodes_may_take_the_pods() -> None:
-    webs = [deployment(name, 3, template(nodeSelector={"disk": "ssd"}), strategy={"type": "Recreate"}) for name in "ab"]
+    webs = [
+        deployment(name, 3, template(nodeSelector={"disk": "ssd"}), strategy={"type": "Recreate"})
+        for name in "ab"
+    ]
     ssd, unsure = pool("p", 1, {"disk": "ssd"}), pool("unsure", 1, {"disk": UNKNOWN})
     assert judge([*webs, ssd]).stack is CANNOT
     assert judge([*webs, ssd, unsure]).stack is OPEN
@@ -207,7 +243,10 @@ def test_an_autoscaler_and_a_rollout_only_warn() -> None:
         spec={"minReplicas": 2, "maxReplicas": 9, "scaleTargetRef": target},
     )
     assert verdict(deployment("web", 4, template()), pool("p", 1), scaler) is FITS
-    assert warnings(deployment("web", 4, template()), pool("p", 1), scaler) == ["rollout-surge", "autoscaling-ceiling"]
+    assert warnings(deployment("web", 4, template()), pool("p", 1), scaler) == [
+        "rollout-surge",
+        "autoscaling-ceiling",
+    ]
     scaler["spec"]["minReplicas"] = 5
     assert verdict(deployment("web", 4, template()), pool("p", 1), scaler) is CANNOT
 
@@ -220,9 +259,14 @@ def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
     assert judge(beside).stack is CANNOT
     assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
     assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
-    assert (rules(agent, unsure := pool("p", 9, {"disk": UNKNOWN})), warnings(agent, unsure)) == (["node-selector"], [])  # pyright: ignore[reportArgumentType]
+    assert (rules(agent, unsure := pool("p", 9, {"disk": UNKNOWN})), warnings(agent, unsure)) == (
+        ["node-selector"],
+        [],
+    )  # pyright: ignore[reportArgumentType]
     huge = daemon_set("huge", template({"app": "huge"}, containers=[container(cpu=5)]))
-    assert verdict(deployment("web", 4, template()), pool("p", 1), huge) is FITS, "where it cannot run it takes nothing"
+    assert verdict(deployment("web", 4, template()), pool("p", 1), huge) is FITS, (
+        "where it cannot run it takes nothing"
+    )
 
 
 def test_pods_that_have_ended_are_no_company() -> None:
@@ -263,7 +307,11 @@ def test_which_of_too_many_claims_are_refused_is_not_known() -> None:
         (1, {"topologySpreadConstraints": [spread(minDomains=3)]}, FITS),
         (3, {"topologySpreadConstraints": [spread(minDomains=3)]}, CANNOT),
         (12, {"topologySpreadConstraints": [spread(app="other")]}, FITS),
-        (12, {"topologySpreadConstraints": [spread() | {"whenUnsatisfiable": "ScheduleAnyway"}]}, FITS),
+        (
+            12,
+            {"topologySpreadConstraints": [spread() | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+            FITS,
+        ),
     ],
 )
 def test_pods_that_look_at_each_other(replicas: int, spec: Manifest, expected: Verdict) -> None:
@@ -272,7 +320,9 @@ def test_pods_that_look_at_each_other(replicas: int, spec: Manifest, expected: V
 
 
 def test_a_host_port_is_taken_once_per_node() -> None:
-    pods = template(containers=[container(cpu=1) | {"ports": [{"containerPort": 80, "hostPort": 80}]}])
+    pods = template(
+        containers=[container(cpu=1) | {"ports": [{"containerPort": 80, "hostPort": 80}]}]
+    )
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     assert verdict(deployment("web", 2, pods), pool("p", 2), team) is FITS
     assert verdict(deployment("web", 3, pods), pool("p", 2), team) is CANNOT
@@ -289,7 +339,12 @@ def test_pods_find_the_company_of_another_workload() -> None:
 
 
 def running(name: str, priority: int = 0) -> Manifest:
-    pod = namespaced("v1", "Pod", name, spec={"nodeName": "n", "priority": priority, "containers": [container(cpu=3)]})
+    pod = namespaced(
+        "v1",
+        "Pod",
+        name,
+        spec={"nodeName": "n", "priority": priority, "containers": [container(cpu=3)]},
+    )
     return pod | {"status": {"phase": "Running"}}
 
 
@@ -319,9 +374,9 @@ def test_running_pods_of_a_judged_workload_are_not_counted_twice() -> None:
 def test_what_a_judged_workload_has_made_is_not_judged_itself() -> None:
     made = deployment("web-6d4b", 9, template()) | {"kind": "ReplicaSet"}
     made["metadata"]["ownerReferences"] = [{"kind": "Deployment", "name": "web"}]
-    assert [str(item.workload) for item in judge([deployment("web", 1, template()), made]).workloads] == [
-        "Deployment team/web"
-    ]
+    assert [
+        str(item.workload) for item in judge([deployment("web", 1, template()), made]).workloads
+    ] == ["Deployment team/web"]
 
 
 # --- Quotas and limits
@@ -350,18 +405,37 @@ def test_quotas_count_all_replicas(hard: Manifest, expected: Verdict) -> None:
         ({"scopes": ["NotBestEffort"]}, CANNOT),
         ({"scopes": ["Terminating"]}, FITS),
         ({"scopes": ["NotTerminating"]}, CANNOT),
-        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, FITS),
-        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, CANNOT),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]
+                }
+            },
+            FITS,
+        ),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]
+                }
+            },
+            CANNOT,
+        ),
         ({"scopes": ["CrossNamespacePodAffinity"]}, FITS),
     ],
 )
 def test_quotas_count_the_pods_of_their_scopes(spec: Manifest, expected: Verdict) -> None:
-    assert verdict(deployment("web", 2, template()), pool("p", 1), quota(hard={"pods": "1"}, **spec)) is expected
+    assert (
+        verdict(deployment("web", 2, template()), pool("p", 1), quota(hard={"pods": "1"}, **spec))
+        is expected
+    )
 
 
 def test_a_plain_job_takes_turns_under_a_quota_too() -> None:
     assert verdict(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "1"})) is FITS
-    assert warnings(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "1"})) == ["runs-in-turns"]
+    assert warnings(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "1"})) == [
+        "runs-in-turns"
+    ]
     assert verdict(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "0"})) is CANNOT
 
 
@@ -393,7 +467,9 @@ def test_jobs_stay_and_what_their_pods_leave(hard: Manifest, expected: Verdict) 
         "provisioner": "disk.example.com",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    jobs = [job(name, 1, template({"app": name}, volumes=volumes), completions=2) for name in ("a", "b")]
+    jobs = [
+        job(name, 1, template({"app": name}, volumes=volumes), completions=2) for name in ("a", "b")
+    ]
     verdicts = judge([*jobs, disk, pool("p", 1), quota(hard=hard)])
     assert verdicts.stack is expected
     assert {item.verdict for item in verdicts.workloads} == {FITS}
@@ -401,15 +477,25 @@ def test_jobs_stay_and_what_their_pods_leave(hard: Manifest, expected: Verdict) 
 
 @pytest.mark.parametrize(
     ("first", "policy", "expected"),
-    [("0", "OrderedReady", FITS), ("0", "Parallel", FITS), ("1", "OrderedReady", CANNOT), ("1", "Parallel", FITS)],
+    [
+        ("0", "OrderedReady", FITS),
+        ("0", "Parallel", FITS),
+        ("1", "OrderedReady", CANNOT),
+        ("1", "Parallel", FITS),
+    ],
 )
-def test_pods_of_a_stateful_set_want_to_be_near_one_of_them(first: str, policy: str, expected: Verdict) -> None:
+def test_pods_of_a_stateful_set_want_to_be_near_one_of_them(
+    first: str, policy: str, expected: Verdict
+) -> None:
     """One that comes later is no company for those before it, if one comes after the other."""
     near = affinity()
     [term] = near["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     term["labelSelector"] = {"matchLabels": {"statefulset.kubernetes.io/pod-name": f"db-{first}"}}
     pods = template(affinity=near)
-    given = [stateful_set("db", 2, pods, serviceName="db", podManagementPolicy=policy), *(node(n) for n in "ab")]
+    given = [
+        stateful_set("db", 2, pods, serviceName="db", podManagementPolicy=policy),
+        *(node(n) for n in "ab"),
+    ]
     assert verdict(*given) is expected
 
 
@@ -427,7 +513,10 @@ def test_a_limit_range_gives_what_a_quota_makes_containers_give() -> None:
         is FITS
     )
     assert rules(
-        deployment("web", 1, pods), pool("p", 1), hard, limit_range({"type": "Container", "max": {"cpu": "2"}})
+        deployment("web", 1, pods),
+        pool("p", 1),
+        hard,
+        limit_range({"type": "Container", "max": {"cpu": "2"}}),
     ) == ["quota"]
 
 
@@ -456,7 +545,10 @@ def claim(**spec: Any) -> Manifest:
 
 
 def storage_class(**fields: Any) -> Manifest:
-    provisioner = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
+    provisioner = {
+        "provisioner": "pd.csi.storage.gke.io",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -475,17 +567,27 @@ def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict)
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv", "labels": {ZONE: zone}},
-        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Ti"}, "hostPath": {"path": "/data"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Ti"},
+            "hostPath": {"path": "/data"},
+        },
     }
     nodes = pool("p", 1, {ZONE: "a"})
-    assert verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv")) is expected
+    assert (
+        verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv"))
+        is expected
+    )
 
 
 @pytest.mark.parametrize(("zones", "expected"), [(["a"], FITS), (["b"], CANNOT)])
 def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Verdict) -> None:
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
     documents = storage_class(allowedTopologies=topologies), claim(storageClassName="fast")
-    assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1, {ZONE: "a"}), *documents) is expected
+    assert (
+        verdict(deployment("web", 1, template(**DATA)), pool("p", 1, {ZONE: "a"}), *documents)
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -496,22 +598,37 @@ def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Ver
         ("n2-standard-8", "hyperdisk-ml", OPEN),
     ],
 )
-def test_a_disk_that_the_machine_does_not_attach(machine: str, disk: str, expected: Verdict) -> None:
+def test_a_disk_that_the_machine_does_not_attach(
+    machine: str, disk: str, expected: Verdict
+) -> None:
     nodes = pool("p", 1, {"node.kubernetes.io/instance-type": machine})
     documents = storage_class(parameters={"type": disk}), claim(storageClassName="fast")
     assert verdict(deployment("web", 1, template(**DATA)), nodes, *documents) is expected
 
 
 def test_claims_of_a_stateful_set_count_against_the_quota() -> None:
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
-    shards = stateful_set("shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}])
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    shards = stateful_set(
+        "shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}]
+    )
     hard = {"fast.storageclass.storage.k8s.io/requests.storage": "2Gi"}
     assert verdict(shards, pool("p", 1), storage_class(), quota(hard=hard)) is FITS
-    assert verdict(shards, pool("p", 1), storage_class(), quota(hard={"persistentvolumeclaims": "1"})) is CANNOT
+    assert (
+        verdict(shards, pool("p", 1), storage_class(), quota(hard={"persistentvolumeclaims": "1"}))
+        is CANNOT
+    )
 
 
 def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     volume = {"name": "cache", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
     (found,) = judge([deployment("web", 1, template(volumes=[volume])), pool("p", 1)]).workloads
     assert [reason.message for reason in found.reasons] == [
@@ -523,21 +640,39 @@ def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
     ("named", "message", "remedy"),
     [
         ({}, "the storage class (none) of claim data is not declared", "Name a storage class."),
-        ({"storageClassName": ""}, "the storage class (none) of claim data is not declared", "Name a storage class."),
-        ({"storageClassName": "x"}, "the storage class x of claim data is not declared", "Declare the StorageClass x."),
+        (
+            {"storageClassName": ""},
+            "the storage class (none) of claim data is not declared",
+            "Name a storage class.",
+        ),
+        (
+            {"storageClassName": "x"},
+            "the storage class x of claim data is not declared",
+            "Declare the StorageClass x.",
+        ),
     ],
 )
-def test_a_claim_of_no_class_is_named_as_one(named: dict[str, Any], message: str, remedy: str) -> None:
+def test_a_claim_of_no_class_is_named_as_one(
+    named: dict[str, Any], message: str, remedy: str
+) -> None:
     data = claim(**named)
-    data["spec"] = {key: value for key, value in data["spec"].items() if key != "storageClassName"} | named
+    data["spec"] = {
+        key: value for key, value in data["spec"].items() if key != "storageClassName"
+    } | named
     (found,) = judge([deployment("web", 1, template(**DATA)), pool("p", 1), data]).workloads
     assert [(reason.message, reason.remedy) for reason in found.reasons] == [(message, remedy)]
 
 
 def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
     exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
-    assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive) is FITS
-    assert verdict(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), exclusive) is CANNOT
+    assert (
+        verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive)
+        is FITS
+    )
+    assert (
+        verdict(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), exclusive)
+        is CANNOT
+    )
 
 
 @pytest.mark.parametrize(
@@ -550,7 +685,9 @@ def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
         ([deployment("a", 1, template(**DATA)), job("b", 1, template()), pool("p", 2)], False),
     ],
 )
-def test_a_disk_that_pods_on_several_nodes_mount_is_warned_of(documents: list[Manifest], warned: bool) -> None:
+def test_a_disk_that_pods_on_several_nodes_mount_is_warned_of(
+    documents: list[Manifest], warned: bool
+) -> None:
     disk = storage_class(), claim(storageClassName="fast")
     workloads = judge([*documents, *disk]).workloads
     assert {item.verdict for item in workloads} == {FITS}
@@ -559,9 +696,13 @@ def test_a_disk_that_pods_on_several_nodes_mount_is_warned_of(documents: list[Ma
 
 
 def test_all_that_keeps_a_workload_from_running_is_said_at_once() -> None:
-    (found,) = judge([deployment("web", 5, template()), pool("p", 1), quota(hard={"pods": "2"})]).workloads
+    (found,) = judge(
+        [deployment("web", 5, template()), pool("p", 1), quota(hard={"pods": "2"})]
+    ).workloads
     assert {reason.rule for reason in found.reasons} == {"quota", "nodes"}
-    (found,) = judge([deployment("web", 4, template()), pool("p", 1), quota(hard={"pods": "2"})]).workloads
+    (found,) = judge(
+        [deployment("web", 4, template()), pool("p", 1), quota(hard={"pods": "2"})]
+    ).workloads
     assert {reason.rule for reason in found.reasons} == {"quota"}
 
 
@@ -576,17 +717,29 @@ def test_all_that_keeps_a_workload_from_running_is_said_at_once() -> None:
         ([deployment("a", 2, template()), job("j", 4, template(), gang=True)], CANNOT),
         ([deployment("a", 3, template()), job("i", 3, template()), job("j", 3, template())], FITS),
         ([deployment("a", 4, template()), job("j", 1, template())], OPEN),
-        ([deployment("a", 2, template()), deployment("b", 2, template()), quota(hard={"pods": "3"})], CANNOT),
+        (
+            [
+                deployment("a", 2, template()),
+                deployment("b", 2, template()),
+                quota(hard={"pods": "3"}),
+            ],
+            CANNOT,
+        ),
     ],
 )
-def test_what_stays_must_fit_together_and_jobs_take_turns(documents: list[Manifest], expected: Verdict) -> None:
+def test_what_stays_must_fit_together_and_jobs_take_turns(
+    documents: list[Manifest], expected: Verdict
+) -> None:
     verdicts = judge([*documents, pool("p", 1)])
     assert {item.verdict for item in verdicts.workloads} == {FITS}
     assert verdicts.stack is expected
 
 
 def test_where_the_order_decides_the_stack_is_undetermined() -> None:
-    anywhere, picky = deployment("a", 4, template()), deployment("b", 1, template(nodeSelector={"disk": "ssd"}))
+    anywhere, picky = (
+        deployment("a", 4, template()),
+        deployment("b", 1, template(nodeSelector={"disk": "ssd"})),
+    )
     assert judge([anywhere, picky, pool("p", 1), pool("q", 1, {"disk": "ssd"})]).stack is OPEN
     assert judge([anywhere, picky, pool("p", 1), pool("q", 2, {"disk": "ssd"})]).stack is FITS
 
@@ -606,7 +759,11 @@ def test_pods_with_a_higher_priority_find_their_place_among_others() -> None:
 
 def attributes(operator: str, *values: str) -> Manifest:
     expression = {"scopeName": "VolumeAttributesClass", "operator": operator}
-    return {"scopeSelector": {"matchExpressions": [expression | ({"values": [*values]} if values else {})]}}
+    return {
+        "scopeSelector": {
+            "matchExpressions": [expression | ({"values": [*values]} if values else {})]
+        }
+    }
 
 
 GOLD = attributes("In", "gold")
@@ -637,7 +794,10 @@ def test_quotas_count_the_claims_of_their_scope(
     }
     wanted |= {} if attributes_class is None else {"volumeAttributesClassName": attributes_class}
     shards = stateful_set(
-        "shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": wanted}]
+        "shards",
+        2,
+        template(),
+        volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": wanted}],
     )
     web, data = deployment("web", 1, template(**DATA)), claim(**wanted)
     for hard in (
@@ -646,14 +806,21 @@ def test_quotas_count_the_claims_of_their_scope(
         {"count/persistentvolumeclaims": "1"},
         {"fast.storageclass.storage.k8s.io/requests.storage": "1Gi"},
     ):
-        assert verdict(shards, pool("p", 1), storage_class(), quota(hard=hard, **spec)) is expected, hard
+        assert (
+            verdict(shards, pool("p", 1), storage_class(), quota(hard=hard, **spec)) is expected
+        ), hard
         none = dict.fromkeys(hard, "0")
-        assert verdict(web, node("n"), storage_class(), data, quota(hard=none, **spec)) is expected, none
+        assert (
+            verdict(web, node("n"), storage_class(), data, quota(hard=none, **spec)) is expected
+        ), none
 
 
 def test_a_quota_of_claims_counts_no_pods_and_no_unknown_class() -> None:
     web = deployment("web", 2, template())
-    assert verdict(web, pool("p", 1), quota(hard={"count/pods": "0", "services": "0"}, **GOLD)) is not CANNOT
+    assert (
+        verdict(web, pool("p", 1), quota(hard={"count/pods": "0", "services": "0"}, **GOLD))
+        is not CANNOT
+    )
     unknown: Any = UNKNOWN
     data = claim(storageClassName="fast", volumeAttributesClassName=unknown)
     documents = deployment("web", 1, template(**DATA)), node("n"), storage_class(), data

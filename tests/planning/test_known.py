@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 
 from codegen import kubernetes_schema
 
-TYPES: dict[str, dict[str, str]] = known.schema()["types"]
+TYPES: dict[str, dict[str, str]] = field_catalog.schema()["types"]
 RULES: dict[str, dict[str, Any]] = {
-    name: rules for names, rules in known.table()["types"].items() for name in names.split()
+    name: rules for names, rules in field_catalog.table()["types"].items() for name in names.split()
 }
 
 
@@ -28,25 +28,35 @@ def parts(described: str) -> tuple[str, list[str]]:
 def reached() -> set[str]:
     """The types that decided fields lead to, from the judged kinds on."""
     found: set[str] = set()
-    rest = [known.schema()["kinds"][kind] for kind in known.judged_kinds()]
+    rest = [field_catalog.schema()["kinds"][kind] for kind in field_catalog.judged_kinds()]
     while rest:
         name = rest.pop()
         if name not in found:
             found.add(name)
-            fields = [TYPES[name][field] for field in RULES[name].get("decided", ()) if field in TYPES[name]]
+            fields = [
+                TYPES[name][field]
+                for field in RULES[name].get("decided", ())
+                if field in TYPES[name]
+            ]
             rest += [type_ for described in fields if (type_ := parts(described)[0]) in TYPES]
     return found
 
 
 def test_the_schema_is_that_of_the_replicas_versions() -> None:
-    assert known.schema()["versions"] == kubernetes_schema.versions()  # python -m codegen.kubernetes_schema
+    assert (
+        field_catalog.schema()["versions"] == kubernetes_schema.versions()
+    )  # python -m codegen.kubernetes_schema
 
 
 def test_every_kind_of_the_server_is_classified() -> None:
     # The foreign Job of another group is not among them: it falls to what is not known.
-    default = known.kind_of("example.org/v1", "Job")
-    assert default[0] == known.UNKNOWN_KIND
-    unclassified = [kind for kind in known.schema()["kinds"] if known.kind_of(*kind.split(" ")) == default]
+    default = field_catalog.kind_of("example.org/v1", "Job")
+    assert default[0] == field_catalog.UNKNOWN_KIND
+    unclassified = [
+        kind
+        for kind in field_catalog.schema()["kinds"]
+        if field_catalog.kind_of(*kind.split(" ")) == default
+    ]
     assert not unclassified
 
 
@@ -56,23 +66,31 @@ def test_every_field_is_in_one_of_the_three_lists() -> None:
 
 
 def test_no_field_is_in_two_lists() -> None:
-    twice = {name: [f for f in listed if listed.count(f) > 1] for name in RULES if (listed := sections(RULES[name]))}
+    twice = {
+        name: [f for f in listed if listed.count(f) > 1]
+        for name in RULES
+        if (listed := sections(RULES[name]))
+    }
     assert not {name: fields for name, fields in twice.items() if fields}
 
 
 def test_the_lists_hold_nothing_that_the_schema_does_not() -> None:
     assert set(RULES) == reached()
-    for names, rules in known.table()["types"].items():
+    for names, rules in field_catalog.table()["types"].items():
         there = {field for name in names.split() for field in TYPES[name]}
         named = {
             *sections(rules),
-            *(key for part in ("required", "values", "keys", "least") for key in rules.get(part, ())),
+            *(
+                key
+                for part in ("required", "values", "keys", "least")
+                for key in rules.get(part, ())
+            ),
         }
         assert not named - there, names
-    for kind in known.judged_kinds():
-        assert kind in known.schema()["kinds"]
+    for kind in field_catalog.judged_kinds():
+        assert kind in field_catalog.schema()["kinds"]
     used = {reason for rules in RULES.values() for reason in rules.get("harmless", ())}
-    assert used == set(known.table()["reasons"])
+    assert used == set(field_catalog.table()["reasons"])
 
 
 @pytest.mark.parametrize("name", sorted(reached()))

@@ -59,21 +59,35 @@ def test_a_queue_that_is_not_declared() -> None:
 )
 def test_the_rank_of_a_queued_job_exists(rank: Any, pods: int, expected: Verdict) -> None:
     """Kueue 0.19 makes no Workload for a Job whose WorkloadPriorityClass does not exist."""
-    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}}
-    ranked, plain = queued(pods), queued(1) | {"metadata": {**queued(1)["metadata"], "name": "plain"}}
+    high = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "high"},
+    }
+    ranked, plain = (
+        queued(pods),
+        queued(1) | {"metadata": {**queued(1)["metadata"], "name": "plain"}},
+    )
     ranked["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": rank}
     stack = [plain, ranked, high | {"value": 1}, FLAVOR, LOCAL, NODES, cluster_queue()]
     assert [each.verdict for each in judge(stack).workloads] == [Verdict.FITS, expected]
 
 
 def test_what_waits_in_a_queue_takes_turns() -> None:
-    assert judge([queued(2), queued(2), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
+    assert (
+        judge([queued(2), queued(2), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
+    )
     tolerant = template(containers=[container(gpu=8)], tolerations=[{"operator": "Exists"}])
     assert (
-        judge([queued(2), deployment("web", 2, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
+        judge(
+            [queued(2), deployment("web", 2, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]
+        ).stack
+        is Verdict.FITS
     )
     assert (
-        judge([queued(2), deployment("web", 3, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]).stack
+        judge(
+            [queued(2), deployment("web", 3, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]
+        ).stack
         is Verdict.UNDETERMINED
     )
 
@@ -88,7 +102,9 @@ def test_the_message_names_what_is_missing() -> None:
 def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
     def findings(*documents: Manifest) -> list[str]:
         found = judge([FLAVOR, LOCAL, NODES, *documents]).findings
-        return [f"{f.severity} {f.object}: {f.message}" for f in found if f.rule == "queue-capacity"]
+        return [
+            f"{f.severity} {f.object}: {f.message}" for f in found if f.rule == "queue-capacity"
+        ]
 
     assert findings(cluster_queue("team", 16), cluster_queue("other", 16)) == []
     assert findings(cluster_queue("team", 16), cluster_queue("other", 17)) == [
@@ -117,10 +133,22 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
     ("spec", "taints", "expected"),
     [
         ({}, [], Verdict.FITS),
-        ({"nodeSelector": {"gpu": "h100", "disk": "ssd"}}, [], Verdict.CANNOT_FIT),  # no node has the disk
+        (
+            {"nodeSelector": {"gpu": "h100", "disk": "ssd"}},
+            [],
+            Verdict.CANNOT_FIT,
+        ),  # no node has the disk
         ({"nodeSelector": {"gpu": "l4"}}, [], Verdict.CANNOT_FIT),
-        ({"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["h100", "l4"]})}, [], Verdict.FITS),
-        ({"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["l4"]})}, [], Verdict.CANNOT_FIT),
+        (
+            {"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["h100", "l4"]})},
+            [],
+            Verdict.FITS,
+        ),
+        (
+            {"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["l4"]})},
+            [],
+            Verdict.CANNOT_FIT,
+        ),
         ({}, [{"key": "owned", "value": "x", "effect": "NoSchedule"}], Verdict.CANNOT_FIT),
         (
             {"tolerations": [{"key": "owned", "operator": "Exists"}]},
@@ -177,15 +205,26 @@ def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdic
     assert judge([LOCAL, OTHER, *documents]).stack is expected
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("Job", Verdict.FITS), ("Deployment", Verdict.CANNOT_FIT)])
-def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(kind: str, expected: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("Job", Verdict.FITS), ("Deployment", Verdict.CANNOT_FIT)]
+)
+def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(
+    kind: str, expected: Verdict
+) -> None:
     """GKE adds the sidecar of a bucket to pods, and to no template."""
     pods = template({"app": "train"}, [container(gpu=8)])
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
-    made = job("train", 1, pods) if kind == "Job" else deployment("train", 1, pods, strategy={"type": "Recreate"})
+    made = (
+        job("train", 1, pods)
+        if kind == "Job"
+        else deployment("train", 1, pods, strategy={"type": "Recreate"})
+    )
     nodes = pool("h100", 1, {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
     nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
-    assert judge([LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(made)]).workloads[0].verdict is expected
+    assert (
+        judge([LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(made)]).workloads[0].verdict
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +246,14 @@ def test_cohorts_above_each_other_or_with_unknown_values(lender: Any, spec: Mani
 
 @pytest.mark.parametrize(
     ("least", "rule"),
-    [("2", None), ("3", "queue-quota"), ("many", "queue"), ("0", "queue"), ("4", "queue"), (UNKNOWN, "queue")],
+    [
+        ("2", None),
+        ("3", "queue-quota"),
+        ("many", "queue"),
+        ("0", "queue"),
+        ("4", "queue"),
+        (UNKNOWN, "queue"),
+    ],
 )
 def test_only_the_minimum_of_a_partial_admission_must_fit(least: Any, rule: str | None) -> None:
     train = queued(4)
@@ -234,7 +280,9 @@ REPLACED = "resources: {transformations: [{input: %s, strategy: Replace, outputs
         ("resources: [", 8, 4, Verdict.UNDETERMINED),
     ],
 )
-def test_the_configuration_of_kueue_decides_what_it_counts(text: str, gpus: int, quota: int, expected: Verdict) -> None:
+def test_the_configuration_of_kueue_decides_what_it_counts(
+    text: str, gpus: int, quota: int, expected: Verdict
+) -> None:
     train = waiting(job("train", 1, template(containers=[container(gpu=gpus)])))
     stack = [LOCAL, *AN_H100, offering("h100", gpus=quota), train, configured(text)]
     assert judge(stack).workloads[0].verdict is expected
@@ -244,9 +292,15 @@ def test_the_values_of_kueues_chart_have_its_configuration() -> None:
     release = {
         "chart": "kueue",
         "repositoryOpts": {},
-        "values": {"managerConfig": {"controllerManagerConfigYaml": "resources: {excludeResourcePrefixes: [a/]}"}},
+        "values": {
+            "managerConfig": {
+                "controllerManagerConfigYaml": "resources: {excludeResourcePrefixes: [a/]}"
+            }
+        },
     }
     (found,) = objects_of([("kubernetes:helm.sh/v3:Release", release)])
     assert found["resources"] == {"excludeResourcePrefixes": ["a/"]}
-    (unknown,) = objects_of([("kubernetes:helm.sh/v3:Release", release | {"valueYamlFiles": ["a.yaml"]})])
+    (unknown,) = objects_of(
+        [("kubernetes:helm.sh/v3:Release", release | {"valueYamlFiles": ["a.yaml"]})]
+    )
     assert any(unknown_paths(unknown["resources"]))

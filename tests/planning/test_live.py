@@ -31,9 +31,20 @@ def stored(manifest: Manifest, **status: Any) -> Manifest:
     return {**found, "status": status}
 
 
-def pod_of(owner: Manifest, number: int, on: str | None = "n", phase: str = "Running", **spec: Any) -> Manifest:
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
-    made = PODS["spec"] | {"containers": [container(cpu=2) | {"image": "i"}]} | spec | ({"nodeName": on} if on else {})
+def pod_of(
+    owner: Manifest, number: int, on: str | None = "n", phase: str = "Running", **spec: Any
+) -> Manifest:
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+    }
+    made = (
+        PODS["spec"]
+        | {"containers": [container(cpu=2) | {"image": "i"}]}
+        | spec
+        | ({"nodeName": on} if on else {})
+    )
     found = namespaced("v1", "Pod", f"{reference['name']}-{number}", spec=made)
     found["metadata"] |= {"labels": {"app": "web"}, "ownerReferences": [reference]}
     return stored(found, phase=phase)
@@ -42,11 +53,15 @@ def pod_of(owner: Manifest, number: int, on: str | None = "n", phase: str = "Run
 def quotas(cpu: int, used: int, **more: int) -> Manifest:
     names = {"requests.cpu": (cpu, used), **{name: (9, count) for name, count in more.items()}}
     hard = {name: str(most) for name, (most, _) in names.items()}
-    return stored(quota(hard=hard), hard=hard, used={name: str(count) for name, (_, count) in names.items()})
+    return stored(
+        quota(hard=hard), hard=hard, used={name: str(count) for name, (_, count) in names.items()}
+    )
 
 
 WEB = stored(deployment("web", 3, PODS), replicas=3)
-AGENT = stored(daemon_set("agent", template(containers=[container(cpu=1)])), desiredNumberScheduled=1)
+AGENT = stored(
+    daemon_set("agent", template(containers=[container(cpu=1)])), desiredNumberScheduled=1
+)
 HEALTHY = [
     node("n", cpu="10"),
     WEB,
@@ -85,16 +100,25 @@ def test_pods_of_a_replica_set_are_not_those_of_a_deployment_with_a_like_name() 
 
 def cluster_wide(kind: str, version: str, name: str, **fields: Any) -> Manifest:
     metadata = (
-        {"name": name, "labels": {"kubernetes.io/metadata.name": name}} if kind == "Namespace" else {"name": name}
+        {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
+        if kind == "Namespace"
+        else {"name": name}
     )
-    return stored({"apiVersion": version, "kind": kind, "metadata": metadata, **fields}, phase="Active")
+    return stored(
+        {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}, phase="Active"
+    )
 
 
 def test_namespaces_and_priority_classes_change_no_verdict_on_what_runs() -> None:
     """As GKE has them, with an agent of its own that looks into nodes."""
     agent = stored(
         daemon_set(
-            "logs", template(containers=[container(cpu=1)], hostNetwork=True, priorityClassName="system-node-critical")
+            "logs",
+            template(
+                containers=[container(cpu=1)],
+                hostNetwork=True,
+                priorityClassName="system-node-critical",
+            ),
         ),
         desiredNumberScheduled=1,
     )
@@ -110,9 +134,14 @@ def test_namespaces_and_priority_classes_change_no_verdict_on_what_runs() -> Non
         ),
         *(
             {key: value for key, value in priority.items() if key != "status"}
-            for name, value in (("system-node-critical", 2_000_001_000), ("gmp-critical", 1_000_000_000))
+            for name, value in (
+                ("system-node-critical", 2_000_001_000),
+                ("gmp-critical", 1_000_000_000),
+            )
             for priority in (
-                cluster_wide("PriorityClass", "scheduling.k8s.io/v1", name, value=value, globalDefault=False),
+                cluster_wide(
+                    "PriorityClass", "scheduling.k8s.io/v1", name, value=value, globalDefault=False
+                ),
             )
         ),
     ]
@@ -126,15 +155,23 @@ def test_namespaces_and_priority_classes_change_no_verdict_on_what_runs() -> Non
 def test_one_more_job_is_judged_against_what_is_left(cpu: int, expected: Verdict) -> None:
     found = judge([*HEALTHY, job("more", 1, template(containers=[container(cpu=cpu)]))])
     assert verdicts_of(found)["Job team/more"] is expected
-    assert {each.rule for each in found.workloads[-1].reasons} == (set() if expected is FITS else {"quota"})
+    assert {each.rule for each in found.workloads[-1].reasons} == (
+        set() if expected is FITS else {"quota"}
+    )
 
 
-@pytest.mark.parametrize(("running", "cores", "expected"), [(2, 6, FITS), (2, 5, CANNOT), (0, 5, CANNOT), (0, 6, FITS)])
-def test_pods_that_do_not_run_yet_need_what_is_left(running: int, cores: int, expected: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("running", "cores", "expected"), [(2, 6, FITS), (2, 5, CANNOT), (0, 5, CANNOT), (0, 6, FITS)]
+)
+def test_pods_that_do_not_run_yet_need_what_is_left(
+    running: int, cores: int, expected: Verdict
+) -> None:
     pods = template(containers=[container(cpu=2)])
     web = stored(deployment("web", 3, pods), replicas=3)
     up = [pod_of(web, n, serviceAccountName="default") for n in range(running)]
-    waiting = [pod_of(web, n, None, "Pending", serviceAccountName="default") for n in range(running, 3)]
+    waiting = [
+        pod_of(web, n, None, "Pending", serviceAccountName="default") for n in range(running, 3)
+    ]
     found = judge([node("n", cpu=str(cores)), web, *up, *waiting, quotas(6, 6, pods=3)])
     assert verdicts_of(found) == {"Deployment team/web": expected}
     assert found.quotas[0].left["requests.cpu"] == 0
@@ -163,10 +200,13 @@ def test_objects_that_are_there_are_used_already() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"), [("Always", CANNOT), ("Never", UNDETERMINED), ("OnFailure", UNDETERMINED)]
+    ("policy", "expected"),
+    [("Always", CANNOT), ("Never", UNDETERMINED), ("OnFailure", UNDETERMINED)],
 )
 @pytest.mark.parametrize("cores", [3, 4])
-def test_pods_that_run_and_may_end_make_room_some_day(policy: str, expected: Verdict, cores: int) -> None:
+def test_pods_that_run_and_may_end_make_room_some_day(
+    policy: str, expected: Verdict, cores: int
+) -> None:
     """On the node, or in the quota; what they leave is not enough for a larger one."""
     run = stored(job("run", 1, PODS), active=1)
     running = pod_of(run, 0, restartPolicy=policy, serviceAccountName="default")
@@ -224,26 +264,52 @@ def test_a_claim_of_a_stateful_set_that_is_there_counts_once_and_keeps_its_zone(
         },
     }
     for at, expected in (("a", FITS), ("b", UNDETERMINED)):
-        assert judge([node("n", {zone: at}), FAST, db, volume, claim("data-db-0")]).stack is expected
+        assert (
+            judge([node("n", {zone: at}), FAST, db, volume, claim("data-db-0")]).stack is expected
+        )
 
 
 @pytest.mark.parametrize(("phase", "expected"), [("Bound", FITS), ("Released", CANNOT)])
 def test_a_volume_whose_claim_was_deleted_is_no_later_ones(phase: str, expected: Verdict) -> None:
     """A claim of the same name is another one (Kubernetes, "Persistent Volumes", reclaiming)."""
-    kept = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
-    kept |= {"claimRef": {"namespace": "team", "name": "data", "uid": "earlier"}, "nfs": {"server": "s", "path": "/"}}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": kept}
+    kept = {
+        "storageClassName": "local",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+    }
+    kept |= {
+        "claimRef": {"namespace": "team", "name": "data", "uid": "earlier"},
+        "nfs": {"server": "s", "path": "/"},
+    }
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": kept,
+    }
     local = {**FAST, "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
     other = {**copy.deepcopy(volume), "metadata": {"name": "small"}}
     other["spec"] |= {"claimRef": None, "capacity": {"storage": "1Mi"}}
     mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     new = deployment("new", 1, template(volumes=mounts))
-    found = judge([node("n"), local, stored(volume, phase=phase), other, claim("data", storageClassName="local"), new])
+    found = judge(
+        [
+            node("n"),
+            local,
+            stored(volume, phase=phase),
+            other,
+            claim("data", storageClassName="local"),
+            new,
+        ]
+    )
     assert found.workloads[0].verdict is expected
 
 
 def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
-    zone, volumes = "topology.kubernetes.io/zone", [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    zone, volumes = (
+        "topology.kubernetes.io/zone",
+        [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+    )
     pods = template(containers=[container(cpu=2)], volumes=volumes)
     for second, kind, expected in (
         ("a", deployment("web", 2, pods), FITS),
@@ -252,7 +318,9 @@ def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
         ("b", job("run", 2, pods), FITS),
     ):
         nodes = [node("one", {zone: "a"}, cpu="2"), node("two", {zone: second}, cpu="2")]
-        found = judge([*nodes, FAST, claim("data", accessModes=["ReadWriteMany"]), kind]).workloads[0]
+        found = judge([*nodes, FAST, claim("data", accessModes=["ReadWriteMany"]), kind]).workloads[
+            0
+        ]
         assert found.verdict is expected or "volume-class" in {each.rule for each in found.reasons}
 
 
@@ -284,9 +352,13 @@ def test_gke_runs_a_sidecar_where_buckets_are_mounted() -> None:
 
 def test_a_resource_of_a_device_class_is_not_known() -> None:
     name = "deviceclass.resource.kubernetes.io/tpu"
-    found = judge([node("n"), deployment("web", 1, template(containers=[container(**{name: 1})]))]).workloads[0]
+    found = judge(
+        [node("n"), deployment("web", 1, template(containers=[container(**{name: 1})]))]
+    ).workloads[0]
     assert found.verdict is UNDETERMINED
-    assert f"spec.template.spec.containers[0].resources.limits.{name}" in {each.path for each in found.reasons}
+    assert f"spec.template.spec.containers[0].resources.limits.{name}" in {
+        each.path for each in found.reasons
+    }
 
 
 @pytest.mark.parametrize(
@@ -294,16 +366,31 @@ def test_a_resource_of_a_device_class_is_not_known() -> None:
     [
         ({"exactly": {"deviceClassName": "gpu", "count": 3}}, 3),
         ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, 32),
-        ({"firstAvailable": [{"deviceClassName": "gpu", "count": 2}, {"deviceClassName": "gpu", "count": 5}]}, 5),
+        (
+            {
+                "firstAvailable": [
+                    {"deviceClassName": "gpu", "count": 2},
+                    {"deviceClassName": "gpu", "count": 5},
+                ]
+            },
+            5,
+        ),
     ],
 )
-def test_a_quota_counts_the_most_devices_that_a_claim_may_get(request_: Manifest, count: int) -> None:
+def test_a_quota_counts_the_most_devices_that_a_claim_may_get(
+    request_: Manifest, count: int
+) -> None:
     spec = {"spec": {"devices": {"requests": [{"name": "r", **request_}]}}}
     claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
     made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "t", spec=spec)
     for most, expected in ((count, UNDETERMINED), (count - 1, CANNOT)):
         limit = quota(hard={"gpu.deviceclass.resource.k8s.io/devices": str(most)})
-        assert judge([node("n"), made, limit, deployment("web", 1, template(resourceClaims=claims))]).stack is expected
+        assert (
+            judge(
+                [node("n"), made, limit, deployment("web", 1, template(resourceClaims=claims))]
+            ).stack
+            is expected
+        )
 
 
 def test_a_job_set_makes_a_service() -> None:

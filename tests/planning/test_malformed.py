@@ -26,7 +26,24 @@ from tests.planning.building import (
     workload,
 )
 
-VALUES: list[Any] = [None, "x", "", 5, -1, 1.5, True, [], {}, ["x"], [5], [None], [[]], [{}], {"x": 5}, UNKNOWN]
+VALUES: list[Any] = [
+    None,
+    "x",
+    "",
+    5,
+    -1,
+    1.5,
+    True,
+    [],
+    {},
+    ["x"],
+    [5],
+    [None],
+    [[]],
+    [{}],
+    {"x": 5},
+    UNKNOWN,
+]
 CLAIM = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -53,19 +70,34 @@ PODS = template(
     ],
     nodeSelector={"a": "b"},
     resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}],
-    securityContext={"sysctls": [{"name": "a", "value": "b"}], "seccompProfile": {"type": "RuntimeDefault"}},
+    securityContext={
+        "sysctls": [{"name": "a", "value": "b"}],
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
     schedulingGates=[{"name": "a"}],
     overhead={"cpu": "1"},
 )
 FAILING = {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}]}
 JOB = job("run", 1, PODS, podFailurePolicy=FAILING, completions=1, backoffLimit=1)
 WORKLOADS = [
-    {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "team"}, "spec": PODS["spec"]},
-    deployment("web", 1, PODS, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}),
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one", "namespace": "team"},
+        "spec": PODS["spec"],
+    },
+    deployment(
+        "web", 1, PODS, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}
+    ),
     stateful_set("db", 1, PODS, volumeClaimTemplates=[CLAIM], ordinals={"start": 1}),
     daemon_set("agent", PODS),
     JOB,
-    workload("batch/v1", "CronJob", "nightly", {"schedule": "@daily", "jobTemplate": {"spec": JOB["spec"]}}),
+    workload(
+        "batch/v1",
+        "CronJob",
+        "nightly",
+        {"schedule": "@daily", "jobTemplate": {"spec": JOB["spec"]}},
+    ),
     workload(
         "jobset.x-k8s.io/v1alpha2",
         "JobSet",
@@ -88,7 +120,13 @@ AROUND = [
 
 def paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of every value in a tree."""
-    found = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    found = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in found:
         yield (*path, key)
         yield from paths(value, (*path, key))
@@ -114,4 +152,7 @@ def test_no_value_is_a_traceback(whole: Manifest) -> None:
 @pytest.mark.parametrize("whole", WORKLOADS[1:], ids=lambda each: each["kind"])
 def test_what_is_malformed_is_refused_with_its_path(whole: Manifest) -> None:
     found = judge([*AROUND, changed(whole, ("metadata", "labels"), "x")]).workloads[0]
-    assert (found.verdict, [each.path for each in found.reasons]) == (Verdict.CANNOT_FIT, ["metadata.labels"])
+    assert (found.verdict, [each.path for each in found.reasons]) == (
+        Verdict.CANNOT_FIT,
+        ["metadata.labels"],
+    )

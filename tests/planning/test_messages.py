@@ -25,7 +25,13 @@ from tests.planning.building import (
     template,
 )
 
-H100 = pool("h100", 2, {"gpu": "h100", ZONE: "a"}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
+H100 = pool(
+    "h100",
+    2,
+    {"gpu": "h100", ZONE: "a"},
+    [{"key": GPU, "value": "present", "effect": "NoSchedule"}],
+    gpu="8",
+)
 CPU = pool("cpu", 3, {ZONE: "b"})
 BRIEF = {"key": "team", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
 EVICTING = pool("brief", 1, {}, [{"key": "team", "effect": "NoExecute"}])
@@ -47,7 +53,10 @@ DISK = [
         "volumeBindingMode": "WaitForFirstConsumer",
     },
     namespaced(
-        "v1", "PersistentVolumeClaim", "data", spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+        "v1",
+        "PersistentVolumeClaim",
+        "data",
+        spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
     ),
 ]
 
@@ -76,13 +85,21 @@ def gpus(count: int, **spec: Any) -> Manifest:
             "untolerated taint nvidia.com/gpu=present:NoSchedule. | Tolerate nvidia.com/gpu=present:NoSchedule.",
         ),
         (
-            [job("train", 1, gpus(16)), pool("small", 9, {}, gpu="1"), pool("large", 1, {}, gpu="8")],
+            [
+                job("train", 1, gpus(16)),
+                pool("small", 9, {}, gpu="1"),
+                pool("large", 1, {}, gpu="8"),
+            ],
             "resources at spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
             'the nearest, "large", does not take it: it needs 16 nvidia.com/gpu, and 8 is free, 8 short. | '
             "Request at most 8 nvidia.com/gpu.",
         ),
         (
-            [deployment("web", 1, template(nodeSelector={"gpu": "b200"})), H100, pool("l4", 1, {"gpu": "l4"})],
+            [
+                deployment("web", 1, template(nodeSelector={"gpu": "b200"})),
+                H100,
+                pool("l4", 1, {"gpu": "l4"}),
+            ],
             'node-selector at spec.template.spec.nodeSelector.gpu: each pod needs 1 cpu; the nearest, "l4", does not take it: '
             "node selector gpu=b200: the node has gpu=l4. | "
             "Correct spec.template.spec.nodeSelector (nodes have gpu l4 or h100).",
@@ -114,7 +131,11 @@ def gpus(count: int, **spec: Any) -> Manifest:
             "leaves 2: 1 too few. | Raise requests.cpu of ResourceQuota team-quota to 3, or ask for less.",
         ),
         (
-            [deployment("web", 1, template()), CPU, limit_range({"type": "Container", "max": {"cpu": "500m"}})],
+            [
+                deployment("web", 1, template()),
+                CPU,
+                limit_range({"type": "Container", "max": {"cpu": "500m"}}),
+            ],
             "limit-range-max at spec.template.spec.containers[0].resources.limits.cpu: the API server refuses the pods: "
             "LimitRange limits allows container main at most 500m of cpu, and it has 1. | "
             "Lower cpu to 500m, or raise the maximum of LimitRange limits.",
@@ -125,13 +146,20 @@ def gpus(count: int, **spec: Any) -> Manifest:
             "Lower the pod's requests, or keep it off cpu by a node selector.",
         ),
         (
-            [deployment("web", 3, template(tolerations=[BRIEF], affinity=anti_affinity())), EVICTING],
+            [
+                deployment("web", 3, template(tolerations=[BRIEF], affinity=anti_affinity())),
+                EVICTING,
+            ],
             'taint at spec.template.spec.tolerations.tolerationSeconds: each pod needs 1 cpu; the nearest, "brief", does not '
             "take it: it tolerates the taint team:NoExecute for some seconds only. | "
             "Tolerate team:NoExecute without tolerationSeconds.",
         ),
         (
-            [deployment("web", 1, template(containers=[container(cpu=5)], **SANDBOXED)), SANDBOX, CPU],
+            [
+                deployment("web", 1, template(containers=[container(cpu=5)], **SANDBOXED)),
+                SANDBOX,
+                CPU,
+            ],
             "resources at spec.template.spec.containers[0].resources.requests.cpu: each pod needs 6 cpu; "
             'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 is free, 2 short. | '
             "Request at most 3 cpu besides the overhead.",
@@ -193,7 +221,12 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
             "Raise the maximum of h100, or give the workloads pools of their own.",
         ),
         (
-            [deployment("a", 6, template()), deployment("b", 8, template()), pool("east", 2), pool("west", 1)],
+            [
+                deployment("a", 6, template()),
+                deployment("b", 8, template()),
+                pool("east", 2),
+                pool("west", 1),
+            ],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and "
             "east and west offer 12 at most. | Raise the maximum of east and west, or give the workloads pools of their own.",
         ),
@@ -208,7 +241,12 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
             "12 at most. | Let its pools have more nodes, or give it one of its own.",
         ),
         (
-            [deployment("a", 2, template()), deployment("b", 2, template()), CPU, quota(hard={"requests.cpu": "3"})],
+            [
+                deployment("a", 2, template()),
+                deployment("b", 2, template()),
+                CPU,
+                quota(hard={"requests.cpu": "3"}),
+            ],
             "quota-sum: Deployment team/a and Deployment team/b together need 4 requests.cpu, and the quota leaves 3: 1 too few. | "
             "Raise requests.cpu to 4, or lower what the workloads ask for.",
         ),
@@ -225,7 +263,11 @@ def test_a_quota_that_is_used_beyond_its_amounts_leaves_nothing() -> None:
 
 
 FAILING = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}
-INDEXES = {"completions": 4, "completionMode": "Indexed", "successPolicy": {"rules": [{"succeededIndexes": "7"}]}}
+INDEXES = {
+    "completions": 4,
+    "completionMode": "Indexed",
+    "successPolicy": {"rules": [{"succeededIndexes": "7"}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -242,17 +284,31 @@ INDEXES = {"completions": 4, "completionMode": "Indexed", "successPolicy": {"rul
             {},
             "spec.completions must be given, because completionMode is Indexed and parallelism is set",
         ),
-        ({"backoffLimitPerIndex": 1}, {}, "must be left out, not 1, because completionMode is not Indexed"),
+        (
+            {"backoffLimitPerIndex": 1},
+            {},
+            "must be left out, not 1, because completionMode is not Indexed",
+        ),
         (INDEXES, {}, "must be indexes in ascending order below 4, because completions is 4"),
-        ({}, {"hostUsers": False, "hostPID": True}, "hostPID must be false, not True, because hostUsers is false"),
         (
             {},
-            {"tolerations": [{"operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}]},
+            {"hostUsers": False, "hostPID": True},
+            "hostPID must be false, not True, because hostUsers is false",
+        ),
+        (
+            {},
+            {
+                "tolerations": [
+                    {"operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}
+                ]
+            },
             "effect must be NoExecute, not 'NoSchedule', because tolerationSeconds is set",
         ),
     ],
 )
-def test_a_refused_value_names_the_field_that_forbids_it(spec: Manifest, pods: Manifest, wrong: str) -> None:
+def test_a_refused_value_names_the_field_that_forbids_it(
+    spec: Manifest, pods: Manifest, wrong: str
+) -> None:
     workload = job("train", 1, template(**{"restartPolicy": "Never"} | pods))
     workload["spec"] |= spec
     reasons = judge([workload, CPU]).workloads[0].reasons

@@ -11,14 +11,23 @@ from tests.planning.building import Manifest, container, deployment, template
 
 NAME = "kubernetes.io/metadata.name"
 DENY = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-DNS = {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}]}
+DNS = {
+    "podSelector": {},
+    "policyTypes": ["Egress"],
+    "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}],
+}
 CHAT = {"app": "chat"}
 
 
 def policy(namespace: str, name: str, **spec: Any) -> Manifest:
     metadata = {"name": name, "namespace": namespace}
     spec = {"podSelector": {}, **spec}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def namespace(name: str) -> Manifest:
@@ -26,7 +35,11 @@ def namespace(name: str) -> Manifest:
 
 
 def named(*names: str) -> Manifest:
-    return {"namespaceSelector": {"matchExpressions": [{"key": NAME, "operator": "In", "values": list(names)}]}}
+    return {
+        "namespaceSelector": {
+            "matchExpressions": [{"key": NAME, "operator": "In", "values": list(names)}]
+        }
+    }
 
 
 def egress(*peers: Manifest, **rule: Any) -> Manifest:
@@ -38,7 +51,9 @@ def ingress(*peers: Manifest, **rule: Any) -> Manifest:
 
 
 def workload(name: str, place: str, labels: dict[str, str], **of_container: Any) -> Manifest:
-    made = deployment(name, 1, template(labels=labels, containers=[container(cpu=1) | of_container]))
+    made = deployment(
+        name, 1, template(labels=labels, containers=[container(cpu=1) | of_container])
+    )
     made["metadata"]["namespace"] = place
     return made
 
@@ -60,7 +75,12 @@ def caller(*policies: Manifest, url: str | None = "http://chat.serving/v1") -> l
     env = [{"name": "URL", "value": url}] if url else []
     closed = [policy("research", "deny", **DENY), policy("research", "dns", **DNS)]
     opened = [policy("research", f"open-{index}", **each) for index, each in enumerate(policies)]
-    return [namespace("research"), *closed, *opened, workload("train", "research", {"app": "train"}, env=env)]
+    return [
+        namespace("research"),
+        *closed,
+        *opened,
+        workload("train", "research", {"app": "train"}, env=env),
+    ]
 
 
 def messages(objects: list[Manifest]) -> list[str]:
@@ -68,7 +88,10 @@ def messages(objects: list[Manifest]) -> list[str]:
     return [f"{each.object}: {each.message}" for each in findings if each.rule == "network-policy"]
 
 
-ADMITS = {"podSelector": {"matchLabels": CHAT}, **ingress(named("research"), ports=[{"port": 8080}])}
+ADMITS = {
+    "podSelector": {"matchLabels": CHAT},
+    **ingress(named("research"), ports=[{"port": 8080}]),
+}
 TO_SERVING = egress(named("serving"))
 
 
@@ -97,7 +120,14 @@ def test_caller_that_is_let_in_must_be_let_out() -> None:
         (egress({"ipBlock": {"cidr": "10.16.0.0/14"}}), True),
         (egress({"ipBlock": {"cidr": "203.0.113.0/24"}}), False),
         (
-            egress({"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]}}),
+            egress(
+                {
+                    "ipBlock": {
+                        "cidr": "0.0.0.0/0",
+                        "except": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+                    }
+                }
+            ),
             True,
         ),
         (egress(UNKNOWN), True),
@@ -111,7 +141,10 @@ def test_egress_policy_decides_whether_a_server_is_reached(opened: Manifest, is_
 def test_internet_policy_of_a_team_covers_no_pods() -> None:
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"]
     internet = egress({"ipBlock": {"cidr": "0.0.0.0/0", "except": private}})
-    assert any("let nothing out to it" in each for each in messages(server(callers=ADMITS) + caller(internet)))
+    assert any(
+        "let nothing out to it" in each
+        for each in messages(server(callers=ADMITS) + caller(internet))
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,17 +158,25 @@ def test_internet_policy_of_a_team_covers_no_pods() -> None:
         ("s3://chat.serving", False),
     ],
 )
-def test_server_that_the_environment_names_must_let_the_caller_in(url: str, is_reported: bool) -> None:
+def test_server_that_the_environment_names_must_let_the_caller_in(
+    url: str, is_reported: bool
+) -> None:
     found = messages(server() + caller(TO_SERVING, url=url))
     assert (
         found
-        == ["Deployment research/train: its environment names serving/chat, whose network policies do not let it in"]
+        == [
+            "Deployment research/train: its environment names serving/chat, whose network policies do not let it in"
+        ]
         * is_reported
     )
 
 
 def test_open_namespaces_need_nothing() -> None:
-    objects = [namespace("research"), workload("train", "research", {"app": "train"}), *server(callers=ADMITS)]
+    objects = [
+        namespace("research"),
+        workload("train", "research", {"app": "train"}),
+        *server(callers=ADMITS),
+    ]
     assert messages(objects) == []
 
 
@@ -148,13 +189,33 @@ def test_namespace_that_is_not_declared_is_not_judged() -> None:
     [
         ([], True),
         ([DNS], False),
-        ([egress({**named("kube-system"), "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}})], False),
+        (
+            [
+                egress(
+                    {
+                        **named("kube-system"),
+                        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+                    }
+                )
+            ],
+            False,
+        ),
         ([egress({"ipBlock": {"cidr": "169.254.20.10/32"}})], False),
-        ([egress({**named("kube-system"), "podSelector": {"matchLabels": {"k8s-app": "other"}}})], True),
+        (
+            [
+                egress(
+                    {**named("kube-system"), "podSelector": {"matchLabels": {"k8s-app": "other"}}}
+                )
+            ],
+            True,
+        ),
     ],
 )
 def test_pods_reach_dns(opened: list[Manifest], is_reported: bool) -> None:
-    closed = [policy("research", "deny", **DENY), *(policy("research", "open", **each) for each in opened)]
+    closed = [
+        policy("research", "deny", **DENY),
+        *(policy("research", "open", **each) for each in opened),
+    ]
     found = messages([*closed, workload("train", "research", {})])
     assert any("close the way to DNS" in each for each in found) is is_reported
 
@@ -172,10 +233,14 @@ def test_pods_reach_dns(opened: list[Manifest], is_reported: bool) -> None:
 def test_pods_with_a_google_account_reach_the_metadata_server(
     opened: list[Manifest], annotated: bool, is_reported: bool
 ) -> None:
-    annotations = {"iam.gke.io/gcp-service-account": "a@p.iam.gserviceaccount.com"} if annotated else {}
+    annotations = (
+        {"iam.gke.io/gcp-service-account": "a@p.iam.gserviceaccount.com"} if annotated else {}
+    )
     metadata = {"name": "default", "namespace": "research", "annotations": annotations}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-    found = messages([account, *(policy("research", "open", **each) for each in opened), *caller(url=None)])
+    found = messages(
+        [account, *(policy("research", "open", **each) for each in opened), *caller(url=None)]
+    )
     assert any("metadata server" in each for each in found) is is_reported
 
 
@@ -190,7 +255,9 @@ def test_calls_are_listed_with_whether_they_are_open() -> None:
         return [call.text for call in Network(server(callers=ADMITS) + caller(*opened)).calls()]
 
     assert texts(TO_SERVING) == ["serving/callers: research may call it"]
-    assert texts() == ["serving/callers: research may not call it, its own network policies close the way"]
+    assert texts() == [
+        "serving/callers: research may not call it, its own network policies close the way"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +271,14 @@ def test_calls_are_listed_with_whether_they_are_open() -> None:
         ({"enableAutopilot": True}, True),
     ],
 )
-def test_policies_count_where_the_cluster_enforces_them(inputs: dict[str, Any], is_reported: bool) -> None:
+def test_policies_count_where_the_cluster_enforces_them(
+    inputs: dict[str, Any], is_reported: bool
+) -> None:
     objects = server(callers=ADMITS) + caller(url=None)
-    of_cluster = ("gcp:container/cluster:Cluster", {"name": "ml", "location": "us-central1", **inputs})
+    of_cluster = (
+        "gcp:container/cluster:Cluster",
+        {"name": "ml", "location": "us-central1", **inputs},
+    )
     declared = [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in objects]
     rules = {each.rule for each in judge_program([of_cluster, *declared]).findings}
     assert ("network-policy" in rules) is is_reported

@@ -22,12 +22,20 @@ def training(pods: int, cpu: int = 1, **spec: Any) -> Any:
 def networks(subnetwork: Any = "gpu-1", kind: str = "Device", vpc: str = "gpu") -> list[Any]:
     parameters = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": "of-vpc1"}
     specs = {
-        "GKENetworkParamSet": ("of-vpc1", {"vpc": vpc, "vpcSubnet": subnetwork, "deviceMode": "NetDevice"}),
+        "GKENetworkParamSet": (
+            "of-vpc1",
+            {"vpc": vpc, "vpcSubnet": subnetwork, "deviceMode": "NetDevice"},
+        ),
         "Network": ("vpc1", {"type": kind, "parametersRef": parameters}),
     }
     return [
         kubernetes(
-            {"apiVersion": "networking.gke.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec},
+            {
+                "apiVersion": "networking.gke.io/v1",
+                "kind": kind,
+                "metadata": {"name": name},
+                "spec": spec,
+            }
         )
         for kind, (name, spec) in specs.items()
     ]
@@ -61,7 +69,15 @@ def test_pods_need_nodes_in_their_networks(pods: int, pools: list[Any], expected
 
 
 @pytest.mark.parametrize(
-    "declared", [[], networks()[:1], networks()[1:], networks(UNKNOWN), networks(kind="L3"), networks(vpc="other")]
+    "declared",
+    [
+        [],
+        networks()[:1],
+        networks()[1:],
+        networks(UNKNOWN),
+        networks(kind="L3"),
+        networks(vpc="other"),
+    ],
 )
 def test_a_network_that_is_not_declared_may_be_there(declared: list[Any]) -> None:
     (verdict,) = judge_program([MULTI, in_network(), *declared, training(2)]).workloads

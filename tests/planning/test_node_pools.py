@@ -19,19 +19,31 @@ TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
 
 def inputs(machine: str = "a3-highgpu-8g", **config: Any) -> dict[str, Any]:
     accelerator = {"type": "nvidia-h100-80gb", "count": 8}
-    gpus = {"guestAccelerators": [accelerator], "taints": [TAINT]} if machine.startswith("a3") else {}
+    gpus = (
+        {"guestAccelerators": [accelerator], "taints": [TAINT]} if machine.startswith("a3") else {}
+    )
     return {
         "name": "train",
         "location": "us-central1",
         "nodeLocations": ["us-central1-a", "us-central1-b"],
         "autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
-        "nodeConfig": {"machineType": machine, "labels": {"node-type": "training"}, **gpus, **config},
+        "nodeConfig": {
+            "machineType": machine,
+            "labels": {"node-type": "training"},
+            **gpus,
+            **config,
+        },
     }
 
 
 def test_a_pool_is_a_class_of_nodes() -> None:
     node = from_node_pool(inputs())
-    assert (node.name, node.fewest, node.count, node.zones) == ("train", 1, 3, ("us-central1-a", "us-central1-b"))
+    assert (node.name, node.fewest, node.count, node.zones) == (
+        "train",
+        1,
+        3,
+        ("us-central1-a", "us-central1-b"),
+    )
     assert node.allocatable[GPU] == 8000
     assert node.labels["node-type"] == "training"
     assert node.labels["cloud.google.com/gke-nodepool"] == "train"
@@ -41,18 +53,27 @@ def test_a_pool_is_a_class_of_nodes() -> None:
 
 def test_what_gke_runs_itself_is_taken_from_the_node() -> None:
     least = {"datapathProvider": "LEGACY_DATAPATH"}
-    most = {"datapathProvider": "ADVANCED_DATAPATH", "workloadIdentityConfig": {"workloadPool": "p"}}
+    most = {
+        "datapathProvider": "ADVANCED_DATAPATH",
+        "workloadIdentityConfig": {"workloadPool": "p"},
+    }
     alone, full, assumed = (
-        from_node_pool(inputs("n2-standard-8"), cluster).allocatable for cluster in (least, most, None)
+        from_node_pool(inputs("n2-standard-8"), cluster).allocatable
+        for cluster in (least, most, None)
     )
     assert alone["cpu"] > full["cpu"] > assumed["cpu"]
     assert alone["pods"] - full["pods"] == 2000  # gke-metadata-server and netd
 
 
 def test_a_pool_without_the_metadata_server_has_neither_its_label_nor_its_pods() -> None:
-    cluster = {"datapathProvider": "LEGACY_DATAPATH", "workloadIdentityConfig": {"workloadPool": "p"}}
+    cluster = {
+        "datapathProvider": "LEGACY_DATAPATH",
+        "workloadIdentityConfig": {"workloadPool": "p"},
+    }
     label = "iam.gke.io/gke-metadata-server-enabled"
-    without = from_node_pool(inputs("n2-standard-8", workloadMetadataConfig={"mode": "GCE_METADATA"}), cluster)
+    without = from_node_pool(
+        inputs("n2-standard-8", workloadMetadataConfig={"mode": "GCE_METADATA"}), cluster
+    )
     served = from_node_pool(inputs("n2-standard-8"), cluster)
     assert (label in without.labels, label in served.labels) == (False, True)
     assert without.allocatable["pods"] - served.allocatable["pods"] == 2000
@@ -68,15 +89,22 @@ def test_a_pool_without_the_metadata_server_has_neither_its_label_nor_its_pods()
         ("DEFAULT", "true", True, 0),
     ],
 )
-def test_exactly_one_side_advertises_the_gpus(installer: str, opted_out: str, operator: bool, gpus: int) -> None:
+def test_exactly_one_side_advertises_the_gpus(
+    installer: str, opted_out: str, operator: bool, gpus: int
+) -> None:
     accelerator = {
         "type": "nvidia-h100-80gb",
         "count": 8,
         "gpuDriverInstallationConfig": {"gpuDriverVersion": installer},
     }
-    pool = inputs(guestAccelerators=[accelerator], labels={"gke-no-default-nvidia-gpu-device-plugin": opted_out})
+    pool = inputs(
+        guestAccelerators=[accelerator],
+        labels={"gke-no-default-nvidia-gpu-device-plugin": opted_out},
+    )
     assert (
-        from_node_pool(pool, None, Operator().beside([INSTALLER]) if operator else None).allocatable.get(GPU, 0)
+        from_node_pool(
+            pool, None, Operator().beside([INSTALLER]) if operator else None
+        ).allocatable.get(GPU, 0)
         == gpus * 1000
     )
 
@@ -84,7 +112,10 @@ def test_exactly_one_side_advertises_the_gpus(installer: str, opted_out: str, op
 def test_partitions_and_sharing_multiply_the_gpus() -> None:
     accelerator = {"type": "nvidia-h100-80gb", "count": 8, "gpuPartitionSize": "1g.10gb"}
     sharing = {"gpuSharingConfig": {"maxSharedClientsPerGpu": 2}}
-    assert from_node_pool(inputs(guestAccelerators=[accelerator | sharing])).allocatable[GPU] == 8 * 7 * 2 * 1000
+    assert (
+        from_node_pool(inputs(guestAccelerators=[accelerator | sharing])).allocatable[GPU]
+        == 8 * 7 * 2 * 1000
+    )
 
 
 def test_numbers_of_nodes_per_zone() -> None:
@@ -121,7 +152,9 @@ PER_ZONE = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 1}}
         (1, "us-central1-c", {}, Verdict.CANNOT_FIT),
     ],
 )
-def test_a_total_of_nodes_may_all_be_in_one_zone(pods: int, zone: str, more: dict[str, Any], verdict: Verdict) -> None:
+def test_a_total_of_nodes_may_all_be_in_one_zone(
+    pods: int, zone: str, more: dict[str, Any], verdict: Verdict
+) -> None:
     train = template(containers=[container(gpu=8)], nodeSelector={ZONE: zone})
     found = judge([job("train", pods, train, gang=True)], [from_node_pool(inputs() | more)])
     assert (found.workloads[0].verdict, found.stack) == (verdict, verdict)
@@ -131,7 +164,11 @@ def test_a_total_of_nodes_may_all_be_in_one_zone(pods: int, zone: str, more: dic
 
 def test_a_pool_that_is_split_over_zones_is_one_in_a_message() -> None:
     anywhere = job("anywhere", 4, template(containers=[container(gpu=8)]), gang=True)
-    somewhere = job("somewhere", 1, template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-a"}))
+    somewhere = job(
+        "somewhere",
+        1,
+        template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-a"}),
+    )
     found = judge([anywhere, somewhere], [from_node_pool(inputs())]).workloads[0]
     assert found.verdict is Verdict.CANNOT_FIT
     (reason,) = found.reasons
@@ -147,7 +184,14 @@ def test_zones_matter_only_to_those_who_name_them() -> None:
     assert judge([deployment("web", 3, spreading)], [pool]).stack is Verdict.FITS
     assert (
         judge(
-            [job("train", 1, template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-c"}))], [pool]
+            [
+                job(
+                    "train",
+                    1,
+                    template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-c"}),
+                )
+            ],
+            [pool],
         ).stack
         is Verdict.CANNOT_FIT
     )
@@ -155,7 +199,9 @@ def test_zones_matter_only_to_those_who_name_them() -> None:
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_stacks_of_the_project_fit(stack: str) -> None:
-    verdicts = judge_program(((r["type"], r["inputs"]) for r in recording.stack(stack)), rehearsed=True)
+    verdicts = judge_program(
+        ((r["type"], r["inputs"]) for r in recording.stack(stack)), rehearsed=True
+    )
     assert verdicts.workloads
     assert verdicts.stack is Verdict.FITS, verdicts.findings
     assert verdicts.cost.unknown == []

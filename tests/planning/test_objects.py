@@ -15,9 +15,21 @@ CASES = 2400
 FEW = 10 * [None]
 """A field is left out most of the time, so that few are wrong at once."""
 NAME = [*15 * ["o"], "o.p", "O", "a_b"]
-REFERENCE = {"name": ["s", "s", "S", "", None], "namespace": ["default", "default", "a.b", "", None]}
-MODES = [*15 * [("ReadWriteOnce",)], (), ("ReadWriteOncePod",), ("ReadWriteOncePod", "ReadWriteOnce"), ("x",), None]
-TERMS: Manifest = {"nodeSelectorTerms": [({"matchExpressions": ({"key": "a", "operator": "Exists"},)},), ()]}
+REFERENCE = {
+    "name": ["s", "s", "S", "", None],
+    "namespace": ["default", "default", "a.b", "", None],
+}
+MODES = [
+    *15 * [("ReadWriteOnce",)],
+    (),
+    ("ReadWriteOncePod",),
+    ("ReadWriteOncePod", "ReadWriteOnce"),
+    ("x",),
+    None,
+]
+TERMS: Manifest = {
+    "nodeSelectorTerms": [({"matchExpressions": ({"key": "a", "operator": "Exists"},)},), ()]
+}
 NODE_TERM = {
     "key": ["a", "a b"],
     "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "x"],
@@ -32,7 +44,13 @@ VOLUMES: list[Any] = [
                 "volumeHandle": ["h", "h", "h", ""],
                 **{
                     f"{of}SecretRef": [*FEW, REFERENCE]
-                    for of in ("controllerPublish", "controllerExpand", "nodeStage", "nodePublish", "nodeExpand")
+                    for of in (
+                        "controllerPublish",
+                        "controllerExpand",
+                        "nodeStage",
+                        "nodePublish",
+                        "nodeExpand",
+                    )
                 },
             }
         }
@@ -54,7 +72,14 @@ CLAIM = {
     "storageClassName": [None, None, "", "c", "C_"],
     "volumeMode": [*FEW, "Block", "x", ""],
 }
-SCOPES = [*FEW, ("Terminating",), ("PriorityClass",), ("x",), ("BestEffort",), ("BestEffort", "NotBestEffort")]
+SCOPES = [
+    *FEW,
+    ("Terminating",),
+    ("PriorityClass",),
+    ("x",),
+    ("BestEffort",),
+    ("BestEffort", "NotBestEffort"),
+]
 EXPRESSION = {
     "scopeName": ["PriorityClass", "PriorityClass", "BestEffort", "Terminating", "x", None],
     "operator": ["In", "NotIn", "Exists", "DoesNotExist", "x"],
@@ -62,7 +87,16 @@ EXPRESSION = {
 }
 HARD: list[Manifest] = [
     *4 * [{"pods": "5"}],
-    *({key: "5"} for key in ("cpu", "requests.storage", "count/pods", "requests.nvidia.com/gpu", "hugepages-2Mi")),
+    *(
+        {key: "5"}
+        for key in (
+            "cpu",
+            "requests.storage",
+            "count/pods",
+            "requests.nvidia.com/gpu",
+            "hugepages-2Mi",
+        )
+    ),
 ]
 SELECTED = {"matchExpressions": (EXPRESSION,)}
 LIMITS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
@@ -92,7 +126,10 @@ METADATA: Manifest = {
     "labels": [*FEW, LABELS, {"a b": "c"}, {"a": "b c"}, {"a": "x" * 64}],
     "annotations": [*FEW, {"A.b/C": "any text"}, {"a b": "c"}, {"/a": "c"}],
     "finalizers": [*FEW, ("a.b/c",), ("a",), ("orphan",)],
-    "ownerReferences": [*FEW, ({"apiVersion": ["v1", ""], "kind": "Pod", "name": ["p", ""], "uid": ["u", ""]},)],
+    "ownerReferences": [
+        *FEW,
+        ({"apiVersion": ["v1", ""], "kind": "Pod", "name": ["p", ""], "uid": ["u", ""]},),
+    ],
 }
 """What every kind has."""
 SHARE = [None, None, 1, "50%", "101%", -1, "x"]
@@ -102,7 +139,11 @@ PORT = {
     "protocol": [*FEW, "UDP", "x"],
     "targetPort": [*FEW, "http", 90, 0, "Http"],
 }
-TAINT = {"key": ["k", "k", "l", "a b", ""], "effect": ["NoSchedule", "NoExecute", "x", ""], "value": [None, "v", "a b"]}
+TAINT = {
+    "key": ["k", "k", "l", "a b", ""],
+    "effect": ["NoSchedule", "NoExecute", "x", ""],
+    "value": [None, "v", "a b"],
+}
 SCHEDULES = (
     *(
         "61 * * * *",
@@ -140,7 +181,12 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
     "Namespace": ("/api/v1/namespaces", {}),
     "Node": (
         "/api/v1/nodes",
-        {"spec": {"taints": [None, (TAINT,), (TAINT, TAINT)], "podCIDR": [*FEW, "10.0.0.0/24", "10.0.0.0", "x"]}},
+        {
+            "spec": {
+                "taints": [None, (TAINT,), (TAINT, TAINT)],
+                "podCIDR": [*FEW, "10.0.0.0/24", "10.0.0.0", "x"],
+            }
+        },
     ),
     "ServiceAccount": ("/api/v1/namespaces/default/serviceaccounts", {}),
     "ConfigMap": (
@@ -180,7 +226,13 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
             "spec": [
                 {
                     "accessModes": MODES,
-                    "capacity": [*15 * [{"storage": "1Gi"}], {"storage": "0"}, {"cpu": "1"}, {}, None],
+                    "capacity": [
+                        *15 * [{"storage": "1Gi"}],
+                        {"storage": "0"},
+                        {"cpu": "1"},
+                        {},
+                        None,
+                    ],
                     "persistentVolumeReclaimPolicy": [*FEW, "Retain", "x"],
                     "storageClassName": [None, None, "c", "C_"],
                     "volumeMode": [*FEW, "Block", "x"],
@@ -192,7 +244,16 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
     ),
     "PersistentVolumeClaim": (
         "/api/v1/namespaces/default/persistentvolumeclaims",
-        {"spec": CLAIM | {"resources": [*4 * [{"requests": {"storage": "1Gi"}}], {"requests": {"storage": "0"}}, {}]}},
+        {
+            "spec": CLAIM
+            | {
+                "resources": [
+                    *4 * [{"requests": {"storage": "1Gi"}}],
+                    {"requests": {"storage": "0"}},
+                    {},
+                ]
+            }
+        },
     ),
     "StorageClass": (
         "/apis/storage.k8s.io/v1/storageclasses",
@@ -215,7 +276,13 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
         {
             "spec": {
                 "limits": [
-                    ({"type": ["Container", "Pod"], "max": {"cpu": "2"}, "default": [None, {"cpu": "1"}]},),
+                    (
+                        {
+                            "type": ["Container", "Pod"],
+                            "max": {"cpu": "2"},
+                            "default": [None, {"cpu": "1"}],
+                        },
+                    ),
                     ({"type": "Pod", "defaultRequest": [None, {"cpu": "1"}]},),
                     ({"type": "Container"}, {"type": ["Pod", "Container"]}),
                     *6 * [({"type": "Container"} | {key: [None, AMOUNTS] for key in LIMITS},)],
@@ -233,7 +300,10 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
     ),
     "PriorityClass": (
         "/apis/scheduling.k8s.io/v1/priorityclasses",
-        {"value": [1, 0, 1_000_000_000, 1_000_000_001, -5], "preemptionPolicy": [*FEW, "Never", "x", ""]},
+        {
+            "value": [1, 0, 1_000_000_000, 1_000_000_001, -5],
+            "preemptionPolicy": [*FEW, "Never", "x", ""],
+        },
     ),
     "RuntimeClass": (
         "/apis/node.k8s.io/v1/runtimeclasses",
@@ -243,7 +313,16 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
                 None,
                 {
                     "nodeSelector": [None, {"a": "b"}, {"a b": "c"}],
-                    "tolerations": [None, ({"key": ["k", "a b"], "operator": ["Exists", "x"], "effect": [None, "y"]},)],
+                    "tolerations": [
+                        None,
+                        (
+                            {
+                                "key": ["k", "a b"],
+                                "operator": ["Exists", "x"],
+                                "effect": [None, "y"],
+                            },
+                        ),
+                    ],
                 },
             ],
         },
@@ -268,13 +347,30 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
         {
             "spec": {
                 "schedule": [*3 * ["* * * * *"], *SCHEDULES],
-                "timeZone": [None, "Europe/Berlin", "Mars/Base", "UTC", "", "Local", "local", "Europe", "../x"],
+                "timeZone": [
+                    None,
+                    "Europe/Berlin",
+                    "Mars/Base",
+                    "UTC",
+                    "",
+                    "Local",
+                    "local",
+                    "Europe",
+                    "../x",
+                ],
                 "jobTemplate": {"spec": JOB},
             }
         },
     ),
 }
-CLUSTER_WIDE = ("Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "RuntimeClass")
+CLUSTER_WIDE = (
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "StorageClass",
+    "PriorityClass",
+    "RuntimeClass",
+)
 ROOMY = node("n", cpu="1k", memory="1Ti")
 WEB = deployment("web", 1, template())
 
@@ -294,9 +390,13 @@ def drawn(kind: str, seed: int) -> Manifest:
 def refused(document: Manifest) -> tuple[list[str], bool]:
     """The findings that say so, and whether the verdict is certain."""
     verdicts = judge([ROOMY, WEB, document])
-    own = [each for each in verdicts.workloads if str(each.workload).startswith(f"{document['kind']} ")]
+    own = [
+        each for each in verdicts.workloads if str(each.workload).startswith(f"{document['kind']} ")
+    ]
     found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
-    errors = [each.message for each in found if each.rule == "invalid" and each.severity is Severity.ERROR]
+    errors = [
+        each.message for each in found if each.rule == "invalid" and each.severity is Severity.ERROR
+    ]
     return errors, not own or own[0].verdict is not Verdict.UNDETERMINED
 
 
@@ -322,7 +422,12 @@ SECRET = {"csi": {"driver": "a.b", "volumeHandle": "h", "nodePublishSecretRef": 
 
 def test_a_refused_object_refuses_the_stack_and_settles_nothing() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, **SECRET}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": spec,
+    }
     found = judge([ROOMY, WEB, volume])
     assert (found.stack, found.workloads[0].verdict) == (Verdict.CANNOT_FIT, Verdict.UNDETERMINED)
     paths = {(each.object, each.path) for each in found.findings if each.rule == "invalid"}

@@ -44,7 +44,11 @@ def test_what_is_a_placeholder(value: Any, is_one: bool) -> None:
     assert bool(placeholder(value)) is is_one
 
 
-CIDR = {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "34.0.0.0/24"}, {"cidrBlock": "192.0.2.0/24"}]}}
+CIDR = {
+    "masterAuthorizedNetworksConfig": {
+        "cidrBlocks": [{"cidrBlock": "34.0.0.0/24"}, {"cidrBlock": "192.0.2.0/24"}]
+    }
+}
 GROUP = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
@@ -55,7 +59,10 @@ GROUP = {
 
 
 def test_every_placeholder_is_an_error_with_its_path() -> None:
-    of_cluster = {**CIDR, "authenticatorGroupsConfig": {"securityGroup": "gke-security-groups@example.com"}}
+    of_cluster = {
+        **CIDR,
+        "authenticatorGroupsConfig": {"securityGroup": "gke-security-groups@example.com"},
+    }
     stack = [cluster(project="ml-foundations-dev", **of_cluster), pool(), kubernetes(GROUP)]
     found = [each for each in judge_program(stack).findings if each.rule == "placeholder"]
     assert {(each.object, each.path) for each in found} == {
@@ -72,9 +79,13 @@ def test_every_placeholder_is_an_error_with_its_path() -> None:
 def test_a_rehearsal_accepts_them() -> None:
     stack = [cluster(**CIDR), pool()]
     assert judge_program(stack, rehearsed=True).stack is not Verdict.CANNOT_FIT
-    assert "placeholder" not in {each.rule for each in judge_program(stack, rehearsed=True).findings}
+    assert "placeholder" not in {
+        each.rule for each in judge_program(stack, rehearsed=True).findings
+    }
 
 
 @pytest.mark.parametrize("project", ["acme-ml", UNKNOWN])
 def test_values_of_ones_own_and_unknown_ones_pass(project: Any) -> None:
-    assert "placeholder" not in {each.rule for each in judge_program([cluster(project=project), pool()]).findings}
+    assert "placeholder" not in {
+        each.rule for each in judge_program([cluster(project=project), pool()]).findings
+    }

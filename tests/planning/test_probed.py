@@ -36,7 +36,9 @@ def agent(**spec: Any) -> Manifest:
     return daemon_set("agent", template(containers=[container(cpu=9)], **spec))
 
 
-def pod(name: str, labels: Manifest | None = None, containers: list[Manifest] | None = None) -> Manifest:
+def pod(
+    name: str, labels: Manifest | None = None, containers: list[Manifest] | None = None
+) -> Manifest:
     made = template(labels, containers)
     return workload("v1", "Pod", name, made["spec"]) | {
         "metadata": {"name": name, "namespace": "team", **made["metadata"]}
@@ -44,8 +46,17 @@ def pod(name: str, labels: Manifest | None = None, containers: list[Manifest] | 
 
 
 def hook(group: str, resource: str) -> Manifest:
-    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
-    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": [resource],
+    }
+    called = {
+        "clientConfig": {"url": "https://example.com"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -56,7 +67,9 @@ def hook(group: str, resource: str) -> Manifest:
 
 def scaler(name: str, **spec: Any) -> Manifest:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    return namespaced("autoscaling/v2", "HorizontalPodAutoscaler", name, spec={"scaleTargetRef": target, **spec})
+    return namespaced(
+        "autoscaling/v2", "HorizontalPodAutoscaler", name, spec={"scaleTargetRef": target, **spec}
+    )
 
 
 def tainted(key: str, effect: str, **status: Any) -> Manifest:
@@ -68,7 +81,9 @@ def tainted(key: str, effect: str, **status: Any) -> Manifest:
 
 def for_seconds(seconds: int | None) -> Manifest:
     toleration = {"key": "spot", "operator": "Exists", "effect": "NoExecute"}
-    return {"tolerations": [toleration | ({} if seconds is None else {"tolerationSeconds": seconds})]}
+    return {
+        "tolerations": [toleration | ({} if seconds is None else {"tolerationSeconds": seconds})]
+    }
 
 
 def priority_class(name: str, value: int, **fields: Any) -> Manifest:
@@ -98,19 +113,37 @@ OFF_LINE = [{"type": "NetworkUnavailable", "status": "True"}]
 IN_A = {"key": ZONE, "operator": "In", "values": ["a"]}
 
 
-def zonal_volume(labels: Manifest | None = None, affinity: Manifest | None = None) -> list[Manifest]:
+def zonal_volume(
+    labels: Manifest | None = None, affinity: Manifest | None = None
+) -> list[Manifest]:
     """A volume, a claim for it that waits for its pod, and the pod."""
     has = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
     affinity = {"required": next(iter(affinity.values()))} if affinity else {}
-    own = {"capacity": {"storage": "1Gi"}, "nfs": {"server": "s", "path": "/p"}, "nodeAffinity": affinity}
+    own = {
+        "capacity": {"storage": "1Gi"},
+        "nfs": {"server": "s", "path": "/p"},
+        "nodeAffinity": affinity,
+    }
     metadata = {"name": "local"}
-    late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    late = {
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
     mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v", "labels": labels or {}}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "v", "labels": labels or {}},
+    }
     return [
         {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, **late},
         {**volume, "spec": {**has, **{key: value for key, value in own.items() if value}}},
-        namespaced("v1", "PersistentVolumeClaim", "data", spec={**has, "resources": {"requests": {"storage": "1Gi"}}}),
+        namespaced(
+            "v1",
+            "PersistentVolumeClaim",
+            "data",
+            spec={**has, "resources": {"requests": {"storage": "1Gi"}}},
+        ),
         deployment("web", 1, template(volumes=[mount])),
     ]
 
@@ -121,15 +154,24 @@ def hooked(seconds: int) -> Manifest:
 
 
 def mounting(**mount: Any) -> Manifest:
-    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled", **mount}]}
+    mounts = {
+        "volumeMounts": [{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled", **mount}]
+    }
     return deployment(
-        "web", 1, template(containers=[container(cpu=1) | mounts], volumes=[{"name": "v", "emptyDir": {}}])
+        "web",
+        1,
+        template(containers=[container(cpu=1) | mounts], volumes=[{"name": "v", "emptyDir": {}}]),
     )
 
 
 def cron_job(**spec: Any) -> Manifest:
     made = train()["spec"] | spec
-    return namespaced("batch/v1", "CronJob", "nightly", spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": made}})
+    return namespaced(
+        "batch/v1",
+        "CronJob",
+        "nightly",
+        spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": made}},
+    )
 
 
 def holding(**fields: Any) -> list[Manifest]:
@@ -158,8 +200,17 @@ WANTED = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage"
 
 
 def ingress(kind: str, path: str = "/", **rule: str) -> Manifest:
-    found = {"path": path, "pathType": kind, "backend": {"service": {"name": "web", "port": {"number": 80}}}}
-    return namespaced("networking.k8s.io/v1", "Ingress", "i", spec={"rules": [{"http": {"paths": [found]}, **rule}]})
+    found = {
+        "path": path,
+        "pathType": kind,
+        "backend": {"service": {"name": "web", "port": {"number": 80}}},
+    }
+    return namespaced(
+        "networking.k8s.io/v1",
+        "Ingress",
+        "i",
+        spec={"rules": [{"http": {"paths": [found]}, **rule}]},
+    )
 
 
 def service(**spec: Any) -> Manifest:
@@ -173,9 +224,12 @@ def secret(kind: str, **data: str) -> Manifest:
 def storage_class(values: list[str]) -> Manifest:
     topology = {"matchLabelExpressions": [{"key": ZONE, "values": values}]}
     metadata = {"name": "disks"}
-    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": "a/b"} | {
-        "allowedTopologies": [topology]
-    }
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata,
+        "provisioner": "a/b",
+    } | {"allowedTopologies": [topology]}
 
 
 def network_policy(**rule: Any) -> Manifest:
@@ -208,7 +262,9 @@ def kept_volume(claim: str = "data-set-0") -> list[Manifest]:
     return [
         storage,
         volume,
-        namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED | {"storageClassName": "local"}),
+        namespaced(
+            "v1", "PersistentVolumeClaim", claim, spec=WANTED | {"storageClassName": "local"}
+        ),
     ]
 
 
@@ -218,7 +274,10 @@ def holding_data(replicas: int) -> Manifest:
     return stateful_set("set", replicas, ONE, volumeClaimTemplates=[data])
 
 
-BY_CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+BY_CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 CHOOSY = {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}
 FILES = {"configMap": {"name": "c", "items": [{"key": "k", "path": "a"}]}}
 NAMED = {"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}}
@@ -226,7 +285,9 @@ IGNORED = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "Disrupti
 NEAR = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
 SYSCTL = {"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}}
 TWICE = spread(matchLabelKeys=["app"])
-TWICE["labelSelector"] = TWICE["labelSelector"] | {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+TWICE["labelSelector"] = TWICE["labelSelector"] | {
+    "matchExpressions": [{"key": "app", "operator": "Exists"}]
+}
 WEB = deployment("web", 1, ONE)
 SET = stateful_set("set", 1, ONE)
 EPHEMERAL = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}]}
@@ -235,11 +296,25 @@ EPHEMERAL = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"sp
 def with_own_volume(claim: str) -> list[Manifest]:
     """A bare pod with a generic ephemeral volume, and a claim that is declared."""
     late = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
-    default = {"name": "disks", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    default = {
+        "name": "disks",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    }
     web = pod("web")
     return [
-        *(ROOMY, {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": default, **late}),
-        *(web | {"spec": web["spec"] | EPHEMERAL}, namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED)),
+        *(
+            ROOMY,
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": default,
+                **late,
+            },
+        ),
+        *(
+            web | {"spec": web["spec"] | EPHEMERAL},
+            namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED),
+        ),
     ]
 
 
@@ -253,7 +328,9 @@ def ports(kind: str, **spec: Any) -> Manifest:
 
 
 CONFIG_MAP = namespaced("v1", "ConfigMap", "settings")
-NETWORK_POLICY = namespaced("networking.k8s.io/v1", "NetworkPolicy", "none", spec={"podSelector": {}})
+NETWORK_POLICY = namespaced(
+    "networking.k8s.io/v1", "NetworkPolicy", "none", spec={"podSelector": {}}
+)
 
 
 INDEXED = {"completionMode": "Indexed", "completions": 3}
@@ -491,7 +568,9 @@ def test_what_is_declared_replaces_what_is_stored() -> None:
     stored = deployment("web", 9, ONE)
     stored["metadata"]["uid"] = "7a0f"
     for documents in ([stored, WEB], [WEB, stored]):
-        assert [each.verdict for each in judge([node("n", cpu="1", memory="8Gi"), *documents]).workloads] == [FITS]
+        assert [
+            each.verdict for each in judge([node("n", cpu="1", memory="8Gi"), *documents]).workloads
+        ] == [FITS]
 
 
 def test_a_service_that_is_refused_leaves_workloads_alone() -> None:
@@ -501,22 +580,38 @@ def test_a_service_that_is_refused_leaves_workloads_alone() -> None:
 
 def test_a_list_may_hold_lists() -> None:
     inner = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}]}"
-    assert [each["kind"] for each in read(f"{{apiVersion: v1, kind: List, items: [{inner}]}}", "list.yaml")] == ["Pod"]
+    assert [
+        each["kind"]
+        for each in read(f"{{apiVersion: v1, kind: List, items: [{inner}]}}", "list.yaml")
+    ] == ["Pod"]
 
 
 def test_company_that_a_selector_of_namespaces_finds_may_come_too_late() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"a": "b"}}}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team", "labels": {"a": "b"}},
+    }
     for selector, expected in (({"matchLabels": {"a": "b"}}, OPEN), ({}, FITS)):
-        terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term | {"namespaceSelector": selector}]}
+        terms = {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                term | {"namespaceSelector": selector}
+            ]
+        }
         web = deployment("web", 1, template(affinity={"podAffinity": terms}))
-        assert judge([ROOMY, namespace, deployment("a", 1, template({"app": "a"})), web]).stack is expected
+        assert (
+            judge([ROOMY, namespace, deployment("a", 1, template({"app": "a"})), web]).stack
+            is expected
+        )
 
 
 def test_an_evicted_pod_of_a_job_may_be_its_last() -> None:
     high, two = priority_class("high", 10), {"nodeSelector": {"k": "two"}}
     nodes = [node("a", cpu="1", memory="8Gi"), node("b", {"k": "two"}, cpu="1", memory="8Gi")]
-    web = deployment("web", 1, template(containers=[container(cpu=1)], priorityClassName="high", **two))
+    web = deployment(
+        "web", 1, template(containers=[container(cpu=1)], priorityClassName="high", **two)
+    )
     assert judge([*nodes, high, web, train()]).stack is FITS
     assert judge([*nodes, high, web, train(backoffLimit=0)]).stack is OPEN
 
@@ -530,8 +625,18 @@ def test_a_job_with_room_for_one_pod_may_lose_others_by_eviction() -> None:
     assert judge([*nodes, web, job("train", 2, pods, **two)]).stack is FITS
     found = judge([*nodes, web, job("train", 2, pods, backoffLimit=0, **two)])
     assert (found.stack, found.of_stack[0].rule) == (OPEN, "preemption")
-    assert judge([node("a", cpu="3"), nodes[1], web, job("train", 2, pods, backoffLimit=0, **two)]).stack is FITS
-    assert judge([*nodes, web, job("train", 2, pods, backoffLimit=0, podFailurePolicy=ignored, **two)]).stack is FITS
+    assert (
+        judge(
+            [node("a", cpu="3"), nodes[1], web, job("train", 2, pods, backoffLimit=0, **two)]
+        ).stack
+        is FITS
+    )
+    assert (
+        judge(
+            [*nodes, web, job("train", 2, pods, backoffLimit=0, podFailurePolicy=ignored, **two)]
+        ).stack
+        is FITS
+    )
     eight = [node("a", cpu="8"), nodes[1], {**web, "spec": {**web["spec"], "replicas": 7}}]
     assert judge([*eight, job("train", 8, pods, completions=8)]).stack is OPEN  # it bears six
 
@@ -541,9 +646,14 @@ def test_a_deadline_goes_on_while_pods_wait() -> None:
     soon: Manifest = {"completions": 2, "activeDeadlineSeconds": 100}
     one = node("a", cpu="1", memory="8Gi")
     assert judge([ROOMY, job("train", 2, pods, **soon)]).stack is FITS
-    assert judge([one, job("train", 1, pods, **soon)]).stack is FITS  # one after the other, whatever the nodes
+    assert (
+        judge([one, job("train", 1, pods, **soon)]).stack is FITS
+    )  # one after the other, whatever the nodes
     alone = judge([one, job("train", 2, pods, **soon)])
-    assert (alone.workloads[0].verdict, alone.workloads[0].reasons[0].path) == (OPEN, "activeDeadlineSeconds")
+    assert (alone.workloads[0].verdict, alone.workloads[0].reasons[0].path) == (
+        OPEN,
+        "activeDeadlineSeconds",
+    )
     assert judge([one, job("train", 1, pods, **soon), job("other", 1, pods)]).stack is OPEN
     two = quota(hard={"pods": "2"})
     assert judge([ROOMY, two, job("train", 2, pods, **soon)]).stack is FITS
@@ -561,7 +671,9 @@ def test_pods_of_a_work_queue_have_their_claims_at_once() -> None:
     volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
     pods = template({"app": "train"}, [container(cpu=1)], volumes=[volume])
     found = [
-        judge([ROOMY, {**storage_class([]), "allowedTopologies": []}, claims, job("train", n, pods)]).stack
+        judge(
+            [ROOMY, {**storage_class([]), "allowedTopologies": []}, claims, job("train", n, pods)]
+        ).stack
         for n in (2, 3)
     ]
     assert found == [FITS, OPEN]
@@ -570,7 +682,10 @@ def test_pods_of_a_work_queue_have_their_claims_at_once() -> None:
 def test_a_stored_job_has_the_labels_of_its_controller() -> None:
     stored = train()
     stored["metadata"]["uid"] = "7a0f"
-    stored["spec"]["template"]["metadata"]["labels"] |= {"controller-uid": "7a0f", "job-name": "train"}
+    stored["spec"]["template"]["metadata"]["labels"] |= {
+        "controller-uid": "7a0f",
+        "job-name": "train",
+    }
     assert judge([ROOMY, stored]).stack is FITS
 
 
@@ -582,7 +697,9 @@ def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:
 
     def web(name: str, labels: Manifest, **spec: Any) -> Manifest:
         made = deployment(name, 1, template(containers=[container(cpu=1)], **spec))
-        made["spec"]["template"]["metadata"]["labels"] = made["spec"]["selector"]["matchLabels"] = labels
+        made["spec"]["template"]["metadata"]["labels"] = made["spec"]["selector"]["matchLabels"] = (
+            labels
+        )
         return made
 
     attracting = web("attracting", {"x": "x"}, nodeSelector={"k": "one"})
@@ -592,11 +709,19 @@ def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:
 
 
 def test_pods_of_which_not_all_is_known_may_be_those_that_others_wait_for() -> None:
-    nodes = [node("a", {ZONE: "a"}, cpu="2", memory="8Gi"), node("b", {ZONE: "b"}, cpu="2", memory="8Gi")]
-    in_a = {"nodeSelector": {ZONE: "a"}, "topologySpreadConstraints": [spread(nodeAffinityPolicy="Ignore")]}
+    nodes = [
+        node("a", {ZONE: "a"}, cpu="2", memory="8Gi"),
+        node("b", {ZONE: "b"}, cpu="2", memory="8Gi"),
+    ]
+    in_a = {
+        "nodeSelector": {ZONE: "a"},
+        "topologySpreadConstraints": [spread(nodeAffinityPolicy="Ignore")],
+    }
     web = deployment("web", 2, template(containers=[container(cpu=1)], **in_a))
     other = deployment("other", 1, template({"app": "other"}, [container(cpu="100m")]))
-    unsure = deployment("unsure", 1, template({"app": "web", "x": "y"}, [container(cpu=1)], os={"name": "windows"}))
+    unsure = deployment(
+        "unsure", 1, template({"app": "web", "x": "y"}, [container(cpu=1)], os={"name": "windows"})
+    )
     unsure["spec"]["template"]["spec"]["nodeSelector"] = {ZONE: "b"}
     assert judge([*nodes, web, other]).stack is CANNOT
     assert judge([*nodes, web, other, unsure]).stack is OPEN
@@ -612,7 +737,9 @@ def test_a_daemon_set_may_evict_what_runs() -> None:
 
 
 def with_header(name: str) -> Manifest:
-    return {"readinessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": name, "value": "x"}]}}}
+    return {
+        "readinessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": name, "value": "x"}]}}
+    }
 
 
 def with_divisor(divisor: str) -> Manifest:
@@ -638,14 +765,23 @@ IN_PODS = [
     ({"dnsConfig": {"searches": ["_a._b.", "."]}}, FITS),
     ({"dnsConfig": {"searches": ["a..b"]}}, CANNOT),
     ({"dnsConfig": {"searches": ["a"] * 33}}, CANNOT),
-    ({"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "S_"}}}]}, CANNOT),
+    (
+        {
+            "volumes": [
+                {"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "S_"}}}
+            ]
+        },
+        CANNOT,
+    ),
     ({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "A_"}}}, CANNOT),
     ({"securityContext": {"windowsOptions": {"runAsUserName": ""}}}, CANNOT),
 ]
 
 
 @pytest.mark.parametrize(("fields", "verdict"), IN_CONTAINERS)
-def test_fields_of_containers_as_the_api_server_took_them(fields: Manifest, verdict: Verdict) -> None:
+def test_fields_of_containers_as_the_api_server_took_them(
+    fields: Manifest, verdict: Verdict
+) -> None:
     found = judge([ROOMY, pod("p", containers=[container() | fields])])
     assert found.stack == verdict
 

@@ -31,7 +31,9 @@ from tests.planning.building import GPU, container, deployment, job, template
 
 A100 = {"type": "nvidia-tesla-a100", "count": 2}
 LEFT_TO_OPERATOR = {
-    "guestAccelerators": [A100 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}],
+    "guestAccelerators": [
+        A100 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}
+    ],
     "labels": {"gke-no-default-nvidia-gpu-device-plugin": "true"},
 }
 TESLA = {"type": "nvidia-tesla-t4", "count": 1}
@@ -39,7 +41,12 @@ SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 4}
 
 
 def cluster(**inputs: Any) -> Resource:
-    return CLUSTER, {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True, **inputs}
+    return CLUSTER, {
+        "name": "c",
+        "location": "us-central1-a",
+        "removeDefaultNodePool": True,
+        **inputs,
+    }
 
 
 def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resource:
@@ -47,13 +54,17 @@ def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resou
     return NODE_POOL, inputs | {"nodeConfig": {"machineType": machine, **config}}
 
 
-def judge_program(resources: list[Resource], existing: Sequence[Resource] = (), **more: Any) -> Verdicts:
+def judge_program(
+    resources: list[Resource], existing: Sequence[Resource] = (), **more: Any
+) -> Verdicts:
     """Judge a program that declares the namespace of its workloads, too."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     return program.judge_program([*resources, kubernetes(team)], existing, **more)
 
 
-@pytest.mark.parametrize("config", [{"sandboxConfig": {"sandboxType": "gvisor"}}, {"windowsNodeConfig": {}}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{"sandboxConfig": {"sandboxType": "gvisor"}}, {"windowsNodeConfig": {}}], ids=str
+)
 def test_nodes_that_are_made_otherwise_are_not_known(config: dict[str, Any]) -> None:
     assert judge_program([cluster(), pool(**config), web(1)]).stack is Verdict.UNDETERMINED
 
@@ -88,7 +99,13 @@ FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
         ([cluster(), pool(), web(8)], CANNOT),
         ([cluster(), web(1)], CANNOT),
         ([cluster(removeDefaultNodePool=None), web(1)], CANNOT),  # an e2-medium has 940m
-        ([cluster(removeDefaultNodePool=None, nodeConfig={"machineType": "n2-standard-8"}), web(7)], FITS),
+        (
+            [
+                cluster(removeDefaultNodePool=None, nodeConfig={"machineType": "n2-standard-8"}),
+                web(7),
+            ],
+            FITS,
+        ),
         ([cluster(nodePools=[pool()[1]]), web(7)], FITS),
         ([cluster(enableAutopilot=True), web(8)], OPEN),
         ([cluster(), cluster(), pool(), web(7)], OPEN),
@@ -138,7 +155,9 @@ ANYWHERE = {
         ({}, FITS),
     ],
 )
-def test_where_a_pool_that_exists_is_may_not_be_known(spec: dict[str, Any], expected: Verdict) -> None:
+def test_where_a_pool_that_exists_is_may_not_be_known(
+    spec: dict[str, Any], expected: Verdict
+) -> None:
     somewhere = (NODE_POOL, pool(nodes=3)[1] | {"location": ""})
     pods = kubernetes(deployment("web", 2, template(containers=[container(cpu=1)], **spec)))
     assert judge_program([pods], [somewhere]).stack is expected
@@ -154,11 +173,23 @@ def test_where_a_pool_that_exists_is_may_not_be_known(spec: dict[str, Any], expe
         ([train(1), *operator(driver={"version": UNKNOWN})], OPEN),
         ([train(1), *operator(daemonsets={"tolerations": []})], CANNOT),
     ],
-    ids=["shared by four", "not enough", "no operator", "no driver", "unknown values", "kept off by the taint"],
+    ids=[
+        "shared by four",
+        "not enough",
+        "no operator",
+        "no driver",
+        "unknown values",
+        "kept off by the taint",
+    ],
 )
-def test_the_gpu_operator_advertises_as_its_values_say(resources: list[Resource], expected: Verdict) -> None:
+def test_the_gpu_operator_advertises_as_its_values_say(
+    resources: list[Resource], expected: Verdict
+) -> None:
     nodes = [cluster(), pool("a2-highgpu-2g", **LEFT_TO_OPERATOR)]
-    assert judge_program([*nodes, *resources]).workloads[-1 if expected is OPEN else 0].verdict is expected
+    assert (
+        judge_program([*nodes, *resources]).workloads[-1 if expected is OPEN else 0].verdict
+        is expected
+    )
 
 
 def test_the_pools_of_a_cluster_cost_what_they_cost() -> None:
@@ -171,7 +202,9 @@ def quota_of_critical_pods(pods: str) -> Resource:
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": ["system-node-critical"]}
     spec = {"hard": {"pods": pods}, "scopeSelector": {"matchExpressions": [scope]}}
     metadata = {"name": "critical", "namespace": "gpu-operator"}
-    return kubernetes({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+    return kubernetes(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+    )
 
 
 def in_namespace(release: list[Resource]) -> list[Resource]:
@@ -188,15 +221,22 @@ def test_the_operators_pods_stay_within_the_quota_of_critical_pods() -> None:
     short = judge_program([*nodes, *some, quota_of_critical_pods("100")])
     assert short.stack is CANNOT
     (found,) = [finding for finding in short.findings if finding.rule == "critical-pods"]
-    assert "allows 100 critical pods, and the GPU Operator runs 102: 6 on each of 14 GPU nodes" in found.message
+    assert (
+        "allows 100 critical pods, and the GPU Operator runs 102: 6 on each of 14 GPU nodes"
+        in found.message
+    )
     assert "102 or more" in found.remedy
     more = in_namespace(operator(nfd={"enabled": False}, dcgm={"enabled": True}))
-    assert "runs 115: 8 on each" in str(judge_program([*nodes, *more, quota_of_critical_pods("100")]).findings)
+    assert "runs 115: 8 on each" in str(
+        judge_program([*nodes, *more, quota_of_critical_pods("100")]).findings
+    )
 
 
 def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
     keeps = {"monitoringConfig": {"enableComponents": ["SYSTEM_COMPONENTS", "DCGM"]}}
-    assert "metrics-twice" in {f.rule for f in judge_program([cluster(**keeps), *operator()]).findings}
+    assert "metrics-twice" in {
+        f.rule for f in judge_program([cluster(**keeps), *operator()]).findings
+    }
     off = operator(dcgmExporter={"enabled": False})
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(**keeps), *off]).findings}
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}
@@ -204,13 +244,20 @@ def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
 
 def test_any_second_exporter_of_metrics_is_told() -> None:
     keeps = {"monitoringConfig": {"enableComponents": ["DCGM"]}}
-    monitor = [kubernetes(manifest) for manifest in check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests()]
+    monitor = [
+        kubernetes(manifest)
+        for manifest in check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests()
+    ]
     for resources, told in (
         ([cluster(**keeps), *monitor], ["DaemonSet m"]),
         ([cluster(), *monitor, *operator()], ["DaemonSet m", "GPU Operator"]),
         ([cluster(), *monitor], []),
     ):
-        found = [each.object for each in judge_program(resources).findings if each.rule == "metrics-twice"]
+        found = [
+            each.object
+            for each in judge_program(resources).findings
+            if each.rule == "metrics-twice"
+        ]
         assert found == told
 
 
@@ -218,14 +265,24 @@ def test_any_second_exporter_of_metrics_is_told() -> None:
     ("values", "is_told"),
     [
         ({}, True),
-        ({"managerConfig": {"controllerManagerConfigYaml": "# waitForPodsReady:\nmetrics: {}"}}, True),
-        ({"managerConfig": {"controllerManagerConfigYaml": "waitForPodsReady: {timeout: 5m}"}}, False),
+        (
+            {"managerConfig": {"controllerManagerConfigYaml": "# waitForPodsReady:\nmetrics: {}"}},
+            True,
+        ),
+        (
+            {"managerConfig": {"controllerManagerConfigYaml": "waitForPodsReady: {timeout: 5m}"}},
+            False,
+        ),
         ({"managerConfig": {"controllerManagerConfigYaml": UNKNOWN}}, False),
     ],
 )
-def test_a_kueue_that_leaves_half_a_gang_on_its_nodes_is_told(values: dict[str, Any], is_told: bool) -> None:
+def test_a_kueue_that_leaves_half_a_gang_on_its_nodes_is_told(
+    values: dict[str, Any], is_told: bool
+) -> None:
     kueue = (RELEASE, {"chart": "oci://registry.k8s.io/kueue/charts/kueue", "values": values})
-    assert ("half-a-gang" in {each.rule for each in judge_program([cluster(), kueue]).findings}) is is_told
+    assert (
+        "half-a-gang" in {each.rule for each in judge_program([cluster(), kueue]).findings}
+    ) is is_told
     assert "half-a-gang" not in {each.rule for each in judge_program([cluster()]).findings}
 
 
@@ -234,21 +291,37 @@ def test_machines_that_the_components_refuse_are_not_known_in_a_plain_pool_eithe
 
 
 @pytest.mark.parametrize(
-    ("components", "enabled", "lost"), [("DCGM", False, True), ("DCGM", True, False), ("X", False, False)]
+    ("components", "enabled", "lost"),
+    [("DCGM", False, True), ("DCGM", True, False), ("X", False, False)],
 )
-def test_metrics_of_gpus_that_nothing_collects_are_told(components: str, enabled: bool, lost: bool) -> None:
-    keeps = {"enableComponents": ["SYSTEM_COMPONENTS", components], "managedPrometheus": {"enabled": enabled}}
+def test_metrics_of_gpus_that_nothing_collects_are_told(
+    components: str, enabled: bool, lost: bool
+) -> None:
+    keeps = {
+        "enableComponents": ["SYSTEM_COMPONENTS", components],
+        "managedPrometheus": {"enabled": enabled},
+    }
     told = judge_program([cluster(monitoringConfig=keeps)]).findings
-    assert [each.severity for each in told if each.rule == "metrics-collected"] == ["warning"] * lost
+    assert [each.severity for each in told if each.rule == "metrics-collected"] == [
+        "warning"
+    ] * lost
 
 
 JOB_SET = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2",
     "kind": "JobSet",
     "metadata": {"name": "gang", "namespace": "team"},
-    "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}]},
+    "spec": {
+        "replicatedJobs": [
+            {"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}
+        ]
+    },
 }
-KIND = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobsets"}}
+KIND = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "jobsets"},
+}
 
 
 @pytest.mark.parametrize(
@@ -264,8 +337,12 @@ KIND = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefiniti
 def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused: bool) -> None:
     """A new cluster of GKE has no JobSet; who says which cluster exists may have it there."""
     stack = [pool(), kubernetes(JOB_SET), *more]
-    found = [each for each in judge_program([cluster(), *stack]).findings if each.rule == "controller"]
-    assert [(each.object, each.severity) for each in found] == [("JobSet team/gang", "error")] * is_refused
+    found = [
+        each for each in judge_program([cluster(), *stack]).findings if each.rule == "controller"
+    ]
+    assert [(each.object, each.severity) for each in found] == [
+        ("JobSet team/gang", "error")
+    ] * is_refused
     assert not [each for each in judge_program(stack).findings if each.rule == "controller"]
 
 
@@ -280,7 +357,11 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
         ),
         ({"monitoringConfig": UNKNOWN}, "monitoring.googleapis.com/v1 PodMonitoring", None),
         ({}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", "releaseChannel RAPID"),
-        ({"releaseChannel": {"channel": "RAPID"}}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", None),
+        (
+            {"releaseChannel": {"channel": "RAPID"}},
+            "autoscaling.gke.io/v1beta1 AutoscalingMetric",
+            None,
+        ),
     ],
 )
 def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
@@ -288,10 +369,21 @@ def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
 ) -> None:
     version, _, name = kind.partition(" ")
     made = kubernetes(
-        {"apiVersion": version, "kind": name, "metadata": {"name": "web", "namespace": "team"}, "spec": {}}
+        {
+            "apiVersion": version,
+            "kind": name,
+            "metadata": {"name": "web", "namespace": "team"},
+            "spec": {},
+        }
     )
-    found = [each for each in judge_program([cluster(**settings), made]).findings if each.rule == "controller"]
-    assert [each.remedy.partition(" of the")[0] for each in found] == [f"Set {brought_by}"] * (brought_by is not None)
+    found = [
+        each
+        for each in judge_program([cluster(**settings), made]).findings
+        if each.rule == "controller"
+    ]
+    assert [each.remedy.partition(" of the")[0] for each in found] == [f"Set {brought_by}"] * (
+        brought_by is not None
+    )
     (defined, crd) = kubernetes(KIND | {"spec": {"group": version.partition("/")[0]}})
     assert "controller" not in {
         each.rule for each in judge_program([cluster(**settings), made, (defined, crd)]).findings
@@ -305,7 +397,11 @@ PROXIES: Any = (SUBNETWORK, {"purpose": "REGIONAL_MANAGED_PROXY"})
     ("ingress_class", "more", "is_told"),
     [
         ("gce-internal", [(NETWORK, {"name": "ml"})], True),
-        ("gce-internal", [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"ipCidrRange": "10.0.0.0/20"})], True),
+        (
+            "gce-internal",
+            [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"ipCidrRange": "10.0.0.0/20"})],
+            True,
+        ),
         ("gce-internal", [(NETWORK, {"name": "ml"}), PROXIES], False),
         ("gce-internal", [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"purpose": UNKNOWN})], False),
         ("gce-internal", [], False),
@@ -315,10 +411,22 @@ PROXIES: Any = (SUBNETWORK, {"purpose": "REGIONAL_MANAGED_PROXY"})
 def test_an_internal_ingress_needs_addresses_for_its_proxies(
     ingress_class: str, more: list[Resource], is_told: bool
 ) -> None:
-    metadata = {"name": "chat", "namespace": "team", "annotations": {"kubernetes.io/ingress.class": ingress_class}}
-    ingress = kubernetes({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": {}})
-    found = [each for each in judge_program([cluster(), pool(), ingress, *more]).findings if each.rule == "proxies"]
-    assert [(each.object, each.severity) for each in found] == [("Ingress team/chat", "error")] * is_told
+    metadata = {
+        "name": "chat",
+        "namespace": "team",
+        "annotations": {"kubernetes.io/ingress.class": ingress_class},
+    }
+    ingress = kubernetes(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": {}}
+    )
+    found = [
+        each
+        for each in judge_program([cluster(), pool(), ingress, *more]).findings
+        if each.rule == "proxies"
+    ]
+    assert [(each.object, each.severity) for each in found] == [
+        ("Ingress team/chat", "error")
+    ] * is_told
 
 
 @pytest.mark.parametrize(
@@ -335,21 +443,42 @@ def test_an_internal_ingress_needs_addresses_for_its_proxies(
     ],
     ids=str,
 )
-def test_a_cluster_begins_with_a_version_that_its_pools_know(version: Any, config: Any, needed: str | None) -> None:
-    found = judge_program([cluster(minMasterVersion=version), pool("g2-standard-8", **config)]).findings
+def test_a_cluster_begins_with_a_version_that_its_pools_know(
+    version: Any, config: Any, needed: str | None
+) -> None:
+    found = judge_program(
+        [cluster(minMasterVersion=version), pool("g2-standard-8", **config)]
+    ).findings
     told = [each.message for each in found if each.rule == "version"]
     assert [f": {needed}" in each for each in told] == [True] * bool(needed)
 
 
-FILESTORE, LUSTRE, GCS = (f"{name}.csi.storage.gke.io" for name in ("filestore", "lustre", "gcsfuse"))
+FILESTORE, LUSTRE, GCS = (
+    f"{name}.csi.storage.gke.io" for name in ("filestore", "lustre", "gcsfuse")
+)
 INLINE = {"name": "v", "csi": {"driver": GCS}}
 CLAIMED = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
 UNUSED: dict[str, Any] = {"name": "v", "emptyDir": {}}
-WANTED = {"accessModes": ["ReadWriteMany"], "storageClassName": "c", "resources": {"requests": {"storage": "18000Gi"}}}
+WANTED = {
+    "accessModes": ["ReadWriteMany"],
+    "storageClassName": "c",
+    "resources": {"requests": {"storage": "18000Gi"}},
+}
 EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}
-DATA = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
+DATA = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "team"},
+}
 CLAIM = kubernetes(DATA | {"spec": WANTED})
-OWN = kubernetes({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": LUSTRE}, "spec": {}})
+OWN = kubernetes(
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": LUSTRE},
+        "spec": {},
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +496,9 @@ def test_a_network_that_is_made_has_the_access_that_its_file_systems_need(
 ) -> None:
     classes = map(kubernetes, check(StorageClassesSpec, "classes", given).manifests())
     addons = on(gcpFilestore=True, lustre=True)
-    verdicts = judge_program([cluster(**addons), pool(), (NETWORK, {"name": "ml"}), *classes, *more])
+    verdicts = judge_program(
+        [cluster(**addons), pool(), (NETWORK, {"name": "ml"}), *classes, *more]
+    )
     found = [each.severity for each in verdicts.findings if each.rule == "private-access"]
     assert found == ["error"] * is_refused
     assert (verdicts.stack is CANNOT) is is_refused
@@ -379,26 +510,53 @@ def storage_class(driver: str) -> Resource:
 
 
 def volume(driver: str) -> list[Resource]:
-    source = {"csi": {"driver": driver, "volumeHandle": "h"}, "claimRef": {"name": "data", "namespace": "team"}}
-    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "c", "capacity": {"storage": "18000Gi"}, **source}
-    made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    source = {
+        "csi": {"driver": driver, "volumeHandle": "h"},
+        "claimRef": {"name": "data", "namespace": "team"},
+    }
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "c",
+        "capacity": {"storage": "18000Gi"},
+        **source,
+    }
+    made = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": spec,
+    }
     return [kubernetes(made), kubernetes(DATA | {"spec": WANTED | {"volumeName": "pv"}})]
 
 
 def on(**addons: Any) -> dict[str, Any]:
-    return {"addonsConfig": {f"{name}CsiDriverConfig": {"enabled": value} for name, value in addons.items()}}
+    return {
+        "addonsConfig": {
+            f"{name}CsiDriverConfig": {"enabled": value} for name, value in addons.items()
+        }
+    }
 
 
 @pytest.mark.parametrize(
     ("settings", "mounted", "more", "setting"),
     [
-        ({}, CLAIMED, [storage_class(FILESTORE), CLAIM], "gcpFilestoreCsiDriverConfig (filestore of a GkeCluster)"),
+        (
+            {},
+            CLAIMED,
+            [storage_class(FILESTORE), CLAIM],
+            "gcpFilestoreCsiDriverConfig (filestore of a GkeCluster)",
+        ),
         ({}, CLAIMED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
         ({}, EPHEMERAL, [storage_class(LUSTRE)], "lustreCsiDriverConfig"),
         ({}, UNUSED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
         ({}, CLAIMED, volume("parallelstore.csi.storage.gke.io"), "parallelstoreCsiDriverConfig"),
         (on(gcsFuse=False), INLINE, [], "gcsFuseCsiDriverConfig"),
-        (on(gcePersistentDisk=False), CLAIMED, volume("pd.csi.storage.gke.io"), "gcePersistentDiskCsiDriverConfig"),
+        (
+            on(gcePersistentDisk=False),
+            CLAIMED,
+            volume("pd.csi.storage.gke.io"),
+            "gcePersistentDiskCsiDriverConfig",
+        ),
         ({}, CLAIMED, volume("pd.csi.storage.gke.io"), None),
         ({}, UNUSED, [storage_class(LUSTRE), *volume(LUSTRE)], None),
         ({}, CLAIMED, [storage_class(LUSTRE), CLAIM, OWN], None),
@@ -416,12 +574,19 @@ def test_a_volume_needs_the_driver_that_the_clusters_settings_bring(
 
     def remedies(*first: Resource) -> list[str]:
         verdicts = judge_program([*first, *stack])
-        every = [*verdicts.findings, *(reason for each in verdicts.workloads for reason in each.reasons)]
-        found = {each.remedy for each in every if each.rule == "csi-driver" and each.severity == "error"}
+        every = [
+            *verdicts.findings,
+            *(reason for each in verdicts.workloads for reason in each.reasons),
+        ]
+        found = {
+            each.remedy for each in every if each.rule == "csi-driver" and each.severity == "error"
+        }
         assert not found or verdicts.stack is CANNOT or mounted is UNUSED
         return sorted(found)
 
-    assert [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))] == [True] * bool(setting)
+    assert [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))] == [
+        True
+    ] * bool(setting)
     assert not remedies(), "who made the cluster is not known"
 
 
@@ -435,7 +600,9 @@ def test_a_volume_needs_the_driver_that_the_clusters_settings_bring(
     ],
     ids=str,
 )
-def test_a_bucket_needs_the_workload_identity_of_its_cluster(identity: Any, spec: Any, expected: Verdict) -> None:
+def test_a_bucket_needs_the_workload_identity_of_its_cluster(
+    identity: Any, spec: Any, expected: Verdict
+) -> None:
     pods = template(volumes=[INLINE], **spec)
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
     made = cluster(**on(gcsFuse=True), workloadIdentityConfig=identity)
@@ -446,17 +613,23 @@ def test_a_bucket_needs_the_workload_identity_of_its_cluster(identity: Any, spec
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("ANY_RESERVATION", True), ("ANY_RESERVATION_THEN_FAIL", False), (None, False)]
+    ("kind", "told"),
+    [("ANY_RESERVATION", True), ("ANY_RESERVATION_THEN_FAIL", False), (None, False)],
 )
 def test_a_reservation_that_is_no_limit_is_told(kind: str | None, told: bool) -> None:
-    some = judge_program([cluster(), pool(reservationAffinity={"consumeReservationType": kind} if kind else None)])
+    some = judge_program(
+        [cluster(), pool(reservationAffinity={"consumeReservationType": kind} if kind else None)]
+    )
     found = [(each.object, each.severity) for each in some.findings if each.rule == "reservation"]
     assert found == [("NodePool p", "info")] * told
     assert some.stack is FITS
 
 
 def subnetwork(block: Any) -> Resource:
-    ranges = [{"rangeName": "pods", "ipCidrRange": block}, {"rangeName": "services", "ipCidrRange": "10.2.0.0/28"}]
+    ranges = [
+        {"rangeName": "pods", "ipCidrRange": block},
+        {"rangeName": "services", "ipCidrRange": "10.2.0.0/28"},
+    ]
     return SUBNETWORK, {"ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}
 
 
@@ -484,18 +657,26 @@ def test_nodes_that_no_addresses_are_left_for_are_told(
     assert found == [("Subnetwork", "warning")] * told
 
 
-@pytest.mark.parametrize(("block", "told"), [("10.0.0.0/27", False), ("10.0.0.0/28", True), (UNKNOWN, False)])
+@pytest.mark.parametrize(
+    ("block", "told"), [("10.0.0.0/27", False), ("10.0.0.0/28", True), (UNKNOWN, False)]
+)
 def test_nodes_beyond_the_addresses_of_their_own_range_are_told(block: Any, told: bool) -> None:
     """Of 16 addresses Google keeps four."""
     named = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
     type_, given = subnetwork("10.1.0.0/16")
-    some = judge_program([cluster(**named), (type_, given | {"ipCidrRange": block}), pool(nodes=16)])
-    found = [(each.object, each.severity) for each in some.findings if each.rule == "node-addresses"]
+    some = judge_program(
+        [cluster(**named), (type_, given | {"ipCidrRange": block}), pool(nodes=16)]
+    )
+    found = [
+        (each.object, each.severity) for each in some.findings if each.rule == "node-addresses"
+    ]
     assert found == [("Subnetwork", "warning")] * told
 
 
 TAINTED = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
-OF_GKE = [{"key": "components.gke.io/gke-managed-components", "value": "true", "effect": "NO_SCHEDULE"}]
+OF_GKE = [
+    {"key": "components.gke.io/gke-managed-components", "value": "true", "effect": "NO_SCHEDULE"}
+]
 NAP = {"clusterAutoscaling": {"enabled": True}}
 
 
@@ -522,20 +703,31 @@ def test_pods_of_gke_need_nodes_that_they_tolerate(
 @pytest.mark.parametrize(("enabled", "is_told"), [(None, True), (True, False)])
 def test_nodes_in_more_networks_need_a_cluster_that_has_them(enabled: Any, is_told: bool) -> None:
     type_, given = pool()
-    more = {"networkConfig": {"additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]}}
+    more = {
+        "networkConfig": {"additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]}
+    }
     some = judge_program([cluster(enableMultiNetworking=enabled), (type_, given | more)])
-    found = [(each.object, each.severity) for each in some.findings if each.rule == "multi-networking"]
+    found = [
+        (each.object, each.severity) for each in some.findings if each.rule == "multi-networking"
+    ]
     assert found == [("NodePool p", "error")] * is_told
 
 
 @pytest.mark.parametrize(
-    ("private", "more", "is_told"), [(True, [], True), (True, [(NAT, {})], False), (None, [], False)]
+    ("private", "more", "is_told"),
+    [(True, [], True), (True, [(NAT, {})], False), (None, [], False)],
 )
-def test_private_nodes_in_a_network_without_a_nat_are_told(private: Any, more: list[Resource], is_told: bool) -> None:
+def test_private_nodes_in_a_network_without_a_nat_are_told(
+    private: Any, more: list[Resource], is_told: bool
+) -> None:
     settings = {"privateClusterConfig": {"enablePrivateNodes": private}}
     some = judge_program([cluster(**settings), pool(), (NETWORK, {"name": "n"}), *more])
-    assert [each.severity for each in some.findings if each.rule == "way-out"] == ["warning"] * is_told
-    assert "way-out" not in {each.rule for each in judge_program([cluster(**settings), pool()]).findings}
+    assert [each.severity for each in some.findings if each.rule == "way-out"] == [
+        "warning"
+    ] * is_told
+    assert "way-out" not in {
+        each.rule for each in judge_program([cluster(**settings), pool()]).findings
+    }
 
 
 PLUGIN = kubernetes(
@@ -545,7 +737,9 @@ PLUGIN = kubernetes(
         "metadata": {"name": "plugin"},
         "spec": {
             "selector": {"matchLabels": {"app": "web"}},
-            "template": template(containers=[container(cpu=0) | {"image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]),
+            "template": template(
+                containers=[container(cpu=0) | {"image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]
+            ),
         },
     }
 )
@@ -560,7 +754,9 @@ PLUGIN = kubernetes(
         ({}, [PLUGIN], ["DaemonSet plugin"]),
     ],
 )
-def test_gpus_that_two_advertise_are_told(config: dict[str, Any], more: list[Resource], by: list[str]) -> None:
+def test_gpus_that_two_advertise_are_told(
+    config: dict[str, Any], more: list[Resource], by: list[str]
+) -> None:
     some = judge_program([cluster(), pool(), pool("a2-highgpu-2g", **config), *more])
     assert [each.object for each in some.findings if each.rule == "advertised-twice"] == by
 
@@ -595,17 +791,25 @@ def test_pools_that_gke_makes_may_take_what_no_other_takes(
         ({"memory": "1Gi", "hugepages-2Mi": "2Mi"}, CANNOT),
     ],
 )
-def test_huge_pages_are_taken_off_the_memory_of_their_nodes(asked: dict[str, str], expected: Verdict) -> None:
+def test_huge_pages_are_taken_off_the_memory_of_their_nodes(
+    asked: dict[str, str], expected: Verdict
+) -> None:
     pages = {"linuxNodeConfig": {"hugepagesConfig": {"hugepageSize1g": 20}}}
     held = {"name": "main", "image": "i", "resources": {"limits": {"cpu": "1", **asked}}}
-    some = judge_program([cluster(), pool(**pages), kubernetes(deployment("web", 1, template(containers=[held])))])
+    some = judge_program(
+        [cluster(), pool(**pages), kubernetes(deployment("web", 1, template(containers=[held])))]
+    )
     assert some.stack is expected
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"), [(None, FITS), (2, FITS), (1, CANNOT), ("1", CANNOT), (UNKNOWN, OPEN)], ids=str
+    ("threads", "expected"),
+    [(None, FITS), (2, FITS), (1, CANNOT), ("1", CANNOT), (UNKNOWN, OPEN)],
+    ids=str,
 )
-def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(threads: Any, expected: Verdict) -> None:
+def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(
+    threads: Any, expected: Verdict
+) -> None:
     features = {"advancedMachineFeatures": {"threadsPerCore": threads}} if threads else {}
     assert judge_program([cluster(), pool(**features), web(5)]).stack is expected
 
@@ -620,7 +824,12 @@ def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(threads: Any, expect
     ],
 )
 def test_a_config_map_holds_a_mebibyte(kind: str, field: str, size: int, expected: Verdict) -> None:
-    made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "c"}, field: {"a": "x" * (size - 1), "b": "x"}}
+    made = {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": "c"},
+        field: {"a": "x" * (size - 1), "b": "x"},
+    }
     assert judge_program([cluster(), pool(), web(1), kubernetes(made)]).stack is expected
 
 
@@ -637,7 +846,13 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
     type_, made = storage_class(FILESTORE)
     wanted = kubernetes(DATA | {"spec": WANTED | {"resources": {"requests": {"storage": size}}}})
     mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
-    stack = [cluster(**on(gcpFilestore=True)), pool(), (type_, made | {"parameters": {"tier": tier}}), wanted, mounting]
+    stack = [
+        cluster(**on(gcpFilestore=True)),
+        pool(),
+        (type_, made | {"parameters": {"tier": tier}}),
+        wanted,
+        mounting,
+    ]
     (verdict,) = judge_program(stack).workloads
     assert [each.rule for each in verdict.warnings] == ["volume-class"] * is_told
     assert verdict.verdict is FITS
@@ -645,13 +860,24 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
 
 def test_filestore_that_is_made_at_once_is_reached_from_every_zone() -> None:
     """The driver limits no volume to a zone; a class that waits makes none for a node outside its topology."""
-    topology = {"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]}
+    topology = {
+        "matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]
+    }
     mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
     verdicts: list[Verdict] = []
     for mode in ("Immediate", "WaitForFirstConsumer"):
-        made = storage_class(FILESTORE)[1] | {"allowedTopologies": [topology], "volumeBindingMode": mode}
+        made = storage_class(FILESTORE)[1] | {
+            "allowedTopologies": [topology],
+            "volumeBindingMode": mode,
+        }
         wanted = DATA | {"spec": WANTED | {"resources": {"requests": {"storage": "1Ti"}}}}
-        stack = [cluster(**on(gcpFilestore=True)), pool(), kubernetes(made), kubernetes(wanted), mounting]
+        stack = [
+            cluster(**on(gcpFilestore=True)),
+            pool(),
+            kubernetes(made),
+            kubernetes(wanted),
+            mounting,
+        ]
         verdicts.append(judge_program(stack).stack)
     assert verdicts == [FITS, CANNOT]
 
@@ -665,12 +891,18 @@ def test_filestore_that_is_made_at_once_is_reached_from_every_zone() -> None:
         ("standard", {}, OPEN),  # its disk is made before there is a pod
         ("others", {}, OPEN),
         ("premium-rwo", {"addonsConfig": UNKNOWN}, OPEN),
-        ("premium-rwo", {"addonsConfig": {"gcePersistentDiskCsiDriverConfig": {"enabled": False}}}, OPEN),
+        (
+            "premium-rwo",
+            {"addonsConfig": {"gcePersistentDiskCsiDriverConfig": {"enabled": False}}},
+            OPEN,
+        ),
         ("premium-rwo", None, OPEN),  # who knows whose cluster
     ],
 )
 def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdict) -> None:
-    claim = kubernetes(DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": wanted}})
+    claim = kubernetes(
+        DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": wanted}}
+    )
     mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
     clusters = [] if inputs is None else [cluster(**inputs)]
     assert judge_program([*clusters, pool(), claim, mounting]).stack is expected
@@ -685,7 +917,9 @@ def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdi
         ("others", "others", CANNOT),
     ],
 )
-def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(name: Any, told: str, expected: Verdict) -> None:
+def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(
+    name: Any, told: str, expected: Verdict
+) -> None:
     type_, inputs = pool()
     mine = named((type_, inputs | {"name": name}), "gpus")
     selector = {"cloud.google.com/gke-nodepool": "gpus-1a2b3c4"}
@@ -697,21 +931,54 @@ def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(name: Any, t
 
 
 def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
-    terms = [{"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}]}]
-    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    terms = [
+        {
+            "matchExpressions": [
+                {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}
+            ]
+        }
+    ]
+    required = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
     wanted = template(containers=[container(gpu=1)], affinity=required)
     gpus = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
-    text = as_text(judge_program([cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]))
-    assert "(the GPU Operator gives nodes nvidia.com/gpu.product; else say accelerator_label)" in text
+    text = as_text(
+        judge_program(
+            [cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]
+        )
+    )
+    assert (
+        "(the GPU Operator gives nodes nvidia.com/gpu.product; else say accelerator_label)" in text
+    )
 
 
 def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None:
     type_, made = storage_class("x.example.com")
-    default = {"metadata": {"name": "mine", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
+    default = {
+        "metadata": {
+            "name": "mine",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        }
+    }
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "team"},
+    }
     quota["spec"] = {"hard": {"mine.storageclass.storage.k8s.io/persistentvolumeclaims": "0"}}
-    claim = kubernetes(DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": None}})
-    stack = [cluster(), pool(), claim, kubernetes(deployment("web", 1, template(volumes=[CLAIMED]))), kubernetes(quota)]
+    claim = kubernetes(
+        DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": None}}
+    )
+    stack = [
+        cluster(),
+        pool(),
+        claim,
+        kubernetes(deployment("web", 1, template(volumes=[CLAIMED]))),
+        kubernetes(quota),
+    ]
     assert judge_program(stack).stack is FITS
     assert judge_program([*stack, (type_, made | default)]).stack is CANNOT
 
@@ -719,7 +986,10 @@ def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None
 @pytest.mark.parametrize(
     ("of_nodes", "path"),
     [
-        ({"labels": {"node-role.kubernetes.io/gpu": ""}}, "nodeConfig.labels.node-role.kubernetes.io/gpu"),
+        (
+            {"labels": {"node-role.kubernetes.io/gpu": ""}},
+            "nodeConfig.labels.node-role.kubernetes.io/gpu",
+        ),
         ({"labels": {"kubernetes.io/role": "gpu"}}, "nodeConfig.labels.kubernetes.io/role"),
         ({"labels": {"node-restriction.kubernetes.io/gpu": "1", "team": "ML"}}, None),
         ({"resourceLabels": {"team": "ML"}}, "nodeConfig.resourceLabels.team"),
@@ -736,12 +1006,20 @@ def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None
         ({"machineType": "x9-standard-8", "flexStart": True}, None),
     ],
 )
-def test_what_google_cloud_refuses_of_a_pool_is_told(of_nodes: dict[str, Any], path: str | None) -> None:
+def test_what_google_cloud_refuses_of_a_pool_is_told(
+    of_nodes: dict[str, Any], path: str | None
+) -> None:
     some = judge_program([cluster(), pool(**of_nodes)])
-    found = [(each.object, each.path, each.severity) for each in some.findings if each.rule == "refused-input"]
+    found = [
+        (each.object, each.path, each.severity)
+        for each in some.findings
+        if each.rule == "refused-input"
+    ]
     assert found == [("NodePool p", path, "error")] * bool(path)
     of_cluster = judge_program([cluster(resourceLabels={"Team": "ml"})])
-    assert [each.object for each in of_cluster.findings if each.rule == "refused-input"] == ["Cluster c"]
+    assert [each.object for each in of_cluster.findings if each.rule == "refused-input"] == [
+        "Cluster c"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -766,11 +1044,19 @@ def test_who_shows_all_of_a_cluster_is_told_for_certain_that_a_metric_is_not_ser
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"scaleTargetRef": target, "maxReplicas": 2, "metrics": [metric]}
-    scaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+    }
     stack = [pool(), web(1), kubernetes(scaler | {"spec": spec})]
 
     def severities(*more: Resource) -> list[str]:
-        return [f.severity for f in judge_program([*more, *stack]).findings if f.rule == "autoscaling-metric"]
+        return [
+            f.severity
+            for f in judge_program([*more, *stack]).findings
+            if f.rule == "autoscaling-metric"
+        ]
 
     assert severities(cluster()) == ["error"]
     assert severities() == ["warning"]

@@ -35,7 +35,9 @@ def test_parse(text: str | int | float, amount: Fraction | int) -> None:
     assert parse_quantity(text) == amount
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "five", "1mi", "1\n", "1e1Ki", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "five", "1mi", "1\n", "1e1Ki", "٣"]
+)
 def test_refuse(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         parse_quantity(text)

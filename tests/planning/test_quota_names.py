@@ -27,8 +27,14 @@ def findings(hard: Manifest, **spec: Any) -> list[Finding]:
         (GPU, f"Replace it with requests.{GPU}."),
         (f"limits.{GPU}", f"Replace it with requests.{GPU}."),
         ("google.com/tpu", "Replace it with requests.google.com/tpu."),
-        ("requests.alpha.kubernetes.io/nvidia-gpu", "Remove requests.alpha.kubernetes.io/nvidia-gpu."),
-        ("fast.storageclass.storage.k8s.io/storage", "Remove fast.storageclass.storage.k8s.io/storage."),
+        (
+            "requests.alpha.kubernetes.io/nvidia-gpu",
+            "Remove requests.alpha.kubernetes.io/nvidia-gpu.",
+        ),
+        (
+            "fast.storageclass.storage.k8s.io/storage",
+            "Remove fast.storageclass.storage.k8s.io/storage.",
+        ),
         ("count/deployments", "Replace it with count/deployments.apps."),
         ("count/job", "Replace it with count/jobs.batch."),
         ("count/pod", "Replace it with count/pods."),
@@ -37,7 +43,11 @@ def findings(hard: Manifest, **spec: Any) -> list[Finding]:
 )
 def test_names_that_count_nothing_are_reported(name: str, remedy: str) -> None:
     (finding,) = findings({name: "0"})
-    assert (finding.severity, finding.path, finding.remedy) == ("warning", f"spec.hard.{name}", remedy)
+    assert (finding.severity, finding.path, finding.remedy) == (
+        "warning",
+        f"spec.hard.{name}",
+        remedy,
+    )
     assert f"its amount of {name} limits nothing: " in finding.message
 
 
@@ -80,20 +90,36 @@ def test_quotas_with_scopes_count_pods_only(name: str, counts: bool) -> None:
 )
 def test_quotas_with_the_scope_of_claims_count_claims_only(name: str, counts: bool) -> None:
     (fault,) = findings({name: "99"}, scopes=["VolumeAttributesClass"]) or [None]
-    assert fault is None if counts else fault and "counts persistentvolumeclaims only" in fault.message
+    assert (
+        fault is None if counts else fault and "counts persistentvolumeclaims only" in fault.message
+    )
 
 
 def test_a_name_is_removed_if_its_remedy_is_there() -> None:
-    assert [each.remedy for each in findings({GPU: "4", f"requests.{GPU}": "4"})] == [f"Remove {GPU}."]
+    assert [each.remedy for each in findings({GPU: "4", f"requests.{GPU}": "4"})] == [
+        f"Remove {GPU}."
+    ]
 
 
 def test_the_summary_leaves_out_names_that_count_nothing() -> None:
-    text = as_text(judge_documents([TRAINING, node("n", gpu="4"), quota(hard={GPU: "1", f"requests.{GPU}": "4"})]))
+    text = as_text(
+        judge_documents(
+            [TRAINING, node("n", gpu="4"), quota(hard={GPU: "1", f"requests.{GPU}": "4"})]
+        )
+    )
     assert f"Quota team/quota leaves requests.{GPU} 0 of 4.\n" in text
 
 
 def test_programs_are_warned_too() -> None:
-    documents = [deployment("web", 1, template()), node("n"), quota(hard={GPU: UNKNOWN, "resourcequotas": UNKNOWN})]
-    verdicts = judge_program([(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in documents])
+    documents = [
+        deployment("web", 1, template()),
+        node("n"),
+        quota(hard={GPU: UNKNOWN, "resourcequotas": UNKNOWN}),
+    ]
+    verdicts = judge_program(
+        [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in documents]
+    )
     assert verdicts.stack is Verdict.FITS
-    assert [each.object for each in verdicts.findings if each.rule == "quota-name"] == ["ResourceQuota team/quota"]
+    assert [each.object for each in verdicts.findings if each.rule == "quota-name"] == [
+        "ResourceQuota team/quota"
+    ]

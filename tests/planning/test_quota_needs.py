@@ -63,7 +63,9 @@ def claim_spec(class_name: str, size: Any) -> dict[str, Any]:
 
 def claim(class_name: str, size: Any, **spec: Any) -> Resource:
     metadata = {"name": f"{class_name}-claim", "namespace": "ml"}
-    return of_kind("v1", "PersistentVolumeClaim", metadata=metadata, spec=claim_spec(class_name, size) | spec)
+    return of_kind(
+        "v1", "PersistentVolumeClaim", metadata=metadata, spec=claim_spec(class_name, size) | spec
+    )
 
 
 PD, FILESTORE, LUSTRE = (f"{name}.csi.storage.gke.io" for name in ("pd", "filestore", "lustre"))
@@ -99,12 +101,16 @@ def test_nodes_take_quota_by_their_machine_and_the_way_they_are_bought(
 
 
 def test_queued_nodes_take_the_quota_of_spot() -> None:
-    queued = pool("g2-standard-8", config=gpus("nvidia-l4", 1), queuedProvisioning={"enabled": True})
+    queued = pool(
+        "g2-standard-8", config=gpus("nvidia-l4", 1), queuedProvisioning={"enabled": True}
+    )
     assert found(cluster(), queued)["PREEMPTIBLE_NVIDIA_L4_GPUS"] == (1, 4)
 
 
 def test_a_shared_gpu_is_one_gpu() -> None:
-    sharing = {"gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": 4}}
+    sharing = {
+        "gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": 4}
+    }
     config = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1, **sharing}]}
     assert found(cluster(), pool("g2-standard-8", config=config))["NVIDIA_L4_GPUS"] == (1, 4)
 
@@ -112,7 +118,11 @@ def test_a_shared_gpu_is_one_gpu() -> None:
 def test_a_reservation_is_a_row_of_its_own() -> None:
     affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "k", "values": ["block"]}
     reserved = gpus("nvidia-l4", 1, reservationAffinity=affinity)
-    both = [cluster(), pool("g2-standard-8", config=reserved), pool("g2-standard-8", config=gpus("nvidia-l4", 1))]
+    both = [
+        cluster(),
+        pool("g2-standard-8", config=reserved),
+        pool("g2-standard-8", config=gpus("nvidia-l4", 1)),
+    ]
     needs = [need for need in quota_needs(both) if need.name == "NVIDIA_L4_GPUS"]
     assert [(need.at_most, "reservation" in need.note) for need in needs] == [(4, False), (4, True)]
 
@@ -138,7 +148,10 @@ def test_nodes_of_flex_start_are_not_upgraded_so() -> None:
 
 
 def test_a_limit_for_each_zone_counts_in_every_zone() -> None:
-    zones = {"autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}, "nodeLocations": [f"{REGION}-{z}" for z in "ab"]}
+    zones = {
+        "autoscaling": {"minNodeCount": 1, "maxNodeCount": 2},
+        "nodeLocations": [f"{REGION}-{z}" for z in "ab"],
+    }
     assert found(cluster(), pool("n2-standard-8", **zones))["N2_CPUS"] == (16, 32)
 
 
@@ -184,16 +197,23 @@ def test_our_own_cluster_begins_within_the_quota_of_a_new_project() -> None:
           claim("ml", "10Gi")], "HDML_TOTAL_THROUGHPUT", (2400, 2400)),
     ],
 )  # fmt: skip
-def test_claims_take_the_quota_of_their_class(resources: list[Resource], name: str, amounts: tuple[int, int]) -> None:
+def test_claims_take_the_quota_of_their_class(
+    resources: list[Resource], name: str, amounts: tuple[int, int]
+) -> None:
     assert found(cluster(), *resources)[name] == amounts
 
 
 def test_a_dataset_is_a_disk_in_each_zone() -> None:
-    name, made = storage_class("data", PD, type="hyperdisk-ml", **{"enable-multi-zone-provisioning": "true"})
+    name, made = storage_class(
+        "data", PD, type="hyperdisk-ml", **{"enable-multi-zone-provisioning": "true"}
+    )
     zones = [{"key": labels.GKE_ZONE, "values": [f"{REGION}-a", f"{REGION}-b"]}]
     made = {**made, "allowedTopologies": [{"matchLabelExpressions": zones}]}
     assert found(cluster(), (name, made), claim("data", "100Gi"))["HDML_TOTAL_GB"] == (200, 200)
-    made["parameters"] |= {"enable-multi-zone-provisioning": "false", "provisioned-throughput-on-create": UNKNOWN}
+    made["parameters"] |= {
+        "enable-multi-zone-provisioning": "false",
+        "provisioned-throughput-on-create": UNKNOWN,
+    }
     assert found(cluster(), (name, made), claim("data", "100Gi"))["HDML_TOTAL_GB"] == (100, 100)
 
 
@@ -208,7 +228,11 @@ def test_a_stateful_set_makes_a_claim_for_each_replica() -> None:
 def test_a_volume_that_exists_takes_no_more() -> None:
     volume = of_kind("v1", "PersistentVolume", metadata={"name": "v"}, spec={"capacity": {"storage": "10Gi"},
         "claimRef": {"namespace": "ml", "name": "fast-claim"}, "storageClassName": "fast"})  # fmt: skip
-    disks = [storage_class("fast", PD, type="pd-standard"), claim("fast", "10Gi", volumeName="v"), volume]
+    disks = [
+        storage_class("fast", PD, type="pd-standard"),
+        claim("fast", "10Gi", volumeName="v"),
+        volume,
+    ]
     assert "DISKS_TOTAL_GB" not in found(cluster(), *disks)
 
 
@@ -245,7 +269,14 @@ def test_the_proof_says_how_many_quotas_and_the_largest() -> None:
     line = f"such as 32 {H100} in us-central1; `ml-foundations quota` lists them all."
     assert line in as_summary(verdicts)
     listed = json.loads(json.dumps(as_json(verdicts)))["quota"]
-    assert {"region": REGION, "name": H100, "at_least": 8, "at_most": 32, "unit": "GPUs", "note": ""} in listed
+    assert {
+        "region": REGION,
+        "name": H100,
+        "at_least": 8,
+        "at_most": 32,
+        "unit": "GPUs",
+        "note": "",
+    } in listed
 
 
 def test_the_table_has_what_the_catalog_has() -> None:
@@ -262,14 +293,18 @@ def test_the_table_has_what_the_catalog_has() -> None:
 API_FIELDS: dict[str, Resource] = {
     "cloudkms": cluster(databaseEncryption={"state": "ENCRYPTED", "keyName": "key"}),
     "containersecurity": cluster(securityPostureConfig={"mode": "BASIC"}),
-    "binaryauthorization": cluster(binaryAuthorization={"evaluationMode": "PROJECT_SINGLETON_POLICY_ENFORCE"}),
+    "binaryauthorization": cluster(
+        binaryAuthorization={"evaluationMode": "PROJECT_SINGLETON_POLICY_ENFORCE"}
+    ),
     "file": cluster(addonsConfig={"gcpFilestoreCsiDriverConfig": {"enabled": True}}),
     "lustre": cluster(addonsConfig={"lustreCsiDriverConfig": {"enabled": True}}),
     "parallelstore": cluster(addonsConfig={"parallelstoreCsiDriverConfig": {"enabled": True}}),
     "logging": cluster(loggingConfig={"enableComponents": ["WORKLOADS"]}),
     "monitoring": cluster(monitoringConfig={"enableComponents": ["DCGM"]}),
     "containerfilesystem": pool("n2-standard-8", config={"gcfsConfig": {"enabled": True}}),
-    "servicenetworking": storage_class("nfs", FILESTORE, **{"connect-mode": "PRIVATE_SERVICE_ACCESS"}),
+    "servicenetworking": storage_class(
+        "nfs", FILESTORE, **{"connect-mode": "PRIVATE_SERVICE_ACCESS"}
+    ),
     "storage": ("gcp:storage/bucket:Bucket", {}),
     "iamcredentials": cluster(workloadIdentityConfig={"workloadPool": UNKNOWN}),
 }
@@ -293,5 +328,7 @@ def test_nodes_that_gke_makes_by_itself_are_named_but_not_those_of_a_cluster_tha
     made = named("nodes of pools that GKE makes", cluster(clusterAutoscaling={"enabled": True}))
     assert "not counted" in made.note
     pods = of_kind("v1", "Namespace", metadata={"name": "ml"})
-    assert next(need.name for need in quota_needs([pods, pool("n2-standard-8")])) == "CPUS_ALL_REGIONS"
+    assert (
+        next(need.name for need in quota_needs([pods, pool("n2-standard-8")])) == "CPUS_ALL_REGIONS"
+    )
     assert quota_needs([pods]) == ()

@@ -24,7 +24,9 @@ def kubernetes(*manifests: Manifest) -> list[Resource]:
 
 
 def train(**spec: Any) -> Manifest:
-    return job("train", 1, template(containers=[container(cpu=1) | spec.pop("container", {})], **spec))
+    return job(
+        "train", 1, template(containers=[container(cpu=1) | spec.pop("container", {})], **spec)
+    )
 
 
 def in_program(*manifests: Manifest) -> Verdicts:
@@ -32,7 +34,9 @@ def in_program(*manifests: Manifest) -> Verdicts:
 
 
 def told(verdicts: Verdicts) -> list[tuple[str, str, str]]:
-    return [(f.rule, f.severity, f.path) for f in verdicts.findings if f.rule in ("reference", "secret")]
+    return [
+        (f.rule, f.severity, f.path) for f in verdicts.findings if f.rule in ("reference", "secret")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,10 @@ def test_a_namespace_with_a_typo_names_the_nearest() -> None:
     pods = train(container={"envFrom": READS})
     pods["metadata"]["namespace"] = "teem"
     (found,) = [each for each in in_program(pods).findings if each.rule in ("reference", "secret")]
-    assert found.message == "namespace names the Namespace teem, which is not declared: did you mean team?"
+    assert (
+        found.message
+        == "namespace names the Namespace teem, which is not declared: did you mean team?"
+    )
     assert found.remedy == "Write team, or declare the Namespace teem."
 
 
@@ -105,22 +112,31 @@ def test_what_somebody_may_make_is_not_certain(maker: Manifest) -> None:
 def test_manifests_that_show_namespaces_show_all() -> None:
     pods = train(serviceAccountName="trainer")
     pods["metadata"]["namespace"] = "teem"
-    assert told(judge_documents([node("n"), TEAM, pods])) == [("reference", "error", "metadata.namespace")]
+    assert told(judge_documents([node("n"), TEAM, pods])) == [
+        ("reference", "error", "metadata.namespace")
+    ]
     assert told(judge_documents([node("n"), pods])) == []
 
 
 def test_another_cluster_may_have_other_namespaces() -> None:
     pods = train()
     pods["metadata"]["namespace"] = "teem"
-    assert told(judge_program(kubernetes(TEAM, pods))) == [("reference", "warning", "metadata.namespace")]
+    assert told(judge_program(kubernetes(TEAM, pods))) == [
+        ("reference", "warning", "metadata.namespace")
+    ]
     assert told(judge_program(kubernetes(pods))) == []
 
 
 def test_queue_and_rank_of_a_job_exist() -> None:
     queued = train()
-    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "nope"}
+    queued["metadata"]["labels"] = {
+        "kueue.x-k8s.io/queue-name": "q",
+        "kueue.x-k8s.io/priority-class": "nope",
+    }
     paths = [path for _, severity, path in told(in_program(queued)) if severity == "error"]
-    assert paths == [f"metadata.labels.kueue.x-k8s.io/{key}" for key in ("queue-name", "priority-class")]
+    assert paths == [
+        f"metadata.labels.kueue.x-k8s.io/{key}" for key in ("queue-name", "priority-class")
+    ]
 
 
 def test_an_accepted_reference_is_shown_and_decides_nothing() -> None:

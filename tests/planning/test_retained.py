@@ -14,7 +14,10 @@ from tests.planning.test_cost import PD, priced, with_class
 
 PRICE = Decimal("0.17") * 100
 """100 GiB of pd-ssd in us-central1 for a month."""
-CLAIM, OWN = "claim team/data (100 GiB of pd-ssd)", "claim parts of StatefulSet team/shards (100 GiB of pd-ssd)"
+CLAIM, OWN = (
+    "claim team/data (100 GiB of pd-ssd)",
+    "claim parts of StatefulSet team/shards (100 GiB of pd-ssd)",
+)
 
 
 def program(*manifests: Manifest) -> list[Resource]:
@@ -23,7 +26,10 @@ def program(*manifests: Manifest) -> list[Resource]:
 
 def retained(*manifests: Manifest, kept: Any = ()) -> list[Retained]:
     found = judge_program(program(*manifests), kept=program(*kept)).retained
-    return [Retained(each.object, each.why, each.per_month and round(each.per_month, 2)) for each in found]
+    return [
+        Retained(each.object, each.why, each.per_month and round(each.per_month, 2))
+        for each in found
+    ]
 
 
 def stack(policy: str = "Delete") -> list[Manifest]:
@@ -34,9 +40,15 @@ def stack(policy: str = "Delete") -> list[Manifest]:
 
 def shards(policy: str | None) -> Manifest:
     spec = stack()[2]["spec"]
-    more = {} if policy is None else {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+    more = (
+        {} if policy is None else {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+    )
     return stateful_set(
-        "shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}], **more
+        "shards",
+        2,
+        template(),
+        volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}],
+        **more,
     )
 
 
@@ -46,14 +58,21 @@ def test_a_claim_that_goes_with_the_stack_is_not_named() -> None:
 
 
 def test_a_class_may_retain_volumes() -> None:
-    assert retained(*stack("Retain")) == [Retained(CLAIM, "its class has reclaimPolicy Retain", PRICE)]
+    assert retained(*stack("Retain")) == [
+        Retained(CLAIM, "its class has reclaimPolicy Retain", PRICE)
+    ]
 
 
 def test_pulumi_may_retain_a_claim() -> None:
     nodes, made, claim = stack()
     expected = [Retained(CLAIM, "Pulumi keeps the claim (retain_on_delete)", PRICE)]
     assert retained(nodes, made, claim, kept=[claim]) == expected
-    assert retained(nodes, made, claim, kept=[namespaced("v1", "PersistentVolumeClaim", "other", spec={})]) == []
+    assert (
+        retained(
+            nodes, made, claim, kept=[namespaced("v1", "PersistentVolumeClaim", "other", spec={})]
+        )
+        == []
+    )
     assert retained(nodes, made, claim, kept=[namespaced("v1", "Secret", "data")]) == []
 
 
@@ -66,12 +85,16 @@ def test_pulumi_may_retain_a_claim() -> None:
         ("Retain", ["claim"], False),
     ],
 )
-def test_a_namespace_that_is_deleted_takes_kept_claims_along(policy: str, kept: list[str], is_lost: bool) -> None:
+def test_a_namespace_that_is_deleted_takes_kept_claims_along(
+    policy: str, kept: list[str], is_lost: bool
+) -> None:
     nodes, made, claim = stack(policy)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     left = [{"claim": claim, "namespace": namespace}[each] for each in kept]
     verdicts = judge_program(program(namespace, nodes, made, claim), kept=program(*left))
-    found = [(each.severity, each.object) for each in verdicts.findings if each.rule == "namespace-data"]
+    found = [
+        (each.severity, each.object) for each in verdicts.findings if each.rule == "namespace-data"
+    ]
     assert found == [("warning", "PersistentVolumeClaim team/data")] * is_lost
     alone = judge_program(program(nodes, made, claim), kept=program(*left))
     assert "namespace-data" not in {each.rule for each in alone.findings}
@@ -92,25 +115,42 @@ def test_a_stateful_set_retains_the_claims_of_its_pods(policy: str | None, stays
 
 @pytest.mark.parametrize(("policy", "stays"), [("Retain", True), ("Delete", False)])
 def test_snapshots_may_be_retained(policy: str, stays: bool) -> None:
-    made = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": "s"}}
+    made = {
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshotClass",
+        "metadata": {"name": "s"},
+    }
     found = retained(stack()[0], made | {"driver": PD, "deletionPolicy": policy})
-    assert found == [Retained("snapshots of class s", "the class has deletionPolicy Retain", None)] * stays
+    assert (
+        found
+        == [Retained("snapshots of class s", "the class has deletionPolicy Retain", None)] * stays
+    )
 
 
 def test_the_dearest_five_are_shown_by_name() -> None:
     nodes, made, claim = stack("Retain")
     size = {"resources": {"requests": {"storage": "1Ti"}}}
-    claims = [claim | {"metadata": {"namespace": "team", "name": f"c{number}"}} for number in range(6)]
+    claims = [
+        claim | {"metadata": {"namespace": "team", "name": f"c{number}"}} for number in range(6)
+    ]
     dear = claim | {"metadata": {"namespace": "team", "name": "dear"}, "spec": claim["spec"] | size}
     shown = report.as_summary(judge_program(program(nodes, made, *claims, dear)))
     assert "After pulumi destroy, this stays on Google Cloud for 276 USD a month:\n" in shown
-    assert "  claim team/dear (1024 GiB of pd-ssd), 174 USD: its class has reclaimPolicy Retain\n" in shown
-    assert "  claim team/c3 (100 GiB of pd-ssd), 17 USD: its class has reclaimPolicy Retain\n  and 2 more" in shown
+    assert (
+        "  claim team/dear (1024 GiB of pd-ssd), 174 USD: its class has reclaimPolicy Retain\n"
+        in shown
+    )
+    assert (
+        "  claim team/c3 (100 GiB of pd-ssd), 17 USD: its class has reclaimPolicy Retain\n  and 2 more"
+        in shown
+    )
     assert "team/c4" not in shown
 
 
 def test_a_price_that_is_not_known_is_said() -> None:
     nodes, made, claim = with_class("us-central1", PD, {"type": "hyperdisk-throughput"}, "2Ti")
-    shown = report.as_summary(judge_program(program(nodes, made | {"reclaimPolicy": "Retain"}, claim)))
+    shown = report.as_summary(
+        judge_program(program(nodes, made | {"reclaimPolicy": "Retain"}, claim))
+    )
     assert "(2048 GiB of hyperdisk-throughput), a price that is not known: its class" in shown
     assert priced("n", "n2-standard-8")["kind"] == "Node"

@@ -12,7 +12,9 @@ PLANNING = Path(ml_foundations.planning.__file__).parent
 
 def imported(file: Path) -> Iterator[list[str]]:
     for statement in ast.walk(ast.parse(file.read_text())):
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ml_foundations."):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(
+            "ml_foundations."
+        ):
             yield (statement.module or "").split(".")[1:]
 
 

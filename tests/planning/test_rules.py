@@ -68,13 +68,20 @@ def of_priority(value: int, least: str = "0") -> list[Manifest]:
     """A server with a priority, and a pool that the autoscaler grows."""
     nodes = pool("grows", 2)
     nodes["metadata"]["annotations"][MIN_NODES] = least
-    low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "low"}, "value": value}
+    low = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "low"},
+        "value": value,
+    }
     return [web(priorityClassName="low"), nodes, low]
 
 
 def reading_logs(more: str, folder: str = "/var/log") -> list[Manifest]:
     """An agent that reads what its ConfigMap says, in a folder of its node."""
-    settings = namespaced("v1", "ConfigMap", "logs", data={"a.yaml": f"path: /var/log/containers/*.log\n{more}"})
+    settings = namespaced(
+        "v1", "ConfigMap", "logs", data={"a.yaml": f"path: /var/log/containers/*.log\n{more}"}
+    )
     volumes = [
         {"name": "host", "hostPath": {"path": folder}},
         {"name": "files", "configMap": {"name": "logs"}},
@@ -109,10 +116,23 @@ ROOM = {"capacity": {"storage": "1Ti"}, "hostPath": {"path": "/data"}}
 def bucket(**annotations: str) -> list[Manifest]:
     """A Deployment that mounts the claim of a bucket."""
     source = {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": "my-bucket"}
-    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "gcs", "capacity": {"storage": "1Gi"}}
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "gcs",
+        "capacity": {"storage": "1Gi"},
+    }
     bound = {"claimRef": {"namespace": "team", "name": "data"}, "csi": source}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec | bound}
-    wanted = {"storageClassName": "gcs", "volumeName": "pv", "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": spec | bound,
+    }
+    wanted = {
+        "storageClassName": "gcs",
+        "volumeName": "pv",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     server = mounting()
     server["spec"]["template"]["metadata"]["annotations"] = annotations
     return [server, claim("ReadWriteMany", **wanted), volume, NODES]
@@ -130,13 +150,21 @@ def in_memory(size: str, limit: str = "1Gi") -> list[Manifest]:
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
     default = limit_range({"type": "Container", "default": {"memory": limit}})
-    return [web(containers=[container(cpu=1) | {"volumeMounts": mounts}], volumes=volumes), default, NODES]
+    return [
+        web(containers=[container(cpu=1) | {"volumeMounts": mounts}], volumes=volumes),
+        default,
+        NODES,
+    ]
 
 
 def gpus_by_default(cpu: str, memory: str, own: Manifest | None = None) -> list[Manifest]:
     """A server with eight GPUs, in a namespace with default limits."""
     default = limit_range({"type": "Container", "default": {"cpu": cpu, "memory": memory}})
-    return [asks(gpu=8, **(own or {})), default, pool("large", 1, gpu="8", cpu="64", memory="512Gi")]
+    return [
+        asks(gpu=8, **(own or {})),
+        default,
+        pool("large", 1, gpu="8", cpu="64", memory="512Gi"),
+    ]
 
 
 def for_queued_nodes(**annotations: str) -> list[Manifest]:
@@ -159,27 +187,63 @@ def volume_in(zone: str) -> Manifest:
 def claiming_volumes(replicas: int) -> list[Manifest]:
     """A set whose pods each need the one free volume."""
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
-    claims = [{"metadata": {"name": "data"}, "spec": spec | {"resources": {"requests": {"storage": "1Gi"}}}}]
+    claims = [
+        {
+            "metadata": {"name": "data"},
+            "spec": spec | {"resources": {"requests": {"storage": "1Gi"}}},
+        }
+    ]
     local = CLASS | {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
-    free = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec | ROOM}
-    return [stateful_set("db", replicas, template(), volumeClaimTemplates=claims), local, free, NODES]
+    free = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": spec | ROOM,
+    }
+    return [
+        stateful_set("db", replicas, template(), volumeClaimTemplates=claims),
+        local,
+        free,
+        NODES,
+    ]
 
 
 def on_machine(name: str) -> Manifest:
-    return pool("m", 1, {"node.kubernetes.io/instance-type": name, "topology.kubernetes.io/region": "us-central1"})
+    return pool(
+        "m",
+        1,
+        {"node.kubernetes.io/instance-type": name, "topology.kubernetes.io/region": "us-central1"},
+    )
 
 
 def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifest]:
     selector = {
-        "cel": {"expression": f'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "{product}"'}
+        "cel": {
+            "expression": f'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "{product}"'
+        }
     }
     exactly = {"deviceClassName": "gpu.nvidia.com", "count": count, "selectors": [selector]}
     devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
-    made = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb", "cloud.google.com/gke-accelerator-count": "8"}
-    dra = {"cloud.google.com/gke-nodepool": "h100", "cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}
+    made = {
+        "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+        "cloud.google.com/gke-accelerator-count": "8",
+    }
+    dra = {
+        "cloud.google.com/gke-nodepool": "h100",
+        "cloud.google.com/gke-nvidia-gpu-dra-driver": "true",
+    }
     return [
-        job("train", 1, template(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "gpus"}])),
-        namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "gpus", spec={"spec": {"devices": devices}}),
+        job(
+            "train",
+            1,
+            template(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "gpus"}]),
+        ),
+        namespaced(
+            "resource.k8s.io/v1",
+            "ResourceClaimTemplate",
+            "gpus",
+            spec={"spec": {"devices": devices}},
+        ),
         pool("h100", 1, made | dra),
     ]
 
@@ -187,13 +251,21 @@ def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifes
 def shared(strategy: str, gpus: int = 8) -> Manifest:
     """Nodes whose GPUs four pods share, each."""
     of_gke = {"gke-gpu-sharing-strategy": strategy, "gke-max-shared-clients-per-gpu": "4"}
-    return pool("shared", 1, {f"cloud.google.com/{key}": value for key, value in of_gke.items()}, gpu=str(gpus))
+    return pool(
+        "shared",
+        1,
+        {f"cloud.google.com/{key}": value for key, value in of_gke.items()},
+        gpu=str(gpus),
+    )
 
 
 def autoscaled(most: int) -> list[Manifest]:
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     scaler = namespaced(
-        "autoscaling/v2", "HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": target, "maxReplicas": most}
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "web",
+        spec={"scaleTargetRef": target, "maxReplicas": most},
     )
     return [stateful_set("web", 1, template()), scaler, NODES]
 
@@ -215,7 +287,9 @@ def adapter(group: str) -> Manifest:
     }
 
 
-def training_together(nodes: int, gpus: int = 8, interfaces: Manifest | None = None) -> list[Manifest]:
+def training_together(
+    nodes: int, gpus: int = 8, interfaces: Manifest | None = None
+) -> list[Manifest]:
     pods = template(containers=[container(gpu=gpus)])
     pods["metadata"]["annotations"] = interfaces or {}
     h100 = pool("h100", 2, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}, gpu="8")
@@ -229,7 +303,9 @@ def coming_one_by_one(nodes: int) -> list[Manifest]:
 
 def ending_on_spot(seconds: int, **of_container: Any) -> list[Manifest]:
     labels = {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-nodepool": "spot"}
-    pods = template(containers=[container(gpu=8) | of_container], terminationGracePeriodSeconds=seconds)
+    pods = template(
+        containers=[container(gpu=8) | of_container], terminationGracePeriodSeconds=seconds
+    )
     return [job("train", 1, pods), pool("spot", 2, labels, gpu="8")]
 
 
@@ -253,12 +329,16 @@ def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
             "team",
             spec={"resourceGroups": groups, "namespaceSelector": {}},
         ),
-        namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}),
+        namespaced(
+            "kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}
+        ),
     ]
 
 
 def evicting(priority: int) -> list[Manifest]:
-    running = namespaced("v1", "Pod", "old", spec={"nodeName": "n", "containers": [container(cpu=4)]})
+    running = namespaced(
+        "v1", "Pod", "old", spec={"nodeName": "n", "containers": [container(cpu=4)]}
+    )
     running["status"] = {"phase": "Running"}
     urgent = {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -282,10 +362,21 @@ SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
 
 
 def webhook(resource: str) -> Manifest:
-    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
-    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    rule = {
+        "apiGroups": ["*"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": [resource],
+    }
+    called = {
+        "clientConfig": {"url": "https://example.com"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
     hooks = [{"name": "h.example.com", "rules": [rule], **called}]
-    return namespaced("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "hook", webhooks=hooks)
+    return namespaced(
+        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "hook", webhooks=hooks
+    )
 
 
 EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
@@ -293,14 +384,20 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "nodes": ([web(9), NODES], [web(8), NODES]),
     "no-nodes": ([web()], [web(), NODES]),
     "taint": ([web(nodeSelector={}), TAINTED], [asks(gpu=1), TAINTED]),
-    "node-selector": ([web(nodeSelector={"disk": "hdd"}), NODES], [web(nodeSelector={"disk": "ssd"}), NODES]),
+    "node-selector": (
+        [web(nodeSelector={"disk": "hdd"}), NODES],
+        [web(nodeSelector={"disk": "ssd"}), NODES],
+    ),
     "node-affinity": (
         [web(affinity=node_affinity(ANYWHERE | {"values": ["hdd"]})), NODES],
         [web(affinity=node_affinity(ANYWHERE)), NODES],
     ),
     "node-name": ([web(nodeName="gone"), node("n")], [web(nodeName="n"), node("n")]),
     "node-unschedulable": ([web(), CORDONED], [web(), node("n")]),
-    "pod-affinity": ([web(affinity=affinity(app="other")), NODES], [web(affinity=affinity()), NODES]),
+    "pod-affinity": (
+        [web(affinity=affinity(app="other")), NODES],
+        [web(affinity=affinity()), NODES],
+    ),
     "pod-anti-affinity": (
         [web(3, affinity=anti_affinity(ZONE)), *SKEWED],
         [web(2, affinity=anti_affinity(ZONE)), *SKEWED],
@@ -320,7 +417,12 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     ),
     "volume-class": (
         [mounting(), claim("ReadWriteMany", storageClassName="fast"), CLASS, NODES],
-        [mounting(), claim("ReadWriteMany", storageClassName="fast", volumeMode="Block"), CLASS, NODES],
+        [
+            mounting(),
+            claim("ReadWriteMany", storageClassName="fast", volumeMode="Block"),
+            CLASS,
+            NODES,
+        ],
     ),
     "shared-gpu": ([asks(gpu=2), shared("time-sharing")], [asks(gpu=1), shared("time-sharing")]),
     "mps-ipc": ([asks(gpu=1), shared("mps"), ON_GKE], [sees_ipc(), shared("mps"), ON_GKE]),
@@ -349,7 +451,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [daemon_set("agent", template(nodeSelector={"disk": "hdd"})), NODES],
         [daemon_set("agent", template(nodeSelector={"disk": "ssd"})), NODES],
     ),
-    "quota": ([web(3), NODES, quota(hard={"pods": "2"})], [web(1), NODES, quota(hard={"pods": "2"})]),
+    "quota": (
+        [web(3), NODES, quota(hard={"pods": "2"})],
+        [web(1), NODES, quota(hard={"pods": "2"})],
+    ),
     "quota-sum": (
         [web(), stateful_set("other", 2, template()), NODES, quota(hard={"requests.cpu": "2"})],
         [web(), stateful_set("other", 1, template()), NODES, quota(hard={"requests.cpu": "3"})],
@@ -407,7 +512,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [*queued(1), quota(hard={f"requests.{GPU}": "3"})],
         [*queued(1), quota(hard={f"requests.{GPU}": "4"})],
     ),
-    "beyond-planning": ([web(schedulerName="mine"), NODES], [web(schedulerName="default-scheduler"), NODES]),
+    "beyond-planning": (
+        [web(schedulerName="mine"), NODES],
+        [web(schedulerName="default-scheduler"), NODES],
+    ),
     "unknown-field": (
         [web(schedulingGroup={"podGroupName": "g"}), NODES],
         [web(schedulingGroup=None), NODES],
@@ -428,8 +536,14 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
-    "autoscaling-metric": (scaled_by("queue"), scaled_by("queue", adapter("custom.metrics.k8s.io"))),
-    "reads-own-logs": (reading_logs(""), reading_logs("exclude_path: /var/log/containers/agent-*.log")),
+    "autoscaling-metric": (
+        scaled_by("queue"),
+        scaled_by("queue", adapter("custom.metrics.k8s.io")),
+    ),
+    "reads-own-logs": (
+        reading_logs(""),
+        reading_logs("exclude_path: /var/log/containers/agent-*.log"),
+    ),
 }
 """Of each rule: a stack that trips it, and one that does not."""
 
@@ -478,7 +592,9 @@ def test_every_rule_is_here() -> None:
 
 def test_the_documentation_has_every_rule() -> None:
     page = (CHECKOUT / "docs" / "planning.md").read_text()
-    assert [f"- `{rule}`: {wants}" for rule, wants in RULES.items()] == re.findall(r"^- `.*$", page, re.MULTILINE)
+    assert [f"- `{rule}`: {wants}" for rule, wants in RULES.items()] == re.findall(
+        r"^- `.*$", page, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("rule", EDGE)
@@ -500,7 +616,10 @@ def test_what_is_too_little_is_a_warning_with_the_numbers(rule: str) -> None:
     (warning,) = [each for each in judge(EDGE[rule][0]).findings if each.rule == rule]
     assert warning.severity == "warning"
     if rule == "gpu-defaults":
-        assert "8 GPUs, and a LimitRange's default limits it to 500m cpu and 1Gi memory" in warning.message
+        assert (
+            "8 GPUs, and a LimitRange's default limits it to 500m cpu and 1Gi memory"
+            in warning.message
+        )
         assert warning.path == "spec.template.spec.containers[0].resources"
     else:
         assert "may grow to 2Gi" in warning.message
@@ -510,7 +629,9 @@ def test_what_is_too_little_is_a_warning_with_the_numbers(rule: str) -> None:
 
 def test_containers_with_memory_of_their_own() -> None:
     assert "gpu-defaults" in found(gpus_by_default("500m", "1Gi", {"memory": "64Gi"}))
-    assert "gpu-defaults" not in found(gpus_by_default("500m", "1Gi", {"memory": "64Gi", "cpu": "8"}))
+    assert "gpu-defaults" not in found(
+        gpus_by_default("500m", "1Gi", {"memory": "64Gi", "cpu": "8"})
+    )
     stack = in_memory("2Gi")
     stack[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "3Gi"
     assert "shared-memory" not in found(stack)
@@ -529,9 +650,12 @@ def test_pods_that_declare_no_grace_count_on_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "expected"), [("0", Verdict.CANNOT_FIT), ("1", Verdict.UNDETERMINED), ("2", Verdict.FITS)]
+    ("least", "expected"),
+    [("0", Verdict.CANNOT_FIT), ("1", Verdict.UNDETERMINED), ("2", Verdict.FITS)],
 )
-def test_pods_of_a_low_priority_have_the_nodes_that_are_there_anyway(least: str, expected: Verdict) -> None:
+def test_pods_of_a_low_priority_have_the_nodes_that_are_there_anyway(
+    least: str, expected: Verdict
+) -> None:
     assert judge(of_priority(-11, least)).stack is expected
 
 
@@ -580,7 +704,9 @@ def test_a_bucket_on_the_nodes_network_may_be_the_pods_own() -> None:
     for opts_in in ({"hostNetworkPodKSA": "true"}, {"hostNetworkPodKSA": UNKNOWN}):
         assert "bucket-identity" not in found(bucket_on_gke(opts_in, hostNetwork=True))
     assert "bucket-identity" not in found(bucket(**{"gke-gcsfuse/volumes": "true"}))
-    (told,) = [f for f in judge(bucket_on_gke(hostNetwork=True)).findings if f.rule == "bucket-identity"]
+    (told,) = [
+        f for f in judge(bucket_on_gke(hostNetwork=True)).findings if f.rule == "bucket-identity"
+    ]
     assert told.severity == "warning" and 'hostNetworkPodKSA: "true"' in told.remedy
 
 
@@ -610,7 +736,10 @@ def test_a_volume_that_names_no_claim_is_a_bucket_too(names_it: bool) -> None:
     if not names_it:
         del wanted["spec"]["volumeName"]
     judged = judge([server, wanted, volume, nodes, of_gcs]).workloads[0]
-    assert (judged.verdict, {each.rule for each in judged.reasons}) == (Verdict.CANNOT_FIT, {"bucket-sidecar"})
+    assert (judged.verdict, {each.rule for each in judged.reasons}) == (
+        Verdict.CANNOT_FIT,
+        {"bucket-sidecar"},
+    )
     server["spec"]["template"]["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
     assert "bucket-sidecar" not in found([server, wanted, volume, nodes, of_gcs])
 
@@ -632,9 +761,15 @@ def test_a_claim_that_may_get_a_bucket_is_undetermined() -> None:
 
 @pytest.mark.parametrize(
     ("namespace", "expected"),
-    [("team", Verdict.UNDETERMINED), ("default", Verdict.UNDETERMINED), ("kube-system", Verdict.FITS)],
+    [
+        ("team", Verdict.UNDETERMINED),
+        ("default", Verdict.UNDETERMINED),
+        ("kube-system", Verdict.FITS),
+    ],
 )
-def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expected: Verdict) -> None:
+def test_what_a_namespace_that_is_not_declared_may_enforce(
+    namespace: str, expected: Verdict
+) -> None:
     agent = web(hostPID=True)
     agent["metadata"]["namespace"] = namespace
     judged = judge([agent, NODES]).workloads[0]
@@ -642,7 +777,12 @@ def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expec
     assert [each.message for each in judged.reasons] == [
         f"hostPID breaks the Pod Security level baseline; whether {namespace} enforces it is not known"
     ] * (expected is not Verdict.FITS)
-    strict = BASELINE | {"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    strict = BASELINE | {
+        "metadata": {
+            "name": "strict",
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        }
+    }
     plain = web(hostPID=False)
     plain["metadata"]["namespace"] = namespace
     assert judge([plain, NODES]).workloads[0].verdict is Verdict.FITS
@@ -660,10 +800,14 @@ def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expec
         (None, Verdict.CANNOT_FIT),
     ],
 )
-def test_critical_pods_need_a_quota_for_their_class_on_gke(scope: Manifest | None, expected: Verdict) -> None:
+def test_critical_pods_need_a_quota_for_their_class_on_gke(
+    scope: Manifest | None, expected: Verdict
+) -> None:
     agent, declared = web(priorityClassName="system-node-critical"), BASELINE
     scopes: Manifest = (
-        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **scope}]}} if scope else {}
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **scope}]}}
+        if scope
+        else {}
     )
     limit = quota(hard={"pods": "1G"}, **scopes)
     assert judge([agent, ON_GKE, declared, limit]).workloads[0].verdict is expected
@@ -685,7 +829,9 @@ def test_claims_of_devices() -> None:
     train, gpus, nodes = claiming(1)
     (refused,) = [
         f
-        for f in judge([train, gpus, pool("cpu", 1, {"cloud.google.com/gke-nodepool": "cpu"})]).findings
+        for f in judge(
+            [train, gpus, pool("cpu", 1, {"cloud.google.com/gke-nodepool": "cpu"})]
+        ).findings
         if f.rule == "device-claim"
     ]
     assert (refused.severity, refused.path) == ("error", "spec.template.spec.resourceClaims")
@@ -701,15 +847,24 @@ def test_claims_of_devices() -> None:
 
 def test_an_inline_bucket_needs_the_sidecar_too() -> None:
     server = web(volumes=[{"name": "raw", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}])
-    (refused,) = [finding for finding in judge([server, NODES]).findings if finding.rule == "bucket-sidecar"]
+    (refused,) = [
+        finding for finding in judge([server, NODES]).findings if finding.rule == "bucket-sidecar"
+    ]
     assert (refused.severity, refused.path) == ("error", "spec.template.spec.volumes[0]")
     assert refused.message.startswith("the volume raw is a bucket")
-    server["spec"]["template"]["spec"]["initContainers"] = [{"name": "gke-gcsfuse-sidecar", "image": "i"}]
+    server["spec"]["template"]["spec"]["initContainers"] = [
+        {"name": "gke-gcsfuse-sidecar", "image": "i"}
+    ]
     assert "bucket-sidecar" not in found([server, NODES])
 
 
 def kueue(kind: str, name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def queued_for_nodes(*checks: Manifest, **of_queue: Any) -> list[Manifest]:
@@ -728,9 +883,15 @@ CHECK = kueue(
     "AdmissionCheck",
     "nodes",
     controllerName=PROVISIONING,
-    parameters={"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "requests"},
+    parameters={
+        "apiGroup": "kueue.x-k8s.io",
+        "kind": "ProvisioningRequestConfig",
+        "name": "requests",
+    },
 )
-CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}}
+CHECKED = {
+    "admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}
+}
 
 
 def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
@@ -759,11 +920,15 @@ def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
     assert found.verdict is expected
     rule = "queue" if "admits" in words else "queued-nodes"
     assert [each.rule for each in found.reasons] == ([rule] if words else [])
-    assert all(words in each.message and "anti-affinity" not in each.remedy for each in found.reasons)
+    assert all(
+        words in each.message and "anti-affinity" not in each.remedy for each in found.reasons
+    )
 
 
 def test_queued_nodes_come_for_what_each_job_requests() -> None:
-    train, nodes, queue, *rest = queued_for_nodes(CHECK, config(managedResources=["cpu"]), **CHECKED)
+    train, nodes, queue, *rest = queued_for_nodes(
+        CHECK, config(managedResources=["cpu"]), **CHECKED
+    )
     group = queue["spec"]["resourceGroups"][0]
     group["coveredResources"].append("memory")
     group["flavors"][0]["resources"].append({"name": "memory", "nominalQuota": "1Ti"})
@@ -801,7 +966,15 @@ def test_training_that_bypasses_the_networks_between_gpus_is_told_what_it_costs(
 
 
 GKES = "autoscaling.gke.io|web|queue"
-READ = [{"pod": {"containers": [{"metrics": [{"gauge": {"name": "queue", "prometheusMetricName": "a:queue"}}]}]}}]
+READ = [
+    {
+        "pod": {
+            "containers": [
+                {"metrics": [{"gauge": {"name": "queue", "prometheusMetricName": "a:queue"}}]}
+            ]
+        }
+    }
+]
 SERVING = {
     "releaseChannel": {"channel": "RAPID"},
     "minMasterVersion": "1.35.1-gke.1396000",
@@ -819,7 +992,13 @@ CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": HALF}}
         (CPU_USE, {}, "not all containers request cpu"),
         (CPU_USE, {"cpu": "1"}, None),
         (
-            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}},
+            {
+                "type": "Resource",
+                "resource": {
+                    "name": "cpu",
+                    "target": {"type": "AverageValue", "averageValue": "1"},
+                },
+            },
             {},
             None,
         ),
@@ -834,7 +1013,9 @@ CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": HALF}}
         ),
     ],
 )
-def test_what_an_autoscaler_measures_is_there(metric: Manifest, requests: Manifest, why: str | None) -> None:
+def test_what_an_autoscaler_measures_is_there(
+    metric: Manifest, requests: Manifest, why: str | None
+) -> None:
     scaled, scaler, nodes = autoscaled(2)
     scaler["spec"]["metrics"] = [metric]
     scaled["spec"]["template"] = template(
@@ -861,8 +1042,12 @@ def test_a_metric_needs_the_adapter_of_its_kind() -> None:
     assert "autoscaling-metric" not in found(scaled_by("cpu", kind="Resource"))
     assert "autoscaling-metric" in found(scaled_by("queue", adapter("metrics.k8s.io")))
     assert "autoscaling-metric" in found(scaled_by("queue", kind="External"))
-    assert "autoscaling-metric" in found(scaled_by("queue", adapter("custom.metrics.k8s.io"), kind="External"))
-    assert "autoscaling-metric" not in found(scaled_by("queue", adapter("external.metrics.k8s.io"), kind="External"))
+    assert "autoscaling-metric" in found(
+        scaled_by("queue", adapter("custom.metrics.k8s.io"), kind="External")
+    )
+    assert "autoscaling-metric" not in found(
+        scaled_by("queue", adapter("external.metrics.k8s.io"), kind="External")
+    )
 
 
 @pytest.mark.parametrize("name", ["queue", GKES])
@@ -871,7 +1056,9 @@ def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
     (told,) = [each for each in verdicts.findings if each.rule == "autoscaling-metric"]
     assert (told.severity, told.object) == ("warning", "HorizontalPodAutoscaler team/web")
     assert verdicts.stack == "fits"
-    assert ("is not known" in told.message and "GKE 1.35.1-gke.1396000" in told.remedy) == (name == GKES)
+    assert ("is not known" in told.message and "GKE 1.35.1-gke.1396000" in told.remedy) == (
+        name == GKES
+    )
 
 
 @pytest.mark.parametrize(
@@ -880,21 +1067,36 @@ def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
         ("queue", SERVING, "Declare the adapter"),
         (GKES, {}, "Set releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE,"),
         (GKES, SERVING | {"releaseChannel": {"channel": "REGULAR"}}, "Set releaseChannel RAPID,"),
-        (GKES, SERVING | {"podAutoscaling": {"hpaProfile": "NONE"}}, "Set podAutoscaling.hpaProfile PERFORMANCE,"),
-        (GKES, SERVING | {"minMasterVersion": "1.35.1-gke.1395999"}, "Set minMasterVersion 1.35.1-gke.1396000,"),
+        (
+            GKES,
+            SERVING | {"podAutoscaling": {"hpaProfile": "NONE"}},
+            "Set podAutoscaling.hpaProfile PERFORMANCE,",
+        ),
+        (
+            GKES,
+            SERVING | {"minMasterVersion": "1.35.1-gke.1395999"},
+            "Set minMasterVersion 1.35.1-gke.1396000,",
+        ),
         (GKES, SERVING | {"minMasterVersion": "1.34"}, "Set minMasterVersion 1.35.1-gke.1396000,"),
         (GKES, SERVING, None),
         (GKES, SERVING | {"minMasterVersion": "1.36"}, None),
         (GKES, SERVING | {"minMasterVersion": None}, None),
         (GKES, SERVING | {"minMasterVersion": UNKNOWN}, None),
         (GKES, SERVING | {"releaseChannel": UNKNOWN, "podAutoscaling": UNKNOWN}, None),
-        (GKES, SERVING | {"releaseChannel": {"channel": UNKNOWN}, "podAutoscaling": {"hpaProfile": UNKNOWN}}, None),
+        (
+            GKES,
+            SERVING
+            | {"releaseChannel": {"channel": UNKNOWN}, "podAutoscaling": {"hpaProfile": UNKNOWN}},
+            None,
+        ),
     ],
 )
 def test_a_cluster_serves_the_metrics_that_its_settings_allow(
     name: str, cluster: Manifest, missing: str | None
 ) -> None:
-    read = namespaced("autoscaling.gke.io/v1beta1", "AutoscalingMetric", "web", spec={"metrics": READ})
+    read = namespaced(
+        "autoscaling.gke.io/v1beta1", "AutoscalingMetric", "web", spec={"metrics": READ}
+    )
     verdicts = judge(scaled_by(name, read), gke=cluster)
     told = [each for each in verdicts.findings if each.rule == "autoscaling-metric"]
     assert [each.severity for each in told] == ["error"] * (missing is not None)
@@ -907,23 +1109,38 @@ def test_a_cluster_serves_the_metrics_that_its_settings_allow(
     [
         {"name": "other"},
         {"name": "web", "spec": {}},
-        {"name": "web", "spec": {"metrics": READ}, "metadata": {"name": "web", "namespace": "other"}},
+        {
+            "name": "web",
+            "spec": {"metrics": READ},
+            "metadata": {"name": "web", "namespace": "other"},
+        },
     ],
     ids=["another name", "another metric", "another namespace"],
 )
 def test_gke_does_not_serve_what_no_autoscaling_metric_reads(read: dict[str, Any]) -> None:
     of_gke = namespaced("autoscaling.gke.io/v1beta1", "AutoscalingMetric", **read)
-    (told,) = [f for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings if f.rule == "autoscaling-metric"]
+    (told,) = [
+        f
+        for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings
+        if f.rule == "autoscaling-metric"
+    ]
     assert told.severity == "error"
     assert told.remedy.startswith("Declare an AutoscalingMetric team/web with a gauge queue")
 
 
-@pytest.mark.parametrize("fields", [{"metadata": {"name": UNKNOWN, "namespace": "team"}}, {"spec": UNKNOWN}])
+@pytest.mark.parametrize(
+    "fields", [{"metadata": {"name": UNKNOWN, "namespace": "team"}}, {"spec": UNKNOWN}]
+)
 def test_what_is_not_known_yet_may_be_read(fields: Manifest) -> None:
     of_gke = namespaced(
-        "autoscaling.gke.io/v1beta1", "AutoscalingMetric", "web", **{"spec": {"metrics": READ}} | fields
+        "autoscaling.gke.io/v1beta1",
+        "AutoscalingMetric",
+        "web",
+        **{"spec": {"metrics": READ}} | fields,
     )
-    assert "autoscaling-metric" not in [f.rule for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings]
+    assert "autoscaling-metric" not in [
+        f.rule for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings
+    ]
 
 
 @pytest.mark.parametrize(
@@ -953,7 +1170,9 @@ def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> 
         ("/opt", False),
     ],
 )
-def test_an_agent_reads_its_own_logs_only_if_it_has_their_folder(folder: str, is_told: bool) -> None:
+def test_an_agent_reads_its_own_logs_only_if_it_has_their_folder(
+    folder: str, is_told: bool
+) -> None:
     (*agent, nodes) = reading_logs("", folder)
     assert ("reads-own-logs" in found([*agent, nodes])) is is_told
     warnings = [f.severity for f in judge([*agent, nodes]).findings if f.rule == "reads-own-logs"]
@@ -963,7 +1182,9 @@ def test_an_agent_reads_its_own_logs_only_if_it_has_their_folder(folder: str, is
 def test_an_agent_that_is_told_by_its_arguments_what_to_read() -> None:
     volumes = [{"name": "host", "hostPath": {"path": "/var/log"}}]
     reads = container() | {"args": ["--path=/var/log/pods/*/*.log"]}
-    assert "reads-own-logs" in found([daemon_set("agent", template(containers=[reads], volumes=volumes)), NODES])
+    assert "reads-own-logs" in found(
+        [daemon_set("agent", template(containers=[reads], volumes=volumes)), NODES]
+    )
     elsewhere = container() | {"args": ["--path=/var/log/dmesg"]}
     assert "reads-own-logs" not in found(
         [daemon_set("agent", template(containers=[elsewhere], volumes=volumes)), NODES]
@@ -977,8 +1198,12 @@ def test_a_daemon_set_without_nodes_names_what_keeps_it_off() -> None:
     assert finding.remedy.startswith("Tolerate nvidia.com/gpu=present")
 
 
-@pytest.mark.parametrize(("keys", "cpu", "is_reported"), [([], 1, True), (KEYS, 1, False), (KEYS, 3, True)])
-def test_a_rollout_keeps_old_and_new_pods_apart_by_their_hash(keys: list[str], cpu: int, is_reported: bool) -> None:
+@pytest.mark.parametrize(
+    ("keys", "cpu", "is_reported"), [([], 1, True), (KEYS, 1, False), (KEYS, 3, True)]
+)
+def test_a_rollout_keeps_old_and_new_pods_apart_by_their_hash(
+    keys: list[str], cpu: int, is_reported: bool
+) -> None:
     apart = anti_affinity()
     (term,) = apart["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     term["matchLabelKeys"] = keys
@@ -1022,26 +1247,30 @@ def test_annotations_that_decide_nothing_about_places(annotation: str) -> None:
         (3, {"topologySpreadConstraints": [spread(HOSTNAME, maxSkew=3)]}, False),
     ],
 )
-def test_pods_that_one_node_never_takes_cannot_share_a_disk(replicas: int, spec: Manifest, is_error: bool) -> None:
+def test_pods_that_one_node_never_takes_cannot_share_a_disk(
+    replicas: int, spec: Manifest, is_error: bool
+) -> None:
     """One node at a time attaches a ReadWriteOnce disk; pods on another node wait for it for ever."""
     server = mounting(replicas)
     server["spec"]["template"]["spec"] |= spec
     stack = [server, claim(storageClassName="fast"), CLASS, NODES]
     (verdict,) = judge(stack).workloads
-    told = [each.severity for each in (*verdict.reasons, *verdict.warnings) if each.rule == "volume-access"]
+    told = [
+        each.severity
+        for each in (*verdict.reasons, *verdict.warnings)
+        if each.rule == "volume-access"
+    ]
     assert told == ["error" if is_error else "warning"]
     assert verdict.verdict is (Verdict.CANNOT_FIT if is_error else Verdict.FITS)
 
 
 @pytest.mark.parametrize(
     ("replicas", "disk", "expected"),
-    [
-        (2, {}, Verdict.CANNOT_FIT),
-        (1, {}, Verdict.FITS),
-        (2, {"readOnly": True}, Verdict.FITS),
-    ],
+    [(2, {}, Verdict.CANNOT_FIT), (1, {}, Verdict.FITS), (2, {"readOnly": True}, Verdict.FITS)],
 )
-def test_several_pods_cannot_write_to_one_inline_disk(replicas: int, disk: Manifest, expected: Verdict) -> None:
+def test_several_pods_cannot_write_to_one_inline_disk(
+    replicas: int, disk: Manifest, expected: Verdict
+) -> None:
     source = {"pdName": "maps", **disk}
     server = web(replicas, volumes=[{"name": "maps", "gcePersistentDisk": source}])
     assert judge([server, NODES]).workloads[0].verdict is expected
@@ -1049,32 +1278,58 @@ def test_several_pods_cannot_write_to_one_inline_disk(replicas: int, disk: Manif
 
 def slice_of(node: str, *products: str) -> Manifest:
     devices = [
-        {"name": f"gpu-{i}", "attributes": {"type": {"string": "gpu"}, "productName": {"string": product}}}
+        {
+            "name": f"gpu-{i}",
+            "attributes": {"type": {"string": "gpu"}, "productName": {"string": product}},
+        }
         for i, product in enumerate(products)
     ]
-    spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": devices}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
+    spec = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1},
+        "devices": devices,
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": node},
+        "spec": spec,
+    }
 
 
 def test_the_devices_of_a_node_are_those_that_its_driver_publishes() -> None:
     train, gpus, _ = claiming(2)
-    of_gke = {"cloud.google.com/gke-nodepool": "p", "cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    of_gke = {
+        "cloud.google.com/gke-nodepool": "p",
+        "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+    }
     nodes = node("n", of_gke | {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"})
-    assert judge([train, gpus, nodes]).stack is Verdict.UNDETERMINED  # how many GPUs there are is not known
+    assert (
+        judge([train, gpus, nodes]).stack is Verdict.UNDETERMINED
+    )  # how many GPUs there are is not known
     two = slice_of("n", *2 * ["NVIDIA H100 80GB HBM3"])
     assert "device-claim" not in found([train, gpus, nodes, two])
     (refused,) = [
-        f for f in judge([train, gpus, nodes, slice_of("n", "NVIDIA L4")]).findings if f.rule == "device-claim"
+        f
+        for f in judge([train, gpus, nodes, slice_of("n", "NVIDIA L4")]).findings
+        if f.rule == "device-claim"
     ]
     assert refused.severity == "error" and "n has 1 NVIDIA-L4" in refused.message
 
 
 def test_devices_of_other_drivers_are_no_gpus() -> None:
     train, gpus, nodes = claiming(64)
-    gpus["spec"]["spec"]["devices"]["requests"][0]["exactly"] = {"deviceClassName": "mrdma.google.com", "count": 8}
+    gpus["spec"]["spec"]["devices"]["requests"][0]["exactly"] = {
+        "deviceClassName": "mrdma.google.com",
+        "count": 8,
+    }
     verdicts = judge([train, gpus, nodes])
     assert verdicts.stack is Verdict.UNDETERMINED
-    assert ["it claims devices of mrdma.google.com" in each.message for each in verdicts.workloads[0].reasons] == [True]
+    assert [
+        "it claims devices of mrdma.google.com" in each.message
+        for each in verdicts.workloads[0].reasons
+    ] == [True]
 
 
 REMEDIES = {rule: passes for rule, (_, passes) in EDGE.items()} | {
@@ -1088,13 +1343,24 @@ LEFT_TO_DRIVERS = {"device-claim"}
 
 @pytest.mark.parametrize("rule", REMEDIES)
 def test_a_remedy_does_not_lead_to_what_planning_does_not_know(rule: str) -> None:
-    unknown = [each for each in found(REMEDIES[rule]) if each == "beyond-planning" or each.startswith("unknown-")]
+    unknown = [
+        each
+        for each in found(REMEDIES[rule])
+        if each == "beyond-planning" or each.startswith("unknown-")
+    ]
     assert rule not in found(REMEDIES[rule])
     assert unknown == (["beyond-planning"] if rule in LEFT_TO_DRIVERS else [])
 
 
 IN_OTHER_WORDS = {
-    *("bucket-identity", "bucket-sidecar", "competition", "critical-pods", "daemon-set-room", "device-claim"),
+    *(
+        "bucket-identity",
+        "bucket-sidecar",
+        "competition",
+        "critical-pods",
+        "daemon-set-room",
+        "device-claim",
+    ),
     *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-security", "queued-nodes"),
     *("runtime-class", "volume-binding", "volume-class", "volume-zone"),
 }

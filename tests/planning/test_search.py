@@ -4,13 +4,19 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ml_foundations.planning.model.node_groups import (
+    NodeGroup,
+    PodClass,
+    PodGroup,
+    carrying,
+    pod_class,
+)
 from ml_foundations.planning.model.nodes import node_class
-from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying, pod_class
-from ml_foundations.planning.scheduler.any_order import arrangements
+from ml_foundations.planning.scheduler.capacity import capacity
 from ml_foundations.planning.scheduler.competition import _always_room, _shortfall, _unrepelled
-from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
-from ml_foundations.planning.scheduler.one_class import capacity
+from ml_foundations.planning.scheduler.packing import arrangements
 
 from tests.planning.building import (
     HOSTNAME,
@@ -32,7 +38,7 @@ keys = st.sampled_from([ZONE, HOSTNAME])
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> list[Place]:
+def clusters(draw: st.DrawFn) -> list[NodeGroup]:
     manifests: list[Manifest] = []
     for index in range(draw(st.integers(1, 3))):
         labels = {"pool": f"p{index}"} | (
@@ -42,7 +48,9 @@ def clusters(draw: st.DrawFn) -> list[Place]:
         room = {"cpu": draw(sizes), "memory": draw(sizes), "pods": draw(st.integers(1, 5))}
         count = draw(st.integers(0, 2))
         manifests.append(
-            pool(f"p{index}", count, labels, taints, **room) if count else node(f"p{index}", labels, taints, **room)
+            pool(f"p{index}", count, labels, taints, **room)
+            if count
+            else node(f"p{index}", labels, taints, **room)
         )
     classes = [*map(node_class, manifests)]
     running = {
@@ -55,10 +63,15 @@ def clusters(draw: st.DrawFn) -> list[Place]:
 
 @st.composite
 def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> PodClass:
-    spec: dict[str, Any] = {"containers": [container(cpu=draw(st.integers(0, 3)), memory=draw(st.integers(0, 3)))]}
+    spec: dict[str, Any] = {
+        "containers": [container(cpu=draw(st.integers(0, 3)), memory=draw(st.integers(0, 3)))]
+    }
     app = draw(apps)
     for kind in draw(
-        st.lists(st.sampled_from(["spread", "anti", "affinity", "port", "tolerate"]), max_size=constraints)
+        st.lists(
+            st.sampled_from(["spread", "anti", "affinity", "port", "tolerate"]),
+            max_size=constraints,
+        )
     ):
         match kind:
             case "spread":
@@ -74,19 +87,23 @@ def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> 
             case "affinity":
                 spec.setdefault("affinity", {}).update(affinity(draw(keys), draw(apps)))
             case "port":
-                spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": draw(st.integers(80, 81))}]
+                spec["containers"][0]["ports"] = [
+                    {"containerPort": 80, "hostPort": draw(st.integers(80, 81))}
+                ]
             case _:
                 spec["tolerations"] = [{"operator": "Exists"}]
     return pod_class(name, "team", {"app": app}, spec, {})
 
 
-def demand(pod: PodClass, count: int, cluster: list[Place]) -> Demand:
-    return Demand(pod, count, [place for place in cluster if not refusals(pod, place.node)])
+def demand(pod: PodClass, count: int, cluster: list[NodeGroup]) -> PodGroup:
+    return PodGroup(pod, count, [place for place in cluster if not refusals(pod, place.node)])
 
 
 @settings(max_examples=150, deadline=None)
 @given(clusters(), pod_classes(constraints=2), st.integers(1, 7))
-def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place], pod: PodClass, count: int) -> None:
+def test_the_capacity_of_one_class_is_what_every_order_gives(
+    cluster: list[NodeGroup], pod: PodClass, count: int
+) -> None:
     wanted = demand(pod, count, cluster)
     counted = capacity(pod, [(place, place.room(pod)) for place in wanted.places], cluster)
     tried = search([wanted], cluster, each=True)
@@ -98,8 +115,13 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place
 
 
 @settings(max_examples=150, deadline=None)
-@given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 4)), min_size=1, max_size=3))
-def test_arrangements_are_what_every_order_leads_to(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
+@given(
+    clusters(),
+    st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 4)), min_size=1, max_size=3),
+)
+def test_arrangements_are_what_every_order_leads_to(
+    cluster: list[NodeGroup], pods: list[tuple[PodClass, int]]
+) -> None:
     demands = [demand(*each, cluster) for each in pods]
     arranged = arrangements([_unrepelled(each, cluster) for each in demands])
     tried = search(demands, cluster)
@@ -109,8 +131,13 @@ def test_arrangements_are_what_every_order_leads_to(cluster: list[Place], pods: 
 
 
 @settings(max_examples=150, deadline=None)
-@given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3))
-def test_bounds_on_several_classes_are_never_wrong(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
+@given(
+    clusters(),
+    st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3),
+)
+def test_bounds_on_several_classes_are_never_wrong(
+    cluster: list[NodeGroup], pods: list[tuple[PodClass, int]]
+) -> None:
     demands = [demand(*each, cluster) for each in pods]
     tried = search(demands, cluster)
     assert tried is not None

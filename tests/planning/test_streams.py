@@ -14,11 +14,17 @@ from ml_foundations.planning.input import streams
 CHECKOUT = Path(__file__).parents[2]
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**12), 10**12), NAMES, st.sampled_from(["yes", "017", "1:30", "1e3", "|"])
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**12), 10**12),
+    NAMES,
+    st.sampled_from(["yes", "017", "1:30", "1e3", "|"]),
 )
 KEYS = NAMES.map(lambda name: f"key{name}")
 TREES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
 )
 OBJECTS = st.lists(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), min_size=1, max_size=4)
 
@@ -28,9 +34,15 @@ def dumped(request: pytest.FixtureRequest) -> Callable[[list[Any]], str]:
     """Objects as kubectl prints them, or one document each."""
 
     def as_list(objects: list[Any]) -> str:
-        return yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}, allow_unicode=True)
+        return yaml.safe_dump(
+            {"apiVersion": "v1", "items": objects, "kind": "List"}, allow_unicode=True
+        )
 
-    return as_list if request.param == "list" else lambda objects: yaml.safe_dump_all(objects, allow_unicode=True)
+    return (
+        as_list
+        if request.param == "list"
+        else lambda objects: yaml.safe_dump_all(objects, allow_unicode=True)
+    )
 
 
 @pytest.fixture
@@ -48,11 +60,16 @@ def by_pyyaml(text: str) -> list[tuple[int, str, Any]]:
 @given(objects=OBJECTS)
 @settings(max_examples=200, deadline=None)
 def test_whatever_pyyaml_writes_is_read_alike(objects: list[Any]) -> None:
-    for text in (yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}), yaml.safe_dump_all(objects)):
+    for text in (
+        yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}),
+        yaml.safe_dump_all(objects),
+    ):
         assert streams.parse(text) == by_pyyaml(text)
 
 
-@pytest.mark.parametrize("file", sorted((CHECKOUT / "tests" / "golden").glob("*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted((CHECKOUT / "tests" / "golden").glob("*.yaml")), ids=lambda file: file.name
+)
 def test_files_are_read_alike(file: Path) -> None:
     assert streams.parse(file.read_text()) == by_pyyaml(file.read_text())
 
@@ -62,7 +79,9 @@ def test_a_date_is_text(date: str) -> None:
     assert streams.parse(f"kind: Node\na: {date}\n") == [(1, "", {"kind": "Node", "a": date})]
 
 
-def test_an_item_of_a_list_may_have_text_that_looks_like_one(dumped: Callable[[list[Any]], str]) -> None:
+def test_an_item_of_a_list_may_have_text_that_looks_like_one(
+    dumped: Callable[[list[Any]], str],
+) -> None:
     objects = [
         {
             "kind": "Node",
@@ -77,8 +96,13 @@ def test_an_item_of_a_list_may_have_text_that_looks_like_one(dumped: Callable[[l
 def test_the_items_of_a_list_are_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     load = yaml.load
-    monkeypatch.setattr(yaml, "load", lambda text, **given: read.append(text) or load(text, **given))
-    assert len(streams.parse("apiVersion: v1\nitems:\n- kind: A\n  a: yes\n- kind: B\nkind: List\n")) == 2
+    monkeypatch.setattr(
+        yaml, "load", lambda text, **given: read.append(text) or load(text, **given)
+    )
+    assert (
+        len(streams.parse("apiVersion: v1\nitems:\n- kind: A\n  a: yes\n- kind: B\nkind: List\n"))
+        == 2
+    )
     assert read == ["apiVersion: v1\nkind: List\n", "- kind: A\n  a: yes\n", "- kind: B\n"]
 
 
@@ -106,7 +130,9 @@ def test_yaml_1_1_is_read_in_lists_and_in_streams(line: str) -> None:
         assert streams.parse(text) == by_pyyaml(text)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: 1\n b: 2\n", "apiVersion: v1\nitems:\n- a: 1\n- {b\nkind: List\n", "{"])
+@pytest.mark.parametrize(
+    "text", ["a: [", "a: 1\n b: 2\n", "apiVersion: v1\nitems:\n- a: 1\n- {b\nkind: List\n", "{"]
+)
 def test_what_is_no_yaml_is_an_error_of_pyyaml(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         streams.parse(text)
@@ -114,7 +140,11 @@ def test_what_is_no_yaml_is_an_error_of_pyyaml(text: str) -> None:
 
 def test_documents_and_items_have_their_numbers() -> None:
     text = "# first\n---\nkind: A\n---\n---\nkind: ThingList\nitems:\n- kind: B\n- kind: C\n"
-    found = [(1, "", {"kind": "A"}), (3, "items[0].", {"kind": "B"}), (3, "items[1].", {"kind": "C"})]
+    found = [
+        (1, "", {"kind": "A"}),
+        (3, "items[0].", {"kind": "B"}),
+        (3, "items[1].", {"kind": "C"}),
+    ]
     assert streams.parse(text) == found == by_pyyaml(text)
 
 
@@ -123,8 +153,14 @@ def test_json_is_read_as_json(without_pyyaml: None) -> None:
     assert streams.parse(json.dumps(found)) == [(1, "items[0].", {"kind": "A", "value": "yes"})]
 
 
-def test_what_decides_nothing_and_takes_most_room_is_dropped(dumped: Callable[[list[Any]], str]) -> None:
-    node = {"kind": "Node", "metadata": {"name": "a", "managedFields": [{}]}, "status": {"images": [{"names": ["b"]}]}}
+def test_what_decides_nothing_and_takes_most_room_is_dropped(
+    dumped: Callable[[list[Any]], str],
+) -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "a", "managedFields": [{}]},
+        "status": {"images": [{"names": ["b"]}]},
+    }
     assert [item for _, _, item in streams.parse(dumped([node]))] == [
         {"kind": "Node", "metadata": {"name": "a"}, "status": {}}
     ]
@@ -152,7 +188,9 @@ def test_lists_are_read_alike_however_they_begin_and_end(text: str) -> None:
     assert streams.parse(text) == by_pyyaml(text)
 
 
-def test_more_documents_than_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_documents_than_memory_has_room_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streams, "_MOST_DOCUMENTS", 2)
     text = "---\na: 1\n---\na: 2\n"
     assert len(streams.parse(text)) == 2

@@ -27,7 +27,11 @@ def judged(documents: list[Any]) -> Verdicts:
     versions = [each["apiVersion"] for each in documents]
     groups = [version if "/" in version else f"core/{version}" for version in versions]
     return judge_program(
-        [(f"kubernetes:{group}:{each['kind']}", each) for group, each in zip(groups, documents, strict=True)], ()
+        [
+            (f"kubernetes:{group}:{each['kind']}", each)
+            for group, each in zip(groups, documents, strict=True)
+        ],
+        (),
     )
 
 
@@ -44,7 +48,11 @@ def each_unknown(tree: Any) -> Iterator[Any]:
         yield changed
         if isinstance(tree[key], dict | list):
             for below in each_unknown(tree[key]):
-                yield {**tree, key: below} if isinstance(tree, dict) else [*tree[:key], below, *tree[key + 1 :]]
+                yield (
+                    {**tree, key: below}
+                    if isinstance(tree, dict)
+                    else [*tree[:key], below, *tree[key + 1 :]]
+                )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Severity, Verdict, judge
 
-from tests.planning.building import GPU, Manifest, container, deployment, namespaced, node, stateful_set, template
+from tests.planning.building import (
+    GPU,
+    Manifest,
+    container,
+    deployment,
+    namespaced,
+    node,
+    stateful_set,
+    template,
+)
 from tests.planning.mutations import RESTRICTED, workload
 from tests.support.cluster import Cluster
 
@@ -16,9 +25,13 @@ NAMESPACES: dict[str, Manifest] = {
     "plain": {},
     "limited": {},
     **{level: {ENFORCE: level} for level in ("baseline", "restricted")},
-    **{f"baseline-{minor}": {ENFORCE: "baseline", f"{ENFORCE}-version": f"v1.{minor}"} for minor in (18, 26, 30, 33)},
     **{
-        f"restricted-{minor}": {ENFORCE: "restricted", f"{ENFORCE}-version": f"v1.{minor}"} for minor in (7, 21, 24, 34)
+        f"baseline-{minor}": {ENFORCE: "baseline", f"{ENFORCE}-version": f"v1.{minor}"}
+        for minor in (18, 26, 30, 33)
+    },
+    **{
+        f"restricted-{minor}": {ENFORCE: "restricted", f"{ENFORCE}-version": f"v1.{minor}"}
+        for minor in (7, 21, 24, 34)
     },
 }
 PATHS = {
@@ -39,10 +52,19 @@ LABELS = {
 }
 """What controllers add to the labels of pods, as far as the mutations ask for it."""
 REFUSING = {
-    *("invalid", "pod-security", "priority-class", "runtime-class", "request-above-limit", "limit-range-max"),
+    *(
+        "invalid",
+        "pod-security",
+        "priority-class",
+        "runtime-class",
+        "request-above-limit",
+        "limit-range-max",
+    ),
     *("extended-resource-limit", "extended-resource-fraction"),
 }
-ROOMY = node("n", {"zone": "a", "a": "b"}, cpu="1k", memory="1Ti", **{GPU: "1k", "hugepages-2Mi": "1Ti"})
+ROOMY = node(
+    "n", {"zone": "a", "a": "b"}, cpu="1k", memory="1Ti", **{GPU: "1k", "hugepages-2Mi": "1Ti"}
+)
 
 
 def classes() -> list[Manifest]:
@@ -57,11 +79,27 @@ def classes() -> list[Manifest]:
             for n, v in NAMESPACES.items()
         ),
         limit_range,
-        {"apiVersion": scheduling, "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100},
-        {"apiVersion": scheduling, "kind": "PriorityClass", "metadata": {"name": "mild"}, "value": 50}
+        {
+            "apiVersion": scheduling,
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 100,
+        },
+        {
+            "apiVersion": scheduling,
+            "kind": "PriorityClass",
+            "metadata": {"name": "mild"},
+            "value": 50,
+        }
         | {"preemptionPolicy": "Never"},
         *(
-            {"apiVersion": running, "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "h", **fields}
+            {
+                "apiVersion": running,
+                "kind": "RuntimeClass",
+                "metadata": {"name": name},
+                "handler": "h",
+                **fields,
+            }
             for name, fields in (
                 ("plain", {}),
                 ("fixed", {"overhead": {"podFixed": {"cpu": "100m"}}}),
@@ -77,7 +115,10 @@ def create(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     def post(document: Manifest, query: str = "") -> str:
         path = PATHS[document["kind"]].format(document["metadata"].get("namespace"))
-        url, headers = f"{cluster.api.configuration.host}{path}{query}", {"Content-Type": "application/json"}
+        url, headers = (
+            f"{cluster.api.configuration.host}{path}{query}",
+            {"Content-Type": "application/json"},
+        )
         response = cluster.api.call_api("POST", url, headers, document)
         words = response.read().decode()
         assert response.status in (201, 400, 403, 422), words
@@ -106,7 +147,11 @@ def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]
         verdict = judge([*surroundings, document]).workloads[0]
         if any(each.rule == "daemon-set-without-nodes" for each in verdict.warnings):
             continue  # no pod of it is made
-        errors = [each for each in verdict.reasons if each.rule in REFUSING and each.severity is Severity.ERROR]
+        errors = [
+            each
+            for each in verdict.reasons
+            if each.rule in REFUSING and each.severity is Severity.ERROR
+        ]
         refused, told = refused + bool(words), told + (verdict.verdict is not Verdict.UNDETERMINED)
         if bool(errors) != bool(words) and verdict.verdict is not Verdict.UNDETERMINED:
             wrong.append(f"{seed}: {words or [each.message for each in errors]}\n{document}")
@@ -117,18 +162,34 @@ def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]
 
 def found(spec: Manifest, labels: Manifest | None = None) -> list[tuple[str, Severity]]:
     """The findings on pods in a namespace."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels or {}}}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team", "labels": labels or {}},
+    }
     made = deployment("web", 1, {"metadata": {"labels": {"app": "web"}}, "spec": spec})
-    return [(each.rule, each.severity) for each in judge([namespace, made, ROOMY]).workloads[0].reasons]
+    return [
+        (each.rule, each.severity) for each in judge([namespace, made, ROOMY]).workloads[0].reasons
+    ]
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        {"containers": [{"name": "main", "image": UNKNOWN, "env": UNKNOWN, "volumeMounts": UNKNOWN}]},
+        {
+            "containers": [
+                {"name": "main", "image": UNKNOWN, "env": UNKNOWN, "volumeMounts": UNKNOWN}
+            ]
+        },
         {"containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": UNKNOWN}]}]},
         {
-            "containers": [{"name": "main", "image": "i", "volumeMounts": [{"name": "v", "mountPath": UNKNOWN}]}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "i",
+                    "volumeMounts": [{"name": "v", "mountPath": UNKNOWN}],
+                }
+            ],
             "volumes": [{"name": "v", "secret": {"secretName": UNKNOWN}}],
             "securityContext": {"fsGroup": UNKNOWN, "runAsUser": UNKNOWN},
             "serviceAccountName": UNKNOWN,
@@ -140,7 +201,9 @@ def test_what_is_not_known_breaks_no_rule(spec: Manifest) -> None:
     assert found(spec) == []
 
 
-@pytest.mark.parametrize("unknown", [{"securityContext": UNKNOWN}, {"securityContext": {"privileged": UNKNOWN}}])
+@pytest.mark.parametrize(
+    "unknown", [{"securityContext": UNKNOWN}, {"securityContext": {"privileged": UNKNOWN}}]
+)
 def test_pod_security_of_what_is_not_known_is_not_known(unknown: Manifest) -> None:
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i", **unknown}]}
     assert found(spec) == []
@@ -157,17 +220,29 @@ def test_what_the_api_server_has_stored_it_has_accepted() -> None:
 
 
 def test_a_stateful_set_with_a_long_name_may_make_no_pods() -> None:
-    for length, expected in ((52, Verdict.FITS), (53, Verdict.UNDETERMINED), (64, Verdict.CANNOT_FIT)):
-        verdicts = judge([stateful_set("a" * length, 1, template(containers=[container(cpu=1)])), ROOMY])
+    for length, expected in (
+        (52, Verdict.FITS),
+        (53, Verdict.UNDETERMINED),
+        (64, Verdict.CANNOT_FIT),
+    ):
+        verdicts = judge(
+            [stateful_set("a" * length, 1, template(containers=[container(cpu=1)])), ROOMY]
+        )
         assert verdicts.workloads[0].verdict is expected
 
 
 def test_a_deployment_takes_over_a_replica_set() -> None:
     pods = template(containers=[container(cpu=1)])
     bare = namespaced(
-        "apps/v1", "ReplicaSet", "bare", spec={"selector": {"matchLabels": {"app": "web"}}, "template": pods}
+        "apps/v1",
+        "ReplicaSet",
+        "bare",
+        spec={"selector": {"matchLabels": {"app": "web"}}, "template": pods},
     )
-    for labels, expected in (({"app": "web"}, Verdict.UNDETERMINED), ({"app": "other"}, Verdict.FITS)):
+    for labels, expected in (
+        ({"app": "web"}, Verdict.UNDETERMINED),
+        ({"app": "other"}, Verdict.FITS),
+    ):
         bare["metadata"]["labels"] = labels
         verdicts = judge([deployment("web", 1, pods), bare, ROOMY]).workloads
         assert [each.verdict for each in verdicts] == [expected, expected]

@@ -8,12 +8,22 @@ from ml_foundations.planning.verdict.program import judge_documents, judge_progr
 from ml_foundations.planning.verdict.values import wrong_image
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.planning.building import Manifest, daemon_set, deployment, limit_range, namespaced, node, template
+from tests.planning.building import (
+    Manifest,
+    daemon_set,
+    deployment,
+    limit_range,
+    namespaced,
+    node,
+    template,
+)
 
 NODE = node("n")
 
 
-def server(replicas: int = 1, resources: Manifest | None = None, image: Any = "nginx", **spec: Any) -> Manifest:
+def server(
+    replicas: int = 1, resources: Manifest | None = None, image: Any = "nginx", **spec: Any
+) -> Manifest:
     main = {"name": "main", "image": image, "resources": resources or {}}
     return deployment("web", replicas, template(**{"containers": [main], **spec}))
 
@@ -37,7 +47,9 @@ def told(verdicts: Verdicts) -> list[tuple[str, str]]:
         ("0", Verdict.FITS, []),
     ],
 )
-def test_memory_that_no_container_starts_with(memory: Any, expected: Verdict, severities: list[str]) -> None:
+def test_memory_that_no_container_starts_with(
+    memory: Any, expected: Verdict, severities: list[str]
+) -> None:
     verdicts = judge_documents([server(resources={"limits": {"memory": memory}}), NODE])
     assert [severity for severity, _ in told(verdicts)] == severities
     assert verdicts.stack is verdicts.workloads[0].verdict is expected
@@ -119,7 +131,9 @@ def test_images_that_no_node_reads(image: str, why: str) -> None:
 
 def test_the_name_of_an_image_that_is_mounted() -> None:
     volumes = [{"name": "model", "image": {"reference": "team/My Model"}}]
-    assert told(judge_documents([server(volumes=volumes), NODE])) == [("error", "volumes[0].image.reference")]
+    assert told(judge_documents([server(volumes=volumes), NODE])) == [
+        ("error", "volumes[0].image.reference")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +150,17 @@ def test_nothing_runs_or_is_known(stack: list[Manifest]) -> None:
 
 
 def test_what_a_webhook_may_change_is_not_certain() -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
+    called = {
+        "clientConfig": {"url": "https://example.com"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
     hooks = [{"name": "h.example.com", "rules": [rule], **called}]
     group = "admissionregistration.k8s.io/v1"
     hook = namespaced(group, "MutatingWebhookConfiguration", "hook", webhooks=hooks)
@@ -147,7 +170,10 @@ def test_what_a_webhook_may_change_is_not_certain() -> None:
 
 
 def test_an_accepted_value_is_shown_and_decides_nothing() -> None:
-    resources = [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in (server(image="a b"), NODE)]
+    resources = [
+        (f"kubernetes:{each['apiVersion']}:{each['kind']}", each)
+        for each in (server(image="a b"), NODE)
+    ]
     assert judge_program(resources).stack is Verdict.CANNOT_FIT
     verdicts = judge_program(resources, accepted=["impossible-value"])
     assert [severity for severity, _ in told(verdicts)] == ["error"]

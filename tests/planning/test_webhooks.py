@@ -11,13 +11,26 @@ from ml_foundations.planning.verdict.program import judge_documents, judge_progr
 from tests.planning.building import Manifest, container, deployment, job, template
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-TEAMS = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team"]}]}
-MOST = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
+TEAMS = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team"]}
+    ]
+}
+MOST = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}
+    ]
+}
 
 
 def webhook(**fields: Any) -> Manifest:
     service = {"name": "hook", "namespace": "team", "path": "/"}
-    hook = {"name": "h.example.com", "clientConfig": {"service": service}, "rules": [RULE], **fields}
+    hook = {
+        "name": "h.example.com",
+        "clientConfig": {"service": service},
+        "rules": [RULE],
+        **fields,
+    }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     return {**kind, "metadata": {"name": "hooks"}, "webhooks": [hook]}
 
@@ -33,7 +46,11 @@ def behind(replicas: int | None = 1) -> list[Manifest]:
 
 
 def rules(objects: list[Manifest]) -> list[str]:
-    return [each.rule for each in judge_documents(objects).findings if each.rule in ("webhook", "queue-kind")]
+    return [
+        each.rule
+        for each in judge_documents(objects).findings
+        if each.rule in ("webhook", "queue-kind")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,13 +63,19 @@ def rules(objects: list[Manifest]) -> list[str]:
         ({}, 2, False),
         ({"namespaceSelector": TEAMS}, 1, False),
         ({"namespaceSelector": {"matchLabels": {"team": "ml"}}}, 1, False),
-        ({"objectSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]}}, 1, False),
+        (
+            {"objectSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]}},
+            1,
+            False,
+        ),
         ({"rules": [{**RULE, "resources": ["deployments"]}]}, 1, False),
         ({"rules": [{**RULE, "operations": ["DELETE"]}]}, 1, False),
         ({"failurePolicy": UNKNOWN}, 1, False),
     ],
 )
-def test_webhook_that_may_stop_all_pods(hook: dict[str, Any], replicas: int | None, is_reported: bool) -> None:
+def test_webhook_that_may_stop_all_pods(
+    hook: dict[str, Any], replicas: int | None, is_reported: bool
+) -> None:
     assert rules([webhook(**hook), *behind(replicas)]) == ["webhook"] * is_reported
 
 
@@ -108,7 +131,11 @@ def web() -> Manifest:
 def test_queued_workload_is_of_a_kind_that_kueue_manages(
     workload: Manifest, release: Resource, is_reported: bool
 ) -> None:
-    found = [each for each in judge_program([release, queued(workload)]).findings if each.rule == "queue-kind"]
+    found = [
+        each
+        for each in judge_program([release, queued(workload)]).findings
+        if each.rule == "queue-kind"
+    ]
     assert [str(each.severity) for each in found] == ["error"] * is_reported
 
 

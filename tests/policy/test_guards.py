@@ -18,7 +18,9 @@ def container(**more: Any) -> dict[str, Any]:
 def pod_spec(**more: Any) -> dict[str, Any]:
     shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
-    main = container(volumeMounts=mounts, readinessProbe={"httpGet": {"path": "/health", "port": 8080}})
+    main = container(
+        volumeMounts=mounts, readinessProbe={"httpGet": {"path": "/health", "port": 8080}}
+    )
     return {"containers": [main], "volumes": [shm], **more}
 
 
@@ -30,7 +32,11 @@ def job(**spec: Any) -> dict[str, Any]:
 def server(replicas: int = 1, **spec: Any) -> dict[str, Any]:
     template = {"metadata": {"labels": {"app": "chat"}}, "spec": pod_spec(**spec)}
     metadata = {"name": "chat", "namespace": "ml"}
-    return {"kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas, "template": template}}
+    return {
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {"replicas": replicas, "template": template},
+    }
 
 
 QUOTA = {
@@ -70,31 +76,60 @@ TRIPS: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
         ([with_main(job(), image="registry:5000/a/pytorch:latest"), QUOTA], "the tag latest"),
     ],
     "cpu-pods-off-gpu-nodes": [
-        ([with_main(job(template={"spec": pod_spec(tolerations=GPU_TOLERATION)}), **CPU)], "asks for no GPU")
+        (
+            [with_main(job(template={"spec": pod_spec(tolerations=GPU_TOLERATION)}), **CPU)],
+            "asks for no GPU",
+        )
     ],
     "job-deadline": [([job(activeDeadlineSeconds=None), QUOTA], "no deadline")],
     "job-ttl": [([job(ttlSecondsAfterFinished=60), QUOTA], "deletes itself")],
-    "server-without-deadline": [([server(activeDeadlineSeconds=60), QUOTA], "pods of a server end")],
-    "server-probes": [([with_main(server(), readinessProbe=None), QUOTA], "no container has a readiness probe")],
-    "server-disruption-budget": [([server(replicas=2), QUOTA], "2 replicas and no PodDisruptionBudget")],
+    "server-without-deadline": [
+        ([server(activeDeadlineSeconds=60), QUOTA], "pods of a server end")
+    ],
+    "server-probes": [
+        ([with_main(server(), readinessProbe=None), QUOTA], "no container has a readiness probe")
+    ],
+    "server-disruption-budget": [
+        ([server(replicas=2), QUOTA], "2 replicas and no PodDisruptionBudget")
+    ],
     "shared-memory": [
         ([with_main(job(), volumeMounts=[]), QUOTA], "no memory-backed"),
         (
-            [job(template={"spec": pod_spec(volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}])}), QUOTA],
+            [
+                job(
+                    template={
+                        "spec": pod_spec(
+                            volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+                        )
+                    }
+                ),
+                QUOTA,
+            ],
             "no sizeLimit",
         ),
     ],
     "spot-checkpoints": [
         (
-            [job(template={"spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})}), QUOTA],
+            [
+                job(
+                    template={"spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})}
+                ),
+                QUOTA,
+            ],
             "names no checkpoint",
         )
     ],
     "gpu-quota": [([job()], "no quota for GPUs in the namespace ml")],
     "pod-security": [
-        ([with_main(job(), securityContext={"privileged": True}), QUOTA], "must be false, not True"),
+        (
+            [with_main(job(), securityContext={"privileged": True}), QUOTA],
+            "must be false, not True",
+        ),
         ([job(template={"spec": pod_spec(hostNetwork=True)}), QUOTA], "must be false, not True"),
-        ([with_main(job(), securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), QUOTA], "SYS_ADMIN"),
+        (
+            [with_main(job(), securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), QUOTA],
+            "SYS_ADMIN",
+        ),
     ],
     "visible-devices": [
         (
@@ -122,20 +157,38 @@ def test_a_stack_trips_this_guard_and_no_other(guard: guards.Guard) -> None:
     ("selector", "selects"),
     [
         ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["chat"]}]}, True),
-        ({"matchLabels": {"app": "chat"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        (
+            {
+                "matchLabels": {"app": "chat"},
+                "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}],
+            },
+            False,
+        ),
         ({}, True),
         (None, False),
     ],
 )
-def test_a_disruption_budget_selects_as_kubernetes_does(selector: dict[str, Any] | None, selects: bool) -> None:
+def test_a_disruption_budget_selects_as_kubernetes_does(
+    selector: dict[str, Any] | None, selects: bool
+) -> None:
     (guard,) = (each for each in guards.GUARDS if each.id == "server-disruption-budget")
-    assert (not list(guard.check([server(replicas=2), BUDGET | {"spec": {"selector": selector}}]))) is selects
+    assert (
+        not list(guard.check([server(replicas=2), BUDGET | {"spec": {"selector": selector}}]))
+    ) is selects
 
 
 GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
     ({"requests": {GPU: "2"}}, "extended-resource-limit", f"requests 2 of {GPU} without a limit"),
-    ({"requests": {GPU: "2"}, "limits": {GPU: "4"}}, "extended-resource-limit", "with its limit of 4 it must be"),
-    ({"limits": {GPU: "0.5"}}, "extended-resource-fraction", f"requests 500m of {GPU}, which comes in whole units"),
+    (
+        {"requests": {GPU: "2"}, "limits": {GPU: "4"}},
+        "extended-resource-limit",
+        "with its limit of 4 it must be",
+    ),
+    (
+        {"limits": {GPU: "0.5"}},
+        "extended-resource-fraction",
+        f"requests 500m of {GPU}, which comes in whole units",
+    ),
 ]
 
 
@@ -150,10 +203,18 @@ def test_the_packs_proof_refuses_gpus_that_the_api_server_refuses(
     spec[field] = [{"name": "gpus", "image": "i:1", "resources": resources}]
     for key in reversed(guards.POD_SPECS[kind].split(".")):
         spec = {key: spec}
-    version = {"Pod": "v1", "ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(
-        kind, "apps/v1"
-    )
-    item = {"apiVersion": version, "kind": kind, "metadata": {"name": "train", "namespace": "ml"}, **spec}
+    version = {
+        "Pod": "v1",
+        "ReplicationController": "v1",
+        "Job": "batch/v1",
+        "CronJob": "batch/v1",
+    }.get(kind, "apps/v1")
+    item = {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "train", "namespace": "ml"},
+        **spec,
+    }
     verdicts = judge_program([(f"kubernetes:{version}:{kind}", item)])
     (found,) = [finding for finding in verdicts.findings if finding.rule == rule]
     assert found.severity is Severity.ERROR
@@ -164,14 +225,21 @@ def test_the_packs_proof_refuses_gpus_that_the_api_server_refuses(
 @pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)
 def test_a_good_stack_trips_none(guard: guards.Guard) -> None:
     checkpoint = {"annotations": {guards.CHECKPOINT: "gs://bucket/run"}}
-    spot = job(template={"metadata": checkpoint, "spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})})
+    spot = job(
+        template={
+            "metadata": checkpoint,
+            "spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"}),
+        }
+    )
     driver = {
         "kind": "DaemonSet",
         "metadata": {"name": "d", "namespace": "system"},
         "spec": {
             "template": {
                 "spec": {
-                    "containers": [{"name": "d", "image": "d:1", "securityContext": {"privileged": True}}],
+                    "containers": [
+                        {"name": "d", "image": "d:1", "securityContext": {"privileged": True}}
+                    ],
                     "tolerations": GPU_TOLERATION,
                 }
             }
@@ -179,6 +247,12 @@ def test_a_good_stack_trips_none(guard: guards.Guard) -> None:
     }
     privileged = {
         "kind": "Namespace",
-        "metadata": {"name": "system", "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+        "metadata": {
+            "name": "system",
+            "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+        },
     }
-    assert list(guard.check([job(), spot, server(2), BUDGET, QUOTA, pool(0), driver, privileged])) == []
+    assert (
+        list(guard.check([job(), spot, server(2), BUDGET, QUOTA, pool(0), driver, privileged]))
+        == []
+    )

@@ -23,7 +23,11 @@ JOB = {
                 "spec": {
                     "restartPolicy": "Never",
                     "containers": [
-                        {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+                        {
+                            "name": "main",
+                            "image": "pytorch",
+                            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                        }
                     ],
                 }
             }
@@ -41,13 +45,18 @@ def preview(
     def run(resources: dict[str, object]) -> str:
         project = checkout.root / "program"
         project.mkdir(exist_ok=True)
-        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "p", "runtime": "yaml", "resources": resources}))
+        (project / "Pulumi.yaml").write_text(
+            yaml.safe_dump({"name": "p", "runtime": "yaml", "resources": resources})
+        )
         rehearsal = Rehearsal.of("dev", project)
         environment.install(rehearsal, tools)
         rehearsal.kubeconfig.write_text(cluster.kubeconfig.read_text())
         settings = environment.process_environment(rehearsal)
         subprocess.run(
-            [*pulumi(rehearsal), "stack", "select", "--create", "dev"], cwd=project, env=settings, check=True
+            [*pulumi(rehearsal), "stack", "select", "--create", "dev"],
+            cwd=project,
+            env=settings,
+            check=True,
         )
         return judged(rehearsal, checkout, settings)
 
@@ -60,8 +69,17 @@ def pulumi(rehearsal: Rehearsal) -> list[str]:
 
 def judged(rehearsal: Rehearsal, checkout: Checkout, settings: dict[str, str]) -> str:
     """Exit code and words of a preview with the policy pack."""
-    command = [*pulumi(rehearsal), "preview", "--stack", "dev", "--policy-pack", str(checkout.root / "policy")]
-    done = subprocess.run(command, cwd=rehearsal.project, env=settings, capture_output=True, text=True, check=False)
+    command = [
+        *pulumi(rehearsal),
+        "preview",
+        "--stack",
+        "dev",
+        "--policy-pack",
+        str(checkout.root / "policy"),
+    ]
+    done = subprocess.run(
+        command, cwd=rehearsal.project, env=settings, capture_output=True, text=True, check=False
+    )
     return f"{done.returncode}\n{done.stdout}{done.stderr}"
 
 
@@ -69,13 +87,20 @@ def test_advice_is_shown_and_stops_nothing(preview: Callable[[dict[str, object]]
     said = preview({"train": JOB})
     assert said.startswith("0\n"), said
     assert "image-pinned" in said
-    assert "Job train: spec.template.spec.containers[0].image: pytorch has no tag. Name a tag or a digest." in said
+    assert (
+        "Job train: spec.template.spec.containers[0].image: pytorch has no tag. Name a tag or a digest."
+        in said
+    )
     assert "job-deadline" in said
 
 
 def test_a_mandatory_rule_stops_the_preview(preview: Callable[[dict[str, object]], str]) -> None:
     spec = JOB["properties"]["spec"]["template"]["spec"]
-    privileged = {**spec["containers"][0], "image": "pytorch:1", "securityContext": {"privileged": True}}
+    privileged = {
+        **spec["containers"][0],
+        "image": "pytorch:1",
+        "securityContext": {"privileged": True},
+    }
     job = yaml.safe_load(yaml.safe_dump(JOB))
     job["properties"]["spec"]["template"]["spec"]["containers"] = [privileged]
     said = preview({"train": job})
@@ -98,7 +123,10 @@ def test_what_planning_proves_stops_the_preview_of_a_program_in_yaml(
 ) -> None:
     said = preview({"train": JOB, "quota": QUOTA})
     assert not said.startswith("0\n"), said
-    assert "error quota: Job ml/train: it needs 1 requests.nvidia.com/gpu, and ResourceQuota quota leaves 0" in said
+    assert (
+        "error quota: Job ml/train: it needs 1 requests.nvidia.com/gpu, and ResourceQuota quota leaves 0"
+        in said
+    )
     assert "Raise requests.nvidia.com/gpu of ResourceQuota quota to 1, or ask for less." in said
 
 
@@ -110,7 +138,9 @@ def test_where_the_nodes_are_not_known_nothing_is_proved_and_nothing_stopped(
     assert "warning unknown-value: Job ml/train:" in said
 
 
-def test_the_pack_sees_the_pools_of_a_program(tools: Tools, copy_checkout: Callable[[], Checkout]) -> None:
+def test_the_pack_sees_the_pools_of_a_program(
+    tools: Tools, copy_checkout: Callable[[], Checkout]
+) -> None:
     """The stack file accepts what the pack does not."""
     checkout = copy_checkout()
     given = sections()

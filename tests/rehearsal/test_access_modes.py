@@ -20,7 +20,10 @@ def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
         "storageClassName": "c",
         "resources": {"requests": {"storage": "1Ti"}},
     }
-    return {"metadata": {"name": "d", "namespace": "x", "uid": "u", "annotations": annotations}, "spec": spec}
+    return {
+        "metadata": {"name": "d", "namespace": "x", "uid": "u", "annotations": annotations},
+        "spec": spec,
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,13 +36,23 @@ def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
         (FILESTORE_CSI, "ReadWriteMany", "Filesystem", True),
     ],
 )
-def test_a_disk_is_made_for_the_modes_that_it_has(driver: str, mode: str, volume_mode: str, is_made: bool) -> None:
-    labels = {"node.kubernetes.io/instance-type": "n2-standard-8", "topology.gke.io/zone": "us-central1-a"}
+def test_a_disk_is_made_for_the_modes_that_it_has(
+    driver: str, mode: str, volume_mode: str, is_made: bool
+) -> None:
+    labels = {
+        "node.kubernetes.io/instance-type": "n2-standard-8",
+        "topology.gke.io/zone": "us-central1-a",
+    }
     node = {"metadata": {"name": "gke-n", "labels": labels}}
-    storage_class = {"metadata": {"name": "c"}, "provisioner": driver, "parameters": {"type": "pd-balanced"}}
+    storage_class = {
+        "metadata": {"name": "c"},
+        "provisioner": driver,
+        "parameters": {"type": "pd-balanced"},
+    }
     api = Mock()
     followed = [
-        Mock(**{"items.return_value": found}) for found in ([claim(driver, mode, volume_mode)], [], [storage_class])
+        Mock(**{"items.return_value": found})
+        for found in ([claim(driver, mode, volume_mode)], [], [storage_class])
     ]
     Disks(api, *followed).reconcile([node], [], [])
     assert api.ensure.called is is_made

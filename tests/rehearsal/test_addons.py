@@ -17,14 +17,18 @@ class Recorded:
 
     def ensure(self, _path: str, manifest: dict[str, Any]) -> None:
         is_kind = manifest["kind"] == "CustomResourceDefinition"
-        self.kinds.append(manifest["spec"]["names"]["kind"] if is_kind else manifest["metadata"]["name"])
+        self.kinds.append(
+            manifest["spec"]["names"]["kind"] if is_kind else manifest["metadata"]["name"]
+        )
 
     def get(self, _path: str) -> dict[str, Any]:
         return {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
 
     def patch(self, _path: str, body: dict[str, Any]) -> None:
         (established,) = body["status"]["conditions"]
-        assert established["lastTransitionTime"] < "2026", "younger ones hold up their first objects"
+        assert established["lastTransitionTime"] < "2026", (
+            "younger ones hold up their first objects"
+        )
 
 
 def made(*clusters: dict[str, Any] | None) -> list[str]:
@@ -51,4 +55,6 @@ def test_a_kind_comes_with_the_setting_that_brings_it(
     clusters: list[dict[str, Any] | None], without: list[str]
 ) -> None:
     assert sorted(set(made(None)) - set(made(*clusters))) == without
-    assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo", "gcp-critical-pods"} <= set(made(*clusters))
+    assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo", "gcp-critical-pods"} <= set(
+        made(*clusters)
+    )

@@ -119,7 +119,15 @@ k8s.apps.v1.Deployment("web", spec={"selector": {"match_labels": labels}, "templ
 
 def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ml_foundations.rehearsal", command, "--project", str(folder), *more],
+        [
+            sys.executable,
+            "-m",
+            "ml_foundations.rehearsal",
+            command,
+            "--project",
+            str(folder),
+            *more,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -170,7 +178,9 @@ def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tools")
 def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: left\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme, gcp:region: us-central1}\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text(
+        "config: {gcp:project: acme, gcp:region: us-central1}\n"
+    )
     (tmp_path / "__main__.py").write_text(LEFT_TO_GOOGLE)
     root = Rehearsal.of("dev", tmp_path).root
     try:
@@ -179,7 +189,9 @@ def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Pa
         assert "Autopilot's machines and rules are not simulated" in done.stdout
         assert "it ran on 3 assumed ones" in done.stdout
         kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
-        assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), "a secret is written down"
+        assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), (
+            "a secret is written down"
+        )
     finally:
         rehearse(tmp_path, "down")
 
@@ -278,7 +290,9 @@ def test_a_program_whose_pods_no_node_takes_is_warned_of_at_once_and_ends_early(
         assert f"no node can ever take its pods: {lack}" in said
         assert "Request at most" in said
         meanwhile, *_ = done.stderr.partition("✗ pulumi up")
-        assert f"warning: Deployment default/vllm: {lack}" in meanwhile, "it comes before the end of the wait"
+        assert f"warning: Deployment default/vllm: {lack}" in meanwhile, (
+            "it comes before the end of the wait"
+        )
         assert done.stderr.count("warning: Deployment default/vllm") == 1
     finally:
         rehearse(tmp_path, "down")

@@ -22,8 +22,17 @@ BIG = replace(SYSTEM, max_nodes=20)
 
 
 def pending(count: int = 1, gpus: int = 0, **spec: Any) -> list[Object]:
-    container = {"name": "c", "image": "i", "resources": {"limits": {GPU_RESOURCE: str(gpus)} if gpus else {}}}
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "in whatever words"}
+    container = {
+        "name": "c",
+        "image": "i",
+        "resources": {"limits": {GPU_RESOURCE: str(gpus)} if gpus else {}},
+    }
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "in whatever words",
+    }
     return [
         {
             "metadata": {"name": f"p{index}", "namespace": "default", "labels": LABELS},
@@ -35,7 +44,10 @@ def pending(count: int = 1, gpus: int = 0, **spec: Any) -> list[Object]:
 
 
 def planned(
-    pods: list[Object], *pools: Any, existing: tuple[Object, ...] = (), zones: frozenset[str] | None = None
+    pods: list[Object],
+    *pools: Any,
+    existing: tuple[Object, ...] = (),
+    zones: frozenset[str] | None = None,
 ) -> Plan:
     return plan(pods, existing, [], pools or (BIG,), None, lambda pod: zones)
 
@@ -48,12 +60,16 @@ def per_pool(found: Plan) -> Counter[str]:
 
 
 def anti_affinity(key: str) -> Object:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **SELECTOR}]}
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **SELECTOR}]
+    }
     return {"affinity": {"podAntiAffinity": required}}
 
 
 def test_pods_share_a_node() -> None:
-    assert per_pool(planned(pending(4, gpus=1, tolerations=[{"operator": "Exists"}]), L4)) == {"l4": 2}
+    assert per_pool(planned(pending(4, gpus=1, tolerations=[{"operator": "Exists"}]), L4)) == {
+        "l4": 2
+    }
     assert per_pool(planned(pending(3))) == {BIG.name: 1}
 
 
@@ -79,20 +95,30 @@ def test_a_host_port_is_taken_once_on_each_node() -> None:
 
 
 def test_pods_are_spread_over_the_zones() -> None:
-    spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **SELECTOR}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "minDomains": 2,
+        **SELECTOR,
+    }
     found = planned(pending(2, topologySpreadConstraints=[spread]))
     assert found.new_nodes == Counter({(BIG.name, zone): 1 for zone in BIG.zones})
 
 
 def test_a_node_with_room_is_used_and_one_that_other_pods_bar_is_not() -> None:
     node = nodes.new_node(BIG, BIG.zones[0], None)
-    assert planned(pending(), existing=(node,)) == Plan(Counter(), frozenset({node["metadata"]["name"]}))
+    assert planned(pending(), existing=(node,)) == Plan(
+        Counter(), frozenset({node["metadata"]["name"]})
+    )
     [running] = pending(**anti_affinity(HOSTNAME))
     running["spec"]["nodeName"] = node["metadata"]["name"]
     assert per_pool(planned([running, *pending()], existing=(node,))) == {BIG.name: 1}
 
 
-@pytest.mark.parametrize(("zones", "grown"), [(None, 1), (frozenset(BIG.zones[1:]), 1), (frozenset(), 0)])
+@pytest.mark.parametrize(
+    ("zones", "grown"), [(None, 1), (frozenset(BIG.zones[1:]), 1), (frozenset(), 0)]
+)
 def test_a_node_is_made_where_disks_are(zones: frozenset[str] | None, grown: int) -> None:
     found = planned(pending(), zones=zones)
     assert sum(found.new_nodes.values()) == grown
@@ -125,7 +151,9 @@ def test_a_request_for_more_nodes_than_there_may_be_is_told_from_one_that_fits()
     small = replace(QUEUED, max_nodes=3)
     there = (nodes.new_node(small, small.zones[0], None, "earlier"),)
     assert there[0]["metadata"]["labels"][GKE_REQUEST] == "earlier"
-    assert len(plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced) == 1
+    assert (
+        len(plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced) == 1
+    )
 
 
 def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -> None:
@@ -135,13 +163,18 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
         store.save_pool(pool)
     given = _parser().parse_args(["up", "--stock", f"{BIG.name}=1", "--stock", "gone=5"])
     store.note("stock", dict(given.stock))
-    assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {BIG.name: 1, "queued": 20}
+    assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {
+        BIG.name: 1,
+        "queued": 20,
+    }
     assert store.pools()[BIG.name].max_nodes == 20
     with pytest.raises(SystemExit):
         _parser().parse_args(["up", "--stock", BIG.name])
 
 
-def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looked: list[int] = []
     real = autoscaler.placeable
 
@@ -152,9 +185,13 @@ def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(monkeypatch
     monkeypatch.setattr(autoscaler, "placeable", counting)
     big = replace(L4, max_nodes=300)
     existing = tuple(nodes.new_node(big, big.zones[0], None) for _ in range(100))
-    found = planned(pending(600, gpus=2, tolerations=[{"operator": "Exists"}]), big, existing=existing)
+    found = planned(
+        pending(600, gpus=2, tolerations=[{"operator": "Exists"}]), big, existing=existing
+    )
     assert (per_pool(found), len(found.unplaced)) == ({"l4": 200}, 300)
-    assert sum(looked) < 4 * 300, "each node is looked at once, and for each new one the pool and its zones"
+    assert sum(looked) < 4 * 300, (
+        "each node is looked at once, and for each new one the pool and its zones"
+    )
 
 
 def reasons(found: Plan) -> list[str]:
@@ -174,21 +211,34 @@ def test_the_nearest_pool_and_what_it_lacks_are_reported() -> None:
 def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
     full = replace(BIG, max_nodes=1)
     found = planned(pending(3, **anti_affinity(HOSTNAME)), full)
-    assert reasons(found) == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
+    assert (
+        reasons(found)
+        == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
+    )
 
 
 def test_of_a_queued_pool_it_is_reported_what_its_nodes_come_for() -> None:
     [reason] = set(reasons(planned(apart(2), QUEUED)))
-    assert reason == 'a node of "queued" has the room, and nodes come there only for a ProvisioningRequest'
+    assert (
+        reason
+        == 'a node of "queued" has the room, and nodes come there only for a ProvisioningRequest'
+    )
     [reason] = set(reasons(planned(apart(3), QUEUED, replace(BIG, max_nodes=1))))
     assert reason == f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'
-    short = plan(apart(3), (), [], (replace(QUEUED, max_nodes=1),), None, lambda pod: None, queued=True)
-    assert set(reasons(short)) == {'a node of "queued" has the room, and no more nodes may come there for it'}
+    short = plan(
+        apart(3), (), [], (replace(QUEUED, max_nodes=1),), None, lambda pod: None, queued=True
+    )
+    assert set(reasons(short)) == {
+        'a node of "queued" has the room, and no more nodes may come there for it'
+    }
 
 
 def test_pods_that_other_pods_keep_off_new_nodes_are_reported_as_that() -> None:
     [reason] = set(reasons(planned(pending(5, **anti_affinity(ZONE)))))
-    assert reason == f'on a new node of "{BIG.name}" its affinity, anti-affinity or topology spread would not hold'
+    assert (
+        reason
+        == f'on a new node of "{BIG.name}" its affinity, anti-affinity or topology spread would not hold'
+    )
 
 
 def test_disks_out_of_reach_are_reported_as_that() -> None:
@@ -209,7 +259,9 @@ def hopeless(found: Plan) -> list[bool]:
 
 def test_only_pods_that_no_empty_or_new_node_takes_are_hopeless() -> None:
     full = replace(BIG, max_nodes=1)
-    assert hopeless(planned(pending(2, **anti_affinity(HOSTNAME)), full)) == [False], "a node may become free"
+    assert hopeless(planned(pending(2, **anti_affinity(HOSTNAME)), full)) == [False], (
+        "a node may become free"
+    )
     assert hopeless(planned(pending(), zones=frozenset())) == [False], "a claim may be made yet"
     greedy = pending(gpus=3, tolerations=[{"operator": "Exists"}])
     assert hopeless(planned(greedy, BIG, L4)) == [True]

@@ -40,8 +40,12 @@ def cloud(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
     try:
         kwok.start(rehearsal, tools)
         api = config.new_client_from_config(str(rehearsal.kubeconfig))
-        utils.create_from_dict(api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}})
-        with simulated_gke(Cluster(rehearsal, rehearsal.kubeconfig, api), scale_down_seconds=3) as made:
+        utils.create_from_dict(
+            api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}}
+        )
+        with simulated_gke(
+            Cluster(rehearsal, rehearsal.kubeconfig, api), scale_down_seconds=3
+        ) as made:
             made.store.save_pool(H100)
             made.store.save_pool(QUEUED)
             yield made
@@ -53,7 +57,11 @@ def cloud(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 @pytest.fixture(scope="module")
 def project(cloud: Cloud, tools: Tools) -> Project:
     cluster = config.new_client_from_config(str(cloud.rehearsal.kubeconfig))
-    return Project(Path(cloud.rehearsal.project), Cluster(cloud.rehearsal, cloud.rehearsal.kubeconfig, cluster), tools)
+    return Project(
+        Path(cloud.rehearsal.project),
+        Cluster(cloud.rehearsal, cloud.rehearsal.kubeconfig, cluster),
+        tools,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +105,11 @@ def gang(pool: Pool, ready_seconds: int = 600) -> str:
 
 def running(cloud: Cloud) -> list[dict[str, Any]]:
     pods = cloud.pods("batch.kubernetes.io/job-name=gang", "red")
-    return [pod for pod in pods if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+    return [
+        pod
+        for pod in pods
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    ]
 
 
 def state(cloud: Cloud) -> tuple[str, str]:
@@ -127,7 +139,9 @@ def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cl
     assert not cloud.nodes("queued"), "one of two nodes would be paid for and useless"
     cloud.store.note("stock", {})
     until(lambda: len(running(cloud)) == 2)
-    [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")["items"]
+    [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")[
+        "items"
+    ]
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in cloud.nodes("queued")}
     assert {labels[REQUEST] for labels in nodes.values()} == {request["metadata"]["name"]}
@@ -138,13 +152,20 @@ def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cl
 def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) -> None:
     """Without its AdmissionCheck, the gang is let go and waits for ever."""
     project.up(gang(QUEUED).replace("'queued_provisioning': True", "'queued_provisioning': False"))
-    until(lambda: state(cloud)[0] == "Pending" and "only for a ProvisioningRequest" in state(cloud)[1])
+    until(
+        lambda: state(cloud)[0] == "Pending" and "only for a ProvisioningRequest" in state(cloud)[1]
+    )
     time.sleep(4)
     assert not running(cloud)
 
 
 def l4_pool(**more: Any) -> str:
-    given = {"project": "p", "location": "us-central1", "cluster_name": "ml", "node_service_account": "nodes@example"}
+    given = {
+        "project": "p",
+        "location": "us-central1",
+        "cluster_name": "ml",
+        "node_service_account": "nodes@example",
+    }
     machines = {"zones": ZONES[:1], "machine_type": "g2-standard-8", "max_nodes": 2}
     return f"""
         from ml_foundations import GpuNodePool
@@ -152,7 +173,9 @@ def l4_pool(**more: Any) -> str:
     """
 
 
-def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(project: Project, cloud: Cloud) -> None:
+def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(
+    project: Project, cloud: Cloud
+) -> None:
     """Two GPUs for one is another pool. It goes once its owner has said so, in an update before."""
     made = {**cloud.store.clusters()["ml"], "id": "projects/p/locations/us-central1/clusters/ml"}
     cloud.store.save("clusters", made["id"], made)

@@ -33,7 +33,9 @@ def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
 
 
 def test_a_message_names_the_command_as_it_was_typed(rehearsal: Rehearsal) -> None:
-    assert rehearsal.command("up") == ".venv/bin/ml-foundations up --project 'a project' --stack prod"
+    assert (
+        rehearsal.command("up") == ".venv/bin/ml-foundations up --project 'a project' --stack prod"
+    )
     assert Rehearsal.of("dev", Path.cwd()).command("env") == ".venv/bin/ml-foundations env"
 
 
@@ -41,8 +43,14 @@ def test_where_make_ran_it_a_message_names_makes_own_targets(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ML_FOUNDATIONS_MAKE", "1")
-    assert rehearsal.command("up", nodes="n.yaml") == "make up PROJECT='a project' STACK=prod NODES=n.yaml"
-    assert rehearsal.command("env") == ".venv/bin/ml-foundations env --project 'a project' --stack prod"
+    assert (
+        rehearsal.command("up", nodes="n.yaml")
+        == "make up PROJECT='a project' STACK=prod NODES=n.yaml"
+    )
+    assert (
+        rehearsal.command("env")
+        == ".venv/bin/ml-foundations env --project 'a project' --stack prod"
+    )
 
 
 def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,14 +58,18 @@ def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "few:key: 2\n"
 
 
-def test_a_rehearsal_is_called_by_its_stack_and_elsewhere_by_its_project_too(tmp_path: Path) -> None:
+def test_a_rehearsal_is_called_by_its_stack_and_elsewhere_by_its_project_too(
+    tmp_path: Path,
+) -> None:
     assert Rehearsal.of("dev", CHECKOUT).title == "dev"
     assert Rehearsal.of("dev", tmp_path).title == f"{tmp_path.name} dev"
 
 
 @pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "ml_foundations.rehearsal"]])
 def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path: Path) -> None:
-    done = subprocess.run([*command, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "status"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "kube-apiserver             not running" in done.stdout
     named = COMMAND if command == [COMMAND] else "python -m ml_foundations.rehearsal"
@@ -69,12 +81,18 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
     [
         (["reprot"], "error: reprot is not known. Did you mean report? Run ml-foundations --help"),
         (["foo"], "error: foo is not known. Run ml-foundations --help"),
-        (["up", "--quite"], "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help"),
+        (
+            ["up", "--quite"],
+            "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help",
+        ),
         (["up", "--stock", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
     ],
 )
 def test_an_invalid_word_ends_the_command_with_the_nearest_names(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ml-foundations", *words])
     with pytest.raises(SystemExit) as ended:
@@ -88,7 +106,11 @@ def test_what_waits_in_a_queue_may_have_the_quota_next_of_what_has_just_complete
 ) -> None:
     holder = Workload("research", "Job", "holder", "Running")
     waiting = Workload("research", "Job", "waiting", "Suspended", reason="insufficient quota")
-    seen = [[holder, waiting], [replace(holder, state="Completed"), waiting], [replace(waiting, state="Completed")]]
+    seen = [
+        [holder, waiting],
+        [replace(holder, state="Completed"), waiting],
+        [replace(waiting, state="Completed")],
+    ]
     reports = iter([Report("prod", [], workloads, [], [], []) for workloads in seen])
     monkeypatch.setattr(commands.contents, "collect", lambda _: next(reports))
     assert not commands._settle(rehearsal).unwell
@@ -147,10 +169,15 @@ def test_a_program_without_a_proof_is_judged_once_before_the_wait(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def found(message: str) -> Finding:
-        return Finding("resources", Severity.ERROR, "Deployment chat", "spec", message, "Request less.")
+        return Finding(
+            "resources", Severity.ERROR, "Deployment chat", "spec", message, "Request less."
+        )
 
     early, late = found("it needs 28Gi memory"), found("it needs 2 GPUs")
-    verdicts = {commands.previewed: [early, found("x").as_warning()], commands.fleet.deployed: [early, late]}
+    verdicts = {
+        commands.previewed: [early, found("x").as_warning()],
+        commands.fleet.deployed: [early, late],
+    }
 
     def judged(_: Rehearsal, read: Any = commands.fleet.deployed) -> Verdicts:
         return replace(judge(()), reasons=tuple(verdicts[read]))
@@ -162,7 +189,9 @@ def test_a_program_without_a_proof_is_judged_once_before_the_wait(
     line = "warning: Deployment chat: it needs {}. Request less. [resources]\n"
     assert capsys.readouterr().err == line.format("28Gi memory")
     commands._warn(judged(rehearsal), rehearsal, warned)
-    assert capsys.readouterr().err == line.format("2 GPUs"), "a failure shows only what the preview did not"
+    assert capsys.readouterr().err == line.format("2 GPUs"), (
+        "a failure shows only what the preview did not"
+    )
     write(rehearsal.root / commands.fleet.ACCEPTED, "[]")
     commands._warn_early(rehearsal, set())
     assert not capsys.readouterr().err, "its Proof has judged it"
@@ -171,11 +200,23 @@ def test_a_program_without_a_proof_is_judged_once_before_the_wait(
 
 def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    pod_class = {"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-ssd"}, "metadata": {"name": "fast"}}
+    pod_class = {
+        "provisioner": "pd.csi.storage.gke.io",
+        "parameters": {"type": "pd-ssd"},
+        "metadata": {"name": "fast"},
+    }
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
-    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"storageClassName": "fast", **size}}
+    claim = {
+        "metadata": {"name": "data", "namespace": "team"},
+        "spec": {"storageClassName": "fast", **size},
+    }
     zone = {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}
-    cpu = {"name": "cpu", "location": "us-central1-a", "nodeCount": 1, "nodeConfig": {"machineType": "n2-standard-8"}}
+    cpu = {
+        "name": "cpu",
+        "location": "us-central1-a",
+        "nodeCount": 1,
+        "nodeConfig": {"machineType": "n2-standard-8"},
+    }
     resources = [
         {"type": "gcp:container/cluster:Cluster", "inputs": zone},
         {"type": "gcp:container/nodePool:NodePool", "inputs": cpu},
@@ -192,7 +233,12 @@ def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
     state = stack.state_file(Rehearsal.of("dev", tmp_path))
     state.parent.mkdir(parents=True)
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    done = subprocess.run([COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True)
+    done = subprocess.run(
+        [COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True
+    )
     said = " ".join((done.stdout + done.stderr).split())
     assert "After pulumi destroy, this stays on Google Cloud for 17 USD a month:" in said
-    assert "claim team/data (100 GiB of pd-ssd), 17 USD: Pulumi keeps the claim (retain_on_delete)" in said
+    assert (
+        "claim team/data (100 GiB of pd-ssd), 17 USD: Pulumi keeps the claim (retain_on_delete)"
+        in said
+    )

@@ -46,7 +46,11 @@ PLACES = ("us-central1", "europe-west4")
 
 def processes_of(root: Path) -> list[psutil.Process]:
     """What runs from a rehearsal's folder."""
-    return [each for each in psutil.process_iter(["cmdline"]) if str(root) in " ".join(each.info["cmdline"] or [])]
+    return [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if str(root) in " ".join(each.info["cmdline"] or [])
+    ]
 
 
 @pytest.mark.usefixtures("tools")
@@ -82,7 +86,9 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         again = rehearse(tmp_path, "up")
         assert again.returncode == 0, again.stdout + again.stderr
         for each in rehearsal.replicas:
-            [deployment] = Api(Access(each.kubeconfig)).get("/apis/apps/v1/namespaces/default/deployments")["items"]
+            [deployment] = Api(Access(each.kubeconfig)).get(
+                "/apis/apps/v1/namespaces/default/deployments"
+            )["items"]
             assert deployment["status"]["readyReplicas"] == 1
 
         # One goes, with all that is its own.
@@ -92,7 +98,10 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert not other.replica_dir.exists()
         assert not processes_of(other.replica_dir)
-        assert {row["name"] for row in json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]} == {"l4"}
+        assert {
+            row["name"]
+            for row in json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]
+        } == {"l4"}
     finally:
         rehearse(tmp_path, "down")
     assert not processes_of(rehearsal.root)

@@ -84,7 +84,9 @@ def save(rehearsal: Rehearsal, name: str) -> None:
 
 
 def saved(rehearsal: Rehearsal) -> set[str]:
-    return {item.metadata.name for item in api(rehearsal).list_namespaced_config_map("default").items}
+    return {
+        item.metadata.name for item in api(rehearsal).list_namespaced_config_map("default").items
+    }
 
 
 def storage_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
@@ -103,22 +105,36 @@ def claim(name: str, class_name: str, mode: str, size: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"storageClassName": class_name, "accessModes": [mode], "resources": {"requests": {"storage": size}}},
+        "spec": {
+            "storageClassName": class_name,
+            "accessModes": [mode],
+            "resources": {"requests": {"storage": size}},
+        },
     }
 
 
 def pod(name: str, *, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}} | {
-        "spec": pod_spec(gpus=gpus, claims=claims)
-    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+    } | {"spec": pod_spec(gpus=gpus, claims=claims)}
 
 
 def pod_spec(*, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "restartPolicy": "Never",
         "initContainers": [{"name": "prepare", "image": "prepare"}],
-        "containers": [{"name": "main", "image": "main", "resources": {"limits": {GPU: str(gpus)} if gpus else {}}}],
-        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims],
+        "containers": [
+            {
+                "name": "main",
+                "image": "main",
+                "resources": {"limits": {GPU: str(gpus)} if gpus else {}},
+            }
+        ],
+        "volumes": [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims
+        ],
     }
 
 
@@ -149,7 +165,9 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
 # --- A running control plane
 
 
-def test_starting_again_changes_nothing_and_takes_no_time(rehearsal: Rehearsal, tools: Tools) -> None:
+def test_starting_again_changes_nothing_and_takes_no_time(
+    rehearsal: Rehearsal, tools: Tools
+) -> None:
     before, started = pids(rehearsal), time.monotonic()
     kwok.start(rehearsal, tools)
     assert time.monotonic() - started < 1
@@ -157,7 +175,9 @@ def test_starting_again_changes_nothing_and_takes_no_time(rehearsal: Rehearsal, 
     assert all(process.running for process in kwok.processes(rehearsal))
 
 
-def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(rehearsal: Rehearsal, tools: Tools) -> None:
+def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(
+    rehearsal: Rehearsal, tools: Tools
+) -> None:
     before, kubeconfig = pids(rehearsal), rehearsal.kubeconfig.read_text()
     rehearsal.kubeconfig.unlink()
     kwok.start(rehearsal, tools)
@@ -167,14 +187,24 @@ def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(rehearsal: Rehea
 
 def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
     command = [tools.kubectl, "--kubeconfig", rehearsal.kubeconfig, "version", "-o", "yaml"]
-    printed = yaml.safe_load(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
-    assert printed["serverVersion"]["gitVersion"] == printed["clientVersion"]["gitVersion"] == "v1.36.3"
+    printed = yaml.safe_load(
+        subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
+    )
+    assert (
+        printed["serverVersion"]["gitVersion"]
+        == printed["clientVersion"]["gitVersion"]
+        == "v1.36.3"
+    )
 
 
 def test_every_process_listens_on_loopback_only(rehearsal: Rehearsal) -> None:
     for name, pid in pids(rehearsal).items():
         connections = psutil.Process(pid).net_connections("inet")
-        listening = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+        listening = {
+            connection.laddr.ip
+            for connection in connections
+            if connection.status == psutil.CONN_LISTEN
+        }
         assert listening == {"127.0.0.1"}, name
 
 
@@ -187,14 +217,18 @@ def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
 def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
     address = configuration.credentials(rehearsal).server.removeprefix("https://")
-    connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=120)
+    connection = http.client.HTTPSConnection(
+        address, context=ssl._create_unverified_context(), timeout=120
+    )
     connection.request("GET", path)
     assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
 
 
 def test_etcd_refuses_who_has_no_certificate(rehearsal: Rehearsal) -> None:
     etcd = psutil.Process(pids(rehearsal)["etcd"])
-    for port in {c.laddr.port for c in etcd.net_connections("inet") if c.status == psutil.CONN_LISTEN}:
+    for port in {
+        c.laddr.port for c in etcd.net_connections("inet") if c.status == psutil.CONN_LISTEN
+    }:
         connection = http.client.HTTPSConnection(
             "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=120
         )
@@ -213,14 +247,26 @@ def test_gos_memory_is_bounded_unless_the_environment_bounds_it(
 
 
 @pytest.mark.parametrize("port", ["kubeControllerManagerPort", "kubeSchedulerPort"])
-def test_what_the_control_plane_serves_is_signed_by_its_own_authority(rehearsal: Rehearsal, port: str) -> None:
-    assert kwok.probe(configuration.ports(rehearsal)[port], "/healthz", configuration.admin_context(rehearsal)) is None
+def test_what_the_control_plane_serves_is_signed_by_its_own_authority(
+    rehearsal: Rehearsal, port: str
+) -> None:
+    assert (
+        kwok.probe(
+            configuration.ports(rehearsal)[port], "/healthz", configuration.admin_context(rehearsal)
+        )
+        is None
+    )
 
 
-def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(rehearsal: Rehearsal) -> None:
+def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(
+    rehearsal: Rehearsal,
+) -> None:
     apply(rehearsal, pod("with-gpu", gpus=1), pod("without-gpu"))
     tolerated = {
-        name: {toleration.key for toleration in api(rehearsal).read_namespaced_pod(name, "default").spec.tolerations}
+        name: {
+            toleration.key
+            for toleration in api(rehearsal).read_namespaced_pod(name, "default").spec.tolerations
+        }
         for name in ("with-gpu", "without-gpu")
     }
     assert GPU in tolerated["with-gpu"]
@@ -242,14 +288,24 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
         return {item.metadata.name: item.status.phase for item in claims}
 
     def size(name: str) -> str:
-        return core.read_namespaced_persistent_volume_claim(name, "default").status.capacity["storage"]
+        return core.read_namespaced_persistent_volume_claim(name, "default").status.capacity[
+            "storage"
+        ]
 
     until(lambda: phases()["checkpoints"] == "Bound")
-    assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled, and not before"
+    assert phases()["data"] == "Pending", (
+        "it binds when its first consumer is scheduled, and not before"
+    )
 
-    apply(rehearsal, fake_node("claims-node", {}, gpus=1), pod("reader", gpus=1, claims=("data", "checkpoints")))
+    apply(
+        rehearsal,
+        fake_node("claims-node", {}, gpus=1),
+        pod("reader", gpus=1, claims=("data", "checkpoints")),
+    )
     until(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
-    volumes = {volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items}
+    volumes = {
+        volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items
+    }
     assert phases() == {"data": "Bound", "checkpoints": "Bound"}
     assert volumes["data"].csi.driver == "pd.csi.storage.gke.io"
     assert volumes["data"].capacity == {"storage": "500Gi"}
@@ -264,13 +320,17 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
     until(lambda: not core.list_persistent_volume().items)
 
 
-def test_a_look_at_what_runs_warns_nobody_of_certificates(rehearsal: Rehearsal, tools: Tools) -> None:
+def test_a_look_at_what_runs_warns_nobody_of_certificates(
+    rehearsal: Rehearsal, tools: Tools
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kwok.start(rehearsal, tools)
 
 
-def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(rehearsal: Rehearsal) -> None:
+def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(
+    rehearsal: Rehearsal,
+) -> None:
     apply(
         rehearsal,
         job("short"),
@@ -310,7 +370,11 @@ def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
     until(lambda: read().status.phase == "Failed")
     assert read().status.container_statuses[0].state.terminated.exit_code == 143
     core.patch_namespaced_pod("held", "default", {"metadata": {"finalizers": None}})
-    until(lambda: "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items})
+    until(
+        lambda: (
+            "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items}
+        )
+    )
 
 
 # --- Crashes
@@ -328,10 +392,16 @@ def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: T
     # All of it works again: the controllers, the scheduler, and kwok on the node of before.
     apply(rehearsal, deployment(f"after-{name}", 1))
     apps = client.AppsV1Api(api(rehearsal).api_client)
-    until(lambda: apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1)
+    until(
+        lambda: (
+            apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1
+        )
+    )
 
 
-def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehearsal, tools: Tools) -> None:
+def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(
+    rehearsal: Rehearsal, tools: Tools
+) -> None:
     save(rehearsal, "before-reboot")
     for pid in pids(rehearsal).values():
         os.kill(pid or 0, signal.SIGKILL)
@@ -344,7 +414,9 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
         kwok.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         etcd = kwok.processes(rehearsal)[0].file
-        etcd.write_text(etcd.read_text().replace(str(pids(rehearsal)["etcd"]), str(innocent.pid), 1))
+        etcd.write_text(
+            etcd.read_text().replace(str(pids(rehearsal)["etcd"]), str(innocent.pid), 1)
+        )
         kwok.stop(rehearsal)
         assert not any(process.running for process in kwok.processes(rehearsal))
         assert innocent.poll() is None
@@ -382,7 +454,10 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
         "kwok.start(Rehearsal('another', pathlib.Path(sys.argv[1])), toolchain.ensure())"
     )
     starting = subprocess.Popen(
-        [sys.executable, "-c", script, another.root], cwd=CHECKOUT, stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-c", script, another.root],
+        cwd=CHECKOUT,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     until(lambda: pid_file(another, "etcd").exists())
     os.killpg(starting.pid, signal.SIGKILL)
@@ -394,13 +469,17 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
     assert api(another).list_namespace().items
 
 
-def test_an_upgrade_of_the_tools_keeps_what_there_is(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+def test_an_upgrade_of_the_tools_keeps_what_there_is(
+    rehearsal: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
     """The same tools from another folder, as a new version's have one of their own."""
     save(rehearsal, "before-upgrade")
     before, kubeconfig = pids(rehearsal), rehearsal.kubeconfig.read_text()
     newer = tmp_path / "newer"
     newer.symlink_to(tools.kube_apiserver.parent)
-    upgraded = dataclasses.replace(tools, etcd=newer / "etcd", kube_apiserver=newer / "kube-apiserver")
+    upgraded = dataclasses.replace(
+        tools, etcd=newer / "etcd", kube_apiserver=newer / "kube-apiserver"
+    )
     for given in (upgraded, tools):
         kwok.start(rehearsal, given)
         assert all(pid and pid != before[name] for name, pid in pids(rehearsal).items())
@@ -412,19 +491,29 @@ def test_an_upgrade_of_the_tools_keeps_what_there_is(rehearsal: Rehearsal, tools
 # --- Failures, neighbours, and the end
 
 
-def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+def test_a_failure_names_the_process_and_shows_its_log(
+    another: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken-scheduler"
-    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n')
+    broken.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n'
+    )
     broken.chmod(0o700)
-    with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"):
+    with pytest.raises(
+        RehearsalError, match=r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"
+    ):
         kwok.start(another, dataclasses.replace(tools, kube_scheduler=broken))
     assert not any(process.running for process in kwok.processes(another))
 
 
-def test_what_gave_a_slow_api_server_up_is_started_again(another: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+def test_what_gave_a_slow_api_server_up_is_started_again(
+    another: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
     def wrapped(real: Path, before: str) -> Path:
         wrapper = tmp_path / real.name
-        wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] || {before}\nexec {shlex.quote(str(real))} "$@"\n')
+        wrapper.write_text(
+            f'#!/bin/sh\n[ "$1" = --version ] || {before}\nexec {shlex.quote(str(real))} "$@"\n'
+        )
         wrapper.chmod(0o700)
         return wrapper
 
@@ -440,7 +529,9 @@ def test_what_gave_a_slow_api_server_up_is_started_again(another: Rehearsal, too
     assert api(another).list_namespace().items
 
 
-def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+def test_two_start_side_by_side_and_end_without_a_trace(
+    rehearsal: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
     before = pids(rehearsal)
     pair = [Rehearsal.of(stack, tmp_path) for stack in ("one", "two")]
     with ThreadPoolExecutor() as pool:
@@ -462,7 +553,9 @@ def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, to
         assert not any(process.running for process in kwok.processes(each))
         assert not each.cluster_dir.exists()
         assert not each.kubeconfig.exists()
-    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))]
+    assert not [
+        process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))
+    ]
     assert pids(rehearsal) == before
 
 
@@ -475,7 +568,9 @@ def command(process: psutil.Process) -> list[str]:
 
 def test_nothing_was_written_to_kwokctls_default_folder(rehearsal: Rehearsal) -> None:
     used = Path.home() / ".kwok"
-    changed = [path for path in used.rglob("*") if path.stat().st_mtime > psutil.Process().create_time()]
+    changed = [
+        path for path in used.rglob("*") if path.stat().st_mtime > psutil.Process().create_time()
+    ]
     assert not changed
 
 

@@ -73,18 +73,29 @@ def commands() -> list[str]:
     """The commands of the page that remove a team."""
     page = (CHECKOUT / "docs" / "storage.md").read_text()
     (block,) = re.findall(r"### Remove a team with its data\n.*?```sh\n(.*?)```", page, re.DOTALL)
-    return [line.partition(" #")[0].strip() for line in block.splitlines() if not line.startswith("#")]
+    return [
+        line.partition(" #")[0].strip() for line in block.splitlines() if not line.startswith("#")
+    ]
 
 
 def test_the_commands_of_the_page_remove_a_team(project: Project) -> None:
     """A person answers the questions of `pulumi state`."""
     project.up(CLASS + TEAM + VOLUMES)
-    shell = project.environment | {"KUBECONFIG": str(project.cluster.kubeconfig), "PULUMI_SKIP_CONFIRMATIONS": "true"}
+    shell = project.environment | {
+        "KUBECONFIG": str(project.cluster.kubeconfig),
+        "PULUMI_SKIP_CONFIRMATIONS": "true",
+    }
     shell["PATH"] = f"{project.rehearsal.bin_dir}{os.pathsep}{shell['PATH']}"
 
     def run(command: str) -> str:
         done = subprocess.run(
-            command, cwd=project.root, env=shell, shell=True, capture_output=True, text=True, check=False
+            command,
+            cwd=project.root,
+            env=shell,
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, command + done.stdout + done.stderr
         return done.stdout

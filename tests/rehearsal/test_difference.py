@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal.engine.declared import declared
+from ml_foundations.rehearsal.engine.dry_run import declared
 from ml_foundations.rehearsal.layout import Rehearsal
 
 PROGRAM = """
@@ -38,7 +38,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *args: str) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=folder, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=folder, check=True
+    )
 
 
 def commit(folder: Path) -> None:
@@ -47,10 +49,24 @@ def commit(folder: Path) -> None:
 
 
 def diff(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ml_foundations.rehearsal", "diff", "HEAD~1", "HEAD", "--project", str(project)]
+    command = [
+        sys.executable,
+        "-m",
+        "ml_foundations.rehearsal",
+        "diff",
+        "HEAD~1",
+        "HEAD",
+        "--project",
+        str(project),
+    ]
     # No tool is there, and none is built.
-    environment = os.environ | {"XDG_CACHE_HOME": str(project.parent / "cache"), "PATH": "/usr/bin:/bin"}
-    return subprocess.run([*command, *args], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "XDG_CACHE_HOME": str(project.parent / "cache"),
+        "PATH": "/usr/bin:/bin",
+    }
+    return subprocess.run(
+        [*command, *args], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_what_changes_from_one_commit_to_another(project: Path) -> None:
@@ -59,12 +75,20 @@ def test_what_changes_from_one_commit_to_another(project: Path) -> None:
     done = diff(project)
     assert done.returncode == 1, done.stderr
     answer, *rest = done.stdout.splitlines()
-    assert answer.endswith("which loses data of PersistentVolumeClaim data: 1 of 1 workload fares worse.")
+    assert answer.endswith(
+        "which loses data of PersistentVolumeClaim data: 1 of 1 workload fares worse."
+    )
     assert "Deployment default/web: fits, then cannot fit" in rest
-    assert "PersistentVolumeClaim data is replaced, for spec.storageClassName, and loses its data." in rest
+    assert (
+        "PersistentVolumeClaim data is replaced, for spec.storageClassName, and loses its data."
+        in rest
+    )
     assert not (project.parent / "cache").exists()
     assert (
-        subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True).stdout.count("\n") == 1
+        subprocess.run(
+            ["git", "worktree", "list"], cwd=project, capture_output=True, text=True
+        ).stdout.count("\n")
+        == 1
     )
 
 
@@ -76,7 +100,10 @@ def test_workloads_that_pulumi_names_are_told_apart(project: Path) -> None:
     commit(project)
     (project / "Pulumi.dev.yaml").write_text("config: {mine:class: standard, mine:replicas: 9}")
     commit(project)
-    assert "Deployment default/web-xxxxxxxx: fits, then cannot fit" in diff(project).stdout.splitlines()
+    assert (
+        "Deployment default/web-xxxxxxxx: fits, then cannot fit"
+        in diff(project).stdout.splitlines()
+    )
 
 
 def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> None:
@@ -101,7 +128,10 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
     commit(project)
     done = diff(project, "--stack", "prod")
     assert done.returncode == 0, done.stderr
-    assert 'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.' in done.stdout
+    assert (
+        'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.'
+        in done.stdout
+    )
     assert "Cost of the stack per hour in USD: 0.00, then 0.25." in done.stdout
     git(project, "mv", str(project), str(project.with_name("moved")))
     commit(project.parent)
@@ -118,7 +148,11 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
         ("import no_such_module", "no_such_module", True),
         ("def (", "invalid syntax", True),
         ("raise ValueError('odd')", "odd", False),
-        ("import pulumi, pulumi_gcp as gcp\ngcp.compute.get_zones()\nraise pulumi.RunError('none')", "none", False),
+        (
+            "import pulumi, pulumi_gcp as gcp\ngcp.compute.get_zones()\nraise pulumi.RunError('none')",
+            "none",
+            False,
+        ),
     ],
 )
 def test_what_is_sure_to_fail_is_known_without_an_engine(

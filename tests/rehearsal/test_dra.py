@@ -35,7 +35,10 @@ A100 = Pool(
     gpu=PoolGpu("nvidia-tesla-a100", 2, "INSTALLATION_DISABLED"),
 )
 L4 = replace(
-    A100, name="claimed-l4", machine_type="g2-standard-8", gpu=PoolGpu("nvidia-l4", 1, "INSTALLATION_DISABLED")
+    A100,
+    name="claimed-l4",
+    machine_type="g2-standard-8",
+    gpu=PoolGpu("nvidia-l4", 1, "INSTALLATION_DISABLED"),
 )
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 
@@ -58,7 +61,13 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
 
 def install(cloud: Cloud) -> None:
     """Record the release of the driver's chart, as the kubernetes plugin does where the chart is out of reach."""
-    release = {"namespace": "dra", "name": "dra", "chart": dra.CHART, "installed": False, "values": {}}
+    release = {
+        "namespace": "dra",
+        "name": "dra",
+        "chart": dra.CHART,
+        "installed": False,
+        "values": {},
+    }
     (cloud.rehearsal.releases_dir / "dra.dra.json").write_text(json.dumps(release))
 
 
@@ -80,7 +89,9 @@ def claim(cloud: Cloud, pod: str, *alternatives: dict[str, Any], same_gpu: bool 
         pod,
         tolerations=[TOLERATION],
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": pod}],
-        containers=[{"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
+        containers=[
+            {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}
+        ],
     )
 
 
@@ -88,7 +99,8 @@ def allocated(cloud: Cloud) -> list[str]:
     """The devices that claims hold."""
     claims = cloud.api.get("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")["items"]
     results = [
-        (item.get("status", {}).get("allocation") or {}).get("devices", {}).get("results", []) for item in claims
+        (item.get("status", {}).get("allocation") or {}).get("devices", {}).get("results", [])
+        for item in claims
     ]
     return sorted(result["device"] for found in results for result in found)
 
@@ -111,7 +123,9 @@ def test_the_scheduler_allocates_gpus_of_a_model_until_there_are_no_more(cloud: 
     until(lambda: len(cloud.running(late)) == 1)
 
 
-def test_a_claim_of_another_model_or_of_more_memory_stays_pending_and_grows_nothing(cloud: Cloud) -> None:
+def test_a_claim_of_another_model_or_of_more_memory_stays_pending_and_grows_nothing(
+    cloud: Cloud,
+) -> None:
     cloud.store.save_pool(A100)
     until(lambda: len(slices(cloud)) == 1)
     claim(cloud, "other-model", {"gpu": "L4"})
@@ -158,7 +172,12 @@ def test_a_pool_of_the_claimed_model_grows_from_zero(cloud: Cloud) -> None:
 
 
 def record_operator(cloud: Cloud, toolkit: dict[str, Any]) -> None:
-    record = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
+    record = {
+        "namespace": "gpu-operator",
+        "name": "gpu-operator",
+        "chart": "gpu-operator",
+        "installed": False,
+    }
     path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
     path.write_text(json.dumps(record | {"values": {"toolkit": toolkit}}))
 
@@ -193,7 +212,11 @@ def test_a_pool_without_the_label_has_no_devices(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(
     "selection",
-    [{"gpu": "H100", "memory": "80Gi"}, {"mig_profile": "1g.10gb"}, {"expressions": ["device.driver != 'x'"]}],
+    [
+        {"gpu": "H100", "memory": "80Gi"},
+        {"mig_profile": "1g.10gb"},
+        {"expressions": ["device.driver != 'x'"]},
+    ],
     ids=str,
 )
 def test_the_api_server_takes_our_classes(cloud: Cloud, selection: dict[str, Any]) -> None:
@@ -208,36 +231,54 @@ def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None
         cloud.api.create(f"{dra._CLASSES}?dryRun=All", manifest)
 
 
-def growth(*pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0, idle: int = 0) -> str:
+def growth(
+    *pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0, idle: int = 0
+) -> str:
     """Return how pools grow for a pod that claims a GPU; the first has nodes that run a pod each, and idle ones."""
     wanted = {"namespace": "default", "alternatives": [{"gpu": gpu}]}
-    template = manifest_of(check(DeviceClassesSpec, "d", {"claim_templates": {"p": wanted}}), "ResourceClaimTemplate")
+    template = manifest_of(
+        check(DeviceClassesSpec, "d", {"claim_templates": {"p": wanted}}), "ResourceClaimTemplate"
+    )
     claims = Mock()
-    claims.items.return_value = [{**template["spec"], "metadata": {"name": "p", "namespace": "default"}}]
+    claims.items.return_value = [
+        {**template["spec"], "metadata": {"name": "p", "namespace": "default"}}
+    ]
     nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running + idle)]
-    busy = [{"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}} for node in nodes[:running]]
+    busy = [
+        {"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}}
+        for node in nodes[:running]
+    ]
     named = [{"name": "gpu", "resourceClaimName": "p"}]
     pod = {
         "metadata": {"name": "p", "namespace": "default", "uid": "u"},
         "spec": {"containers": [], "tolerations": [TOLERATION], "resourceClaims": named},
-        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+        "status": {
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        },
     }
     driver = dra.Driver(Mock(), Mock(), claims)
     found = driver.growth(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
     assert not any(each.is_hopeless for each in found.unplaced), "its claim may change"
-    return "".join([*(pool for pool, _ in found.new_nodes), *(each.reason for each in found.unplaced)])
+    return "".join(
+        [*(pool for pool, _ in found.new_nodes), *(each.reason for each in found.unplaced)]
+    )
 
 
 def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
     assert growth(A100) == "claimed"
     assert growth(L4, A100) == "claimed", "the second suits"
     label = "cloud.google.com/gke-nvidia-gpu-dra-driver: true"
-    assert growth(A100, gpu="L4") == f"no node pool with the label {label} takes it and has the devices that it claims"
+    assert (
+        growth(A100, gpu="L4")
+        == f"no node pool with the label {label} takes it and has the devices that it claims"
+    )
     assert "only if NVIDIA's DRA driver is installed" in growth(A100, installed=False)
     assert growth(A100, running=2) == "claimed"
     full = 'a node of "claimed" may have the devices that it claims, and no more nodes may come there for it'
     assert growth(A100, running=3) == full
-    assert growth(A100, running=2, idle=1) == "", "the driver of a new node may be about to offer them"
+    assert growth(A100, running=2, idle=1) == "", (
+        "the driver of a new node may be about to offer them"
+    )
 
 
 def test_slices_of_others_stay() -> None:
@@ -248,4 +289,6 @@ def test_slices_of_others_stay() -> None:
     api, published, claims = Mock(), Mock(), Mock()
     published.items.return_value = [made, others]
     dra.Driver(api, published, claims).reconcile(True, {}, {})
-    assert [call.args[0] for call in api.delete.call_args_list] == [f"{dra.SLICES}/{made['metadata']['name']}"]
+    assert [call.args[0] for call in api.delete.call_args_list] == [
+        f"{dra.SLICES}/{made['metadata']['name']}"
+    ]

@@ -60,7 +60,9 @@ def test_a_provider_that_is_allowed_runs_by_the_users_own_plugin(
         plant(tmp_path / "own", version, name)
     environment.install(rehearsal, tools, allowed=["time"])
     assert (plugin(rehearsal, "time") / "version").read_text() == "v0.1.0"
-    assert "using your plugin resource-time-v0.1.0, which reaches nothing" in capsys.readouterr().err
+    assert (
+        "using your plugin resource-time-v0.1.0, which reaches nothing" in capsys.readouterr().err
+    )
     environment.install(rehearsal, tools)
     assert not list(rehearsal.pulumi_home.glob("plugins/resource-time-*")), "it was allowed once"
 
@@ -79,7 +81,9 @@ def test_in_a_rehearsals_own_shell_the_official_plugin_is_still_the_users(
 ) -> None:
     environment.install(rehearsal, tools)
     monkeypatch.setenv("PULUMI_HOME", str(rehearsal.pulumi_home))
-    with pytest.raises(RehearsalError, match=r"no plugin of the provider kubernetes in .*home/\.pulumi"):
+    with pytest.raises(
+        RehearsalError, match=r"no plugin of the provider kubernetes in .*home/\.pulumi"
+    ):
         environment.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "pulumi-resource-kubernetes").exists(), "what was there is gone"
     plant(tmp_path / "home" / ".pulumi", "v4.30.0")
@@ -108,10 +112,14 @@ def rehearsed(rehearsal: Rehearsal) -> Any:
     return yaml.safe_load(environment.stack_file(rehearsal).read_text())
 
 
-def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(rehearsal: Rehearsal) -> None:
+def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(
+    rehearsal: Rehearsal,
+) -> None:
     stack_file(rehearsal, "config: {t:insecure: true}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": True}}
-    environment.stack_file(rehearsal).write_text("config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n")
+    environment.stack_file(rehearsal).write_text(
+        "config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n"
+    )
     assert rehearsed(rehearsal)["config"]["t:more"] == 1, "what `pulumi config set` said"
     stack_file(rehearsal, "config: {t:insecure: false}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
@@ -127,24 +135,46 @@ def test_a_setting_goes_into_the_projects_file_and_a_secret_into_the_rehearsals(
 
     def edits(*arguments: str) -> str:
         given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
-        return subprocess.check_output([rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True)
+        return subprocess.check_output(
+            [rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True
+        )
 
-    for words in ("config set a b -s dev", "config -s dev set a b", "config set-all --plaintext a=b"):
+    for words in (
+        "config set a b -s dev",
+        "config -s dev set a b",
+        "config set-all --plaintext a=b",
+    ):
         assert edits(*words.split()) == str(path)
     for words in ("config rm a", "config --stack dev rm a"):
-        assert edits(*words.split()) == f"the copy{path}", "a secret too, which stands in the rehearsal's copy"
-    for words in ("config set --secret a b", "config", "config get a", "preview -m config", "config -s settled"):
+        assert edits(*words.split()) == f"the copy{path}", (
+            "a secret too, which stands in the rehearsal's copy"
+        )
+    for words in (
+        "config set --secret a b",
+        "config",
+        "config get a",
+        "preview -m config",
+        "config -s settled",
+    ):
         assert edits(*words.split()) == "the copy"
 
 
 def test_encrypted_values_have_a_placeholder_and_are_named(
     rehearsal: Rehearsal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stack_file(rehearsal, "config: {t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}}")
+    stack_file(
+        rehearsal,
+        "config: {t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}}",
+    )
     deep = {"list": [environment.PLACEHOLDER, "plain"]}
-    assert rehearsed(rehearsal) == {"config": {"t:deep": deep, "t:key": environment.PLACEHOLDER, "t:open": {"a": 1}}}
+    assert rehearsed(rehearsal) == {
+        "config": {"t:deep": deep, "t:key": environment.PLACEHOLDER, "t:open": {"a": 1}}
+    }
     said = " ".join(capsys.readouterr().err.split())
-    assert 'holds encrypted values, and a rehearsal has no key to them: the program gets "rehearsed"' in said
+    assert (
+        'holds encrypted values, and a rehearsal has no key to them: the program gets "rehearsed"'
+        in said
+    )
     assert "for t:deep, t:key" in said
 
 
@@ -153,16 +183,23 @@ def test_a_secret_of_the_rehearsal_outlives_an_edit_and_stands_for_one_that_it_c
 ) -> None:
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}}")
     rehearsed(rehearsal)
-    mine = {"config": {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}}, "encryptionsalt": "s"}
+    mine = {
+        "config": {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}},
+        "encryptionsalt": "s",
+    }
     environment.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}, t:open: 1}")
     assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
 
 
-def test_a_plain_value_that_is_set_takes_the_place_of_a_secret_of_the_rehearsal(rehearsal: Rehearsal) -> None:
+def test_a_plain_value_that_is_set_takes_the_place_of_a_secret_of_the_rehearsal(
+    rehearsal: Rehearsal,
+) -> None:
     stack_file(rehearsal, "config: {t:open: 1}")
     rehearsed(rehearsal)
-    environment.stack_file(rehearsal).write_text("config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}")
+    environment.stack_file(rehearsal).write_text(
+        "config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}"
+    )
     stack_file(rehearsal, "config: {t:open: 1, t:key: plain}")
     assert rehearsed(rehearsal) == {"config": {"t:open": {"secure": "v1:y"}, "t:key": "plain"}}
 
@@ -172,7 +209,9 @@ def test_the_folder_of_rehearsals_ignores_itself(rehearsal: Rehearsal) -> None:
     assert (rehearsal.project / ".rehearsal" / ".gitignore").read_text() == "*\n"
 
 
-def test_files_of_a_moment_lie_in_the_rehearsals_folder(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_moment_lie_in_the_rehearsals_folder(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rehearsal.make()
     monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", str(rehearsal.root))
     with access.private_file("key") as path:
@@ -186,17 +225,23 @@ def test_files_of_a_moment_lie_in_the_rehearsals_folder(rehearsal: Rehearsal, mo
         ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
         ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),
         ("- a", "Pulumi.dev.yaml is not a mapping"),
-        ("config:\n  t:teams:\n    a: {}\n    a: {b: c}", '"a" stands on line 3 already, at line 4, column 5$'),
+        (
+            "config:\n  t:teams:\n    a: {}\n    a: {b: c}",
+            '"a" stands on line 3 already, at line 4, column 5$',
+        ),
     ],
 )
-def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal, text: str | bytes, said: str) -> None:
+def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(
+    rehearsal: Rehearsal, text: str | bytes, said: str
+) -> None:
     stack_file(rehearsal, text)
     with pytest.raises(RehearsalError, match=said):
         environment.refresh_stack_file(rehearsal)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "has no name and no runtime"), ("name: [", "cannot be read"), ("name: t", "no runtime")]
+    ("text", "said"),
+    [("", "has no name and no runtime"), ("name: [", "cannot be read"), ("name: t", "no runtime")],
 )
 def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, said: str) -> None:
     (rehearsal.project / "Pulumi.yaml").write_text(text)
@@ -206,7 +251,13 @@ def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, sai
 
 def test_a_shell_without_a_replica_reaches_no_cluster() -> None:
     said = subprocess.run(
-        ["bash", "-c", 'eval "$1"; echo "$KUBECONFIG $PULUMI_BACKEND_URL"', "-", environment.dead_shell()],
+        [
+            "bash",
+            "-c",
+            'eval "$1"; echo "$KUBECONFIG $PULUMI_BACKEND_URL"',
+            "-",
+            environment.dead_shell(),
+        ],
         env=os.environ | {"KUBECONFIG": "/real"},
         capture_output=True,
         text=True,
@@ -219,7 +270,11 @@ def test_a_shell_without_a_replica_reaches_no_cluster() -> None:
 @pytest.mark.parametrize("name", ["stack", "project", "nodes"])
 def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
     done = subprocess.run(
-        ["make", "-n", "up", f"{name}=prod"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        ["make", "-n", "up", f"{name}=prod"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
     assert f"make knows no {name}=: write it in capitals" in done.stderr
@@ -237,19 +292,27 @@ def test_a_rehearsal_that_was_half_removed_gets_a_passphrase_and_a_salt_of_its_o
     assert yaml.safe_load(environment.stack_file(rehearsal).read_text()) == {"config": {"t:a": "b"}}
 
 
-def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_of_the_users_are_found(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rehearsal.make()
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/a/key.json")
     monkeypatch.setenv("PULUMI_K8S_ENABLE_PATCH_FORCE", "true")
     given = environment.process_environment(rehearsal)
     assert "GOOGLE_APPLICATION_CREDENTIALS" not in given
     assert given["PULUMI_K8S_ENABLE_PATCH_FORCE"] == "true"
-    assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {os.devnull}
+    assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {
+        os.devnull
+    }
     assert f"export CLOUDSDK_CONFIG={os.devnull}" in environment.shell_exports(rehearsal)
-    assert "export PULUMI_STACK=dev" in environment.shell_exports(rehearsal), "config set needs no -s"
+    assert "export PULUMI_STACK=dev" in environment.shell_exports(rehearsal), (
+        "config set needs no -s"
+    )
 
 
-def test_no_proxy_leads_to_the_replica(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_leads_to_the_replica(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.delenv("no_proxy", raising=False)
     assert environment.process_environment(rehearsal)["no_proxy"] == "127.0.0.1,localhost,::1"
@@ -261,7 +324,9 @@ def test_no_proxy_leads_to_the_replica(rehearsal: Rehearsal, monkeypatch: pytest
 def test_the_backends_address_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "50% é").mkdir()
     (tmp_path / "50% é" / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    backend = environment.process_environment(Rehearsal.of("dev", tmp_path / "50% é"))["PULUMI_BACKEND_URL"]
+    backend = environment.process_environment(Rehearsal.of("dev", tmp_path / "50% é"))[
+        "PULUMI_BACKEND_URL"
+    ]
     assert "/50%25%20%C3%A9/" in backend
 
 

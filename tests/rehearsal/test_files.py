@@ -8,7 +8,9 @@ from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
-def test_a_folder_goes_though_something_was_written_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_goes_though_something_was_written_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, real = tmp_path / "folder", shutil.rmtree
     folder.mkdir()
     late = iter([folder / "late"])
@@ -32,5 +34,7 @@ def test_a_folder_that_cannot_go_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
     files.require_room(tmp_path / "new", 1, "for this")
-    with pytest.raises(RehearsalError, match=r"the disk of .* GB free, and 1048576.0 GB are needed for this"):
+    with pytest.raises(
+        RehearsalError, match=r"the disk of .* GB free, and 1048576.0 GB are needed for this"
+    ):
         files.require_room(tmp_path / "new", 1024**5, "for this")

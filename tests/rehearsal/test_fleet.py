@@ -24,7 +24,11 @@ MADE = "2026-01-02T12:00:00Z"
 def node(ready: str = "True", **spec: Any) -> dict[str, Any]:
     gpus = {"capacity": {GPU_RESOURCE: "8"}, "allocatable": {GPU_RESOURCE: "7"}}
     conditions = [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "False"}]
-    meta = {"name": "n", "creationTimestamp": MADE, "labels": {"cloud.google.com/gke-nodepool": "h100"}}
+    meta = {
+        "name": "n",
+        "creationTimestamp": MADE,
+        "labels": {"cloud.google.com/gke-nodepool": "h100"},
+    }
     return {"metadata": meta, "spec": spec, "status": {**gpus, "conditions": conditions}}
 
 
@@ -84,14 +88,20 @@ POOL = "gcp:container/nodePool:NodePool"
 def event(type_: str, name: str, op: str = "create", **new: Any) -> str:
     """Return a line of the event log that a preview writes."""
     urn = f"urn:pulumi:dev::shop::{type_}::{name}"
-    state = {"type": type_, "urn": urn, "custom": True, "inputs": {}, **new} if op != "delete" else None
-    return json.dumps({"resourcePreEvent": {"metadata": {"op": op, "urn": urn, "new": state}, "planning": True}})
+    state = (
+        {"type": type_, "urn": urn, "custom": True, "inputs": {}, **new} if op != "delete" else None
+    )
+    return json.dumps(
+        {"resourcePreEvent": {"metadata": {"op": op, "urn": urn, "new": state}, "planning": True}}
+    )
 
 
 def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.make()
-    rehearsal.preview_events.write_text("\n".join(['{"preludeEvent": {}}', *events, '{"summaryEvent": {}}', ""]))
+    rehearsal.preview_events.write_text(
+        "\n".join(['{"preludeEvent": {}}', *events, '{"summaryEvent": {}}', ""])
+    )
     return previewed(rehearsal)
 
 
@@ -111,7 +121,9 @@ def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
 def test_a_preview_before_the_cluster_exists_lacks_what_the_plugin_fills_in(tmp_path: Path) -> None:
     type_ = "kubernetes:apps/v1:Deployment"
     metadata: dict[str, Any] = {"metadata": {"name": "chat"}}
-    ([(_, chat), (_, named)], _) = seen(tmp_path, event(type_, "chat"), event(type_, "named", inputs=metadata))
+    ([(_, chat), (_, named)], _) = seen(
+        tmp_path, event(type_, "chat"), event(type_, "named", inputs=metadata)
+    )
     assert (chat["apiVersion"], chat["kind"]) == ("apps/v1", "Deployment")
     assert re.fullmatch("chat-.+", chat["metadata"]["name"])
     assert named == {"apiVersion": "apps/v1", "kind": "Deployment", **metadata}
@@ -122,22 +134,35 @@ def test_a_component_that_is_not_rendered_yet_is_a_chart_that_is_not_shown(tmp_p
     ([(type_, _)], _) = seen(tmp_path, event(group, "all", custom=False))
     assert type_ == RELEASE
     parent = f"urn:pulumi:dev::shop::{group}::all"
-    (found, _) = seen(tmp_path, event(group, "all", custom=False), event(child, "map", parent=parent))
-    assert [(kind, inputs.get("kind")) for kind, inputs in found] == [(group, None), (child, "ConfigMap")]
+    (found, _) = seen(
+        tmp_path, event(group, "all", custom=False), event(child, "map", parent=parent)
+    )
+    assert [(kind, inputs.get("kind")) for kind, inputs in found] == [
+        (group, None),
+        (child, "ConfigMap"),
+    ]
 
 
-def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_the_proof_fails_the_page_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyError("what went wrong")
 
     monkeypatch.setattr(fleet, "judge_program", fail)
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     (finding,) = fleet.judged(Rehearsal.of("dev", tmp_path)).findings
-    assert finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
+    assert (
+        finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
+    )
 
 
-@pytest.mark.parametrize(("labels", "said"), [({KUEUE_QUEUE: "training"}, ("Pending", "")), ({}, ("Suspended", ""))])
-def test_what_kueue_has_not_looked_at_yet_is_under_way(labels: dict[str, str], said: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("labels", "said"), [({KUEUE_QUEUE: "training"}, ("Pending", "")), ({}, ("Suspended", ""))]
+)
+def test_what_kueue_has_not_looked_at_yet_is_under_way(
+    labels: dict[str, str], said: tuple[str, str]
+) -> None:
     seen = _Evidence([], lambda _: [], {}, {}, [], {})
     assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
@@ -146,11 +171,17 @@ def test_what_kueue_has_not_looked_at_yet_is_under_way(labels: dict[str, str], s
     ("reserved", "checks", "said"),
     [
         ("True", [], ("Pending", "")),
-        ("True", [{"state": "Pending", "message": "no capacity yet"}], ("Pending", "no capacity yet")),
+        (
+            "True",
+            [{"state": "Pending", "message": "no capacity yet"}],
+            ("Pending", "no capacity yet"),
+        ),
         ("False", [], ("Suspended", "insufficient quota")),
     ],
 )
-def test_what_has_its_turn_in_a_queue_is_under_way(reserved: str, checks: list[Any], said: tuple[str, str]) -> None:
+def test_what_has_its_turn_in_a_queue_is_under_way(
+    reserved: str, checks: list[Any], said: tuple[str, str]
+) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
     seen = _Evidence([], lambda _: [], {}, {}, [], queued)

@@ -1,6 +1,6 @@
 """What is shown of ``pulumi up``: how far it is, what changed, and all that it said at the end."""
 
-from ml_foundations.rehearsal.engine.follow import Follower
+from ml_foundations.rehearsal.engine.pulumi_output import Follower
 
 PREVIEW = """\
 Previewing update (dev):
@@ -46,13 +46,18 @@ Duration: 2s
 
 def follow(text: str) -> tuple[Follower, list[str]]:
     follower = Follower()
-    return follower, [said for line in text.splitlines(keepends=True) if (said := follower.take(line))]
+    return follower, [
+        said for line in text.splitlines(keepends=True) if (said := follower.take(line))
+    ]
 
 
 def test_how_far_it_is() -> None:
     follower, said = follow(PREVIEW + UPDATE)
     assert said[:3] == ["previews", "Stack shop-dev create", "Namespace team create"]
-    assert said[-2:] == ["1 of 4 changes, Namespace team created", "2 of 4 changes, Deployment chat updated"]
+    assert said[-2:] == [
+        "1 of 4 changes, Namespace team created",
+        "2 of 4 changes, Deployment chat updated",
+    ]
     assert (follower.done, follower.planned) == (2, 4)
 
 
@@ -69,7 +74,9 @@ def test_what_is_shown_are_the_changes_and_the_last_sections() -> None:
 
 
 def test_of_many_changes_the_count_is_enough() -> None:
-    steps = "".join(f" +  kubernetes:core/v1:ConfigMap c{index} created (0s)\n" for index in range(13))
+    steps = "".join(
+        f" +  kubernetes:core/v1:ConfigMap c{index} created (0s)\n" for index in range(13)
+    )
     shown = follow(f"Updating (dev):\n{steps}Resources:\n    + 13 created\n")[0].shown()
     assert shown == "Resources:\n    + 13 created\n"
 
@@ -77,4 +84,7 @@ def test_of_many_changes_the_count_is_enough() -> None:
 def test_of_what_fails_all_that_it_said_is_shown() -> None:
     failed = PREVIEW.replace("warning: only once", "error: the stack cannot run as it is declared")
     assert "error: the stack cannot run" in follow(failed)[0].shown()
-    assert follow("error: no stack named 'dev' found\n")[0].shown() == "error: no stack named 'dev' found\n"
+    assert (
+        follow("error: no stack named 'dev' found\n")[0].shown()
+        == "error: no stack named 'dev' found\n"
+    )

@@ -16,15 +16,25 @@ from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, INGRESS_CLASS
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, volumes
+from ml_foundations.rehearsal.cloud import daemon, imported_nodes, load_balancers, volumes
 from ml_foundations.rehearsal.cloud.addons import OTHERS
-from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.cloud.daemon import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.cloud.store import ASSUMED
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
-from tests.support.simulation import GPU_TAINT, L4, OPERATED, SYSTEM, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.simulation import (
+    GPU_TAINT,
+    L4,
+    OPERATED,
+    SYSTEM,
+    ZONES,
+    Cloud,
+    Object,
+    clean,
+    simulated_gke,
+)
 from tests.support.waiting import until
 
 SCALE_DOWN_SECONDS = 3
@@ -47,7 +57,12 @@ FROM_FILE = {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]}
 
 
 def record_operator(cloud: Cloud, **values: Any) -> None:
-    release = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
+    release = {
+        "namespace": "gpu-operator",
+        "name": "gpu-operator",
+        "chart": "gpu-operator",
+        "installed": False,
+    }
     path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
     path.write_text(json.dumps(release | {"values": {"toolkit": FROM_FILE} | values}))
 
@@ -55,7 +70,9 @@ def record_operator(cloud: Cloud, **values: Any) -> None:
 def test_nodes_are_as_their_pool_declares_them(cloud: Cloud) -> None:
     found = cloud.nodes("system")
     expected = allocatable(machine_type("n2-standard-4"))
-    assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in found} == set(ZONES)
+    assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in found} == set(
+        ZONES
+    )
     for node in found:
         status, labels = node["status"], node["metadata"]["labels"]
         assert node["metadata"]["name"].startswith("gke-ml-system-")
@@ -73,9 +90,14 @@ def test_nodes_are_as_their_pool_declares_them(cloud: Cloud) -> None:
 
 
 def test_a_critical_pod_wants_a_quota_for_it(cloud: Cloud) -> None:
-    spec = {"priorityClassName": "system-node-critical", "containers": [{"name": "main", "image": "i"}]}
+    spec = {
+        "priorityClassName": "system-node-critical",
+        "containers": [{"name": "main", "image": "i"}],
+    }
     agent = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": spec}
-    namespace, quota = (part.manifest or {} for part in agent_namespace("agents", "critical-pods", 1))
+    namespace, quota = (
+        part.manifest or {} for part in agent_namespace("agents", "critical-pods", 1)
+    )
     cloud.api.ensure("/api/v1/namespaces", dict(namespace))
     with pytest.raises(ApiError, match="insufficient quota to match these scopes"):
         cloud.api.create("/api/v1/namespaces/agents/pods", agent)
@@ -103,13 +125,24 @@ def test_system_daemonsets_take_their_part_of_every_node(cloud: Cloud) -> None:
     expected = {"fluentbit-gke", "gke-metrics-agent", "ip-masq-agent", "kube-proxy", "pdcsi-node"}
 
     def by_node() -> dict[str, list[Object]]:
-        pods = [pod for pod in cloud.pods(namespace="kube-system") if pod["status"]["phase"] == "Running"]
+        pods = [
+            pod
+            for pod in cloud.pods(namespace="kube-system")
+            if pod["status"]["phase"] == "Running"
+        ]
         names = [node["metadata"]["name"] for node in cloud.nodes("system")]
         return {name: [pod for pod in pods if pod["spec"]["nodeName"] == name] for name in names}
 
-    until(lambda: all({pod["metadata"]["labels"]["k8s-app"] for pod in p} == expected for p in by_node().values()))
+    until(
+        lambda: all(
+            {pod["metadata"]["labels"]["k8s-app"] for pod in p} == expected
+            for p in by_node().values()
+        )
+    )
     for pods in by_node().values():
-        requests = [c["resources"]["requests"]["cpu"] for pod in pods for c in pod["spec"]["containers"]]
+        requests = [
+            c["resources"]["requests"]["cpu"] for pod in pods for c in pod["spec"]["containers"]
+        ]
         assert sum(map(parse_quantity, requests)) == parse_quantity("244m")
 
 
@@ -118,7 +151,10 @@ def test_pods_of_gkes_own_daemonsets_are_left_out_and_those_of_others_are_not(cl
         found = cloud.api.get("/api/v1/namespaces/kube-system/pods", **query)["items"]
         return [pod["metadata"]["labels"]["k8s-app"] for pod in found]
 
-    template = {"metadata": {"labels": {"k8s-app": "netd"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": {"k8s-app": "netd"}},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets"
     spec = {"selector": {"matchLabels": {"k8s-app": "netd"}}, "template": template}
     cloud.api.create(path, {"metadata": {"name": "of-others"}, "spec": spec})
@@ -137,8 +173,15 @@ def test_a_pool_grows_from_zero_to_its_maximum_and_not_beyond(cloud: Cloud) -> N
     time.sleep(2)
     assert len(cloud.running("train")) == 6
     report = cloud.report("l4")
-    assert (report["nodes"], report["max_nodes"], report["gpus"], report["gpus_in_use"]) == (3, 3, 6, 6)
-    zones = [node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")]
+    assert (report["nodes"], report["max_nodes"], report["gpus"], report["gpus_in_use"]) == (
+        3,
+        3,
+        6,
+        6,
+    )
+    zones = [
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")
+    ]
     assert set(zones) == set(ZONES)
 
 
@@ -159,7 +202,9 @@ def test_a_pod_that_waited_runs_on_the_node_that_a_pool_begins_with(cloud: Cloud
 
 
 def test_the_cheapest_pool_that_fits_grows(cloud: Cloud) -> None:
-    cloud.store.save_pool(replace(L4, name="dear", machine_type="g2-standard-96", gpu=PoolGpu("nvidia-l4", 8)))
+    cloud.store.save_pool(
+        replace(L4, name="dear", machine_type="g2-standard-96", gpu=PoolGpu("nvidia-l4", 8))
+    )
     cloud.store.save_pool(L4)
     cloud.run("one", gpus=1)
     until(lambda: len(cloud.running("one")) == 1)
@@ -222,7 +267,9 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     jobs = "/apis/batch/v1/namespaces/default/jobs"
-    job = cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
+    job = cloud.api.create(
+        jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}}
+    )
 
     def ran_on() -> dict[str, str]:
         return cloud.store.noted("ran_on", {}).get(job["metadata"]["uid"], {})
@@ -265,7 +312,9 @@ def test_gpus_come_and_go_with_the_operator(cloud: Cloud) -> None:
     [{"devicePlugin": {"enabled": False}}, {"daemonsets": {"tolerations": []}}, {"toolkit": {}}],
     ids=["no device plugin", "its pods are kept off by the taint", "its toolkit breaks networking"],
 )
-def test_an_operator_that_cannot_advertise_gives_no_gpus(cloud: Cloud, values: dict[str, Any]) -> None:
+def test_an_operator_that_cannot_advertise_gives_no_gpus(
+    cloud: Cloud, values: dict[str, Any]
+) -> None:
     cloud.store.save_pool(OPERATED)
     record_operator(cloud, **values)
     until(lambda: len(cloud.nodes("operated")) == 1)
@@ -277,13 +326,17 @@ def test_a_toolkit_that_asks_containerd_breaks_the_nodes_that_gke_manages_too(cl
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
     record_operator(cloud)
     until(lambda: cloud.gpus("l4") == [2])
-    record_operator(cloud, toolkit={"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "command,file"}]})
+    record_operator(
+        cloud, toolkit={"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "command,file"}]}
+    )
     until(lambda: cloud.gpus("l4") == [0])
     record_operator(cloud)
     until(lambda: cloud.gpus("l4") == [2])
 
 
-@pytest.mark.parametrize("inputs", [None, {"releaseChannel": {"channel": "EXTENDED"}}], ids=["no cluster", "extended"])
+@pytest.mark.parametrize(
+    "inputs", [None, {"releaseChannel": {"channel": "EXTENDED"}}], ids=["no cluster", "extended"]
+)
 def test_a_toolkit_breaks_nothing_where_the_proof_only_warns(cloud: Cloud, inputs: Any) -> None:
     before = cloud.store.clusters()["ml"]
     if inputs is None:
@@ -356,14 +409,20 @@ def test_partitions_and_sharing_change_what_nodes_offer(
     cloud.store.save_pool(pool)
     until(lambda: cloud.gpus("cut") == [gpus])
     found = cloud.nodes("cut")[0]["metadata"]["labels"]
-    assert {f"cloud.google.com/{key}": value for key, value in labels.items()}.items() <= found.items()
+    assert {
+        f"cloud.google.com/{key}": value for key, value in labels.items()
+    }.items() <= found.items()
 
 
 def test_how_a_node_was_bought_is_on_its_labels(cloud: Cloud) -> None:
     one = replace(L4, min_nodes=1, max_nodes=1, initial_nodes=1)
     cloud.store.save_pool(replace(one, name="spot", spot=True))
     cloud.store.save_pool(replace(one, name="flex", flex_start=True))
-    cloud.store.save_pool(replace(one, name="reserved", reservation="projects/p/reservations/mine/reservationBlocks/b"))
+    cloud.store.save_pool(
+        replace(
+            one, name="reserved", reservation="projects/p/reservations/mine/reservationBlocks/b"
+        )
+    )
     until(lambda: all(len(cloud.nodes(name)) == 1 for name in ("spot", "flex", "reserved")))
     expected = {
         "spot": {"gke-spot": "true"},
@@ -373,16 +432,25 @@ def test_how_a_node_was_bought_is_on_its_labels(cloud: Cloud) -> None:
     for name, labels in expected.items():
         found = cloud.nodes(name)[0]["metadata"]["labels"]
         ways = ("gke-spot", "gke-flex-start", "reservation-name")
-        have = {way: found[f"cloud.google.com/{way}"] for way in ways if f"cloud.google.com/{way}" in found}
+        have = {
+            way: found[f"cloud.google.com/{way}"]
+            for way in ways
+            if f"cloud.google.com/{way}" in found
+        }
         assert have == labels
 
 
 def test_preempted_node_ends_its_pods_in_the_time_that_spot_leaves(cloud: Cloud) -> None:
     cloud.store.save_pool(
-        replace(L4, name="spot", min_nodes=1, max_nodes=1, initial_nodes=1, spot=True, shutdown_grace=4)
+        replace(
+            L4, name="spot", min_nodes=1, max_nodes=1, initial_nodes=1, spot=True, shutdown_grace=4
+        )
     )
     until(lambda: len(cloud.nodes("spot")) == 1)
-    here = {"nodeSelector": {"cloud.google.com/gke-spot": "true"}, "tolerations": [{"operator": "Exists"}]}
+    here = {
+        "nodeSelector": {"cloud.google.com/gke-spot": "true"},
+        "tolerations": [{"operator": "Exists"}],
+    }
     cloud.run("patient", terminationGracePeriodSeconds=600, **here)
     cloud.run("quick", terminationGracePeriodSeconds=1, **here)
     until(lambda: cloud.running("patient") and cloud.running("quick"))
@@ -417,7 +485,9 @@ def test_a_pool_that_takes_any_zone_need_not_fill_them_alike(cloud: Cloud) -> No
     cloud.store.save_pool(replace(L4, location_policy="ANY"))
     cloud.run("many", gpus=2, copies=3)
     until(lambda: len(cloud.running("many")) == 3)
-    assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")} == {ZONES[0]}
+    assert {
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")
+    } == {ZONES[0]}
 
 
 def test_an_update_of_labels_and_taints_reaches_the_nodes(cloud: Cloud) -> None:
@@ -426,7 +496,9 @@ def test_an_update_of_labels_and_taints_reaches_the_nodes(cloud: Cloud) -> None:
     until(lambda: len(cloud.nodes("l4")) == 1)
     before = cloud.nodes("l4")[0]["metadata"]["uid"]
     taint = {"key": "team", "value": "a", "effect": "NoExecute"}
-    cloud.store.save_pool(replace(pool, labels={"new": "1", "kept": "2"}, taints=(GPU_TAINT, taint)))
+    cloud.store.save_pool(
+        replace(pool, labels={"new": "1", "kept": "2"}, taints=(GPU_TAINT, taint))
+    )
     until(lambda: cloud.nodes("l4")[0]["metadata"]["labels"].get("new") == "1")
     node = cloud.nodes("l4")[0]
     assert node["metadata"]["uid"] == before
@@ -440,54 +512,58 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
     cloud.run("kept", gpus=2)
     until(lambda: len(cloud.running("kept")) == 1)
     before = {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)}
-    life.stop(cloud.rehearsal)
-    assert not life.process(cloud.rehearsal).running
-    life.start(cloud.rehearsal)
-    life.start(cloud.rehearsal)
-    assert life.process(cloud.rehearsal).running
+    daemon.stop(cloud.rehearsal)
+    assert not daemon.process(cloud.rehearsal).running
+    daemon.start(cloud.rehearsal)
+    daemon.start(cloud.rehearsal)
+    assert daemon.process(cloud.rehearsal).running
     time.sleep(2)
-    assert {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)} == before
+    assert {
+        node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)
+    } == before
 
 
 def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = life.process(cloud.rehearsal).pid
-    life.start(cloud.rehearsal)
-    assert life.process(cloud.rehearsal).pid == before
+    before = daemon.process(cloud.rehearsal).pid
+    daemon.start(cloud.rehearsal)
+    assert daemon.process(cloud.rehearsal).pid == before
     kubeconfig = cloud.rehearsal.kubeconfig.read_text()
     try:
         cloud.rehearsal.kubeconfig.write_text(f"{kubeconfig}# another port\n")
-        life.start(cloud.rehearsal)
-        second = life.process(cloud.rehearsal).pid
+        daemon.start(cloud.rehearsal)
+        second = daemon.process(cloud.rehearsal).pid
         assert second != before
     finally:
         cloud.rehearsal.kubeconfig.write_text(kubeconfig)
-    life.start(cloud.rehearsal)
-    third = life.process(cloud.rehearsal).pid
+    daemon.start(cloud.rehearsal)
+    third = daemon.process(cloud.rehearsal).pid
     with monkeypatch.context() as patched:
-        patched.setattr(life, "_sources", lambda: [Path(__file__)])
-        life.start(cloud.rehearsal)
-    assert life.process(cloud.rehearsal).pid != third
-    code = {path.name for path in life._sources()}
+        patched.setattr(daemon, "_sources", lambda: [Path(__file__)])
+        daemon.start(cloud.rehearsal)
+    assert daemon.process(cloud.rehearsal).pid != third
+    code = {path.name for path in daemon._sources()}
     assert {"supervisor.py", "addons.yaml", "api.py", "quantities.py", "machine_types.csv"} <= code
 
 
-def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_a_node_may_idle_is_a_number(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SCALE_DOWN_VARIABLE, "soon")
     with pytest.raises(RehearsalError, match="must be a number of seconds, not 'soon'"):
-        life.start(cloud.rehearsal)
+        daemon.start(cloud.rehearsal)
 
 
 def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
-    known = life.process(cloud.rehearsal).file
+    known = daemon.process(cloud.rehearsal).file
     saved = known.read_text()
     known.write_text("1")
     try:
-        assert not life.process(cloud.rehearsal).running
+        assert not daemon.process(cloud.rehearsal).running
     finally:
         known.write_text(saved)
-    assert life.process(cloud.rehearsal).running
+    assert daemon.process(cloud.rehearsal).running
 
 
 def own_node(name: str, pool: str, gpus: int = 1, **node_labels: str) -> Object:
@@ -524,7 +600,9 @@ def own_node(name: str, pool: str, gpus: int = 1, **node_labels: str) -> Object:
                 "topology.kubernetes.io/zone": ZONES[0],
                 **node_labels,
             },
-            "managedFields": [{"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": now}],
+            "managedFields": [
+                {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": now}
+            ],
             "name": name,
             "resourceVersion": "123456",
             "uid": "0b9a8f0e-0000-4000-8000-000000000000",
@@ -536,12 +614,30 @@ def own_node(name: str, pool: str, gpus: int = 1, **node_labels: str) -> Object:
             "taints": [GPU_TAINT],
         },
         "status": {
-            "addresses": [{"address": "10.128.0.7", "type": "InternalIP"}, {"address": name, "type": "Hostname"}],
-            "allocatable": {**common, "cpu": "7910m", "ephemeral-storage": "47060071478", "memory": "29074448Ki"},
+            "addresses": [
+                {"address": "10.128.0.7", "type": "InternalIP"},
+                {"address": name, "type": "Hostname"},
+            ],
+            "allocatable": {
+                **common,
+                "cpu": "7910m",
+                "ephemeral-storage": "47060071478",
+                "memory": "29074448Ki",
+            },
             "capacity": common,
             "conditions": [
-                {"lastHeartbeatTime": now, "lastTransitionTime": now, "status": "True", "type": "Ready"},
-                {"lastHeartbeatTime": now, "lastTransitionTime": now, "status": "False", "type": "DiskPressure"},
+                {
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                    "status": "True",
+                    "type": "Ready",
+                },
+                {
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                    "status": "False",
+                    "type": "DiskPressure",
+                },
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "images": [{"names": ["gke.gcr.io/pause:3.10"], "sizeBytes": 318731}],
@@ -557,12 +653,12 @@ def bring(cloud: Cloud, tmp_path: Path) -> Iterator[Callable[..., None]]:
 
     def bring(*own: Object) -> None:
         (tmp_path / "nodes.yaml").write_text(json.dumps({"kind": "List", "items": own}))
-        brought_nodes.copy(cloud.rehearsal, tmp_path / "nodes.yaml")
+        imported_nodes.copy(cloud.rehearsal, tmp_path / "nodes.yaml")
 
     yield bring
     for node in cloud.api.get("/api/v1/nodes")["items"]:
         if node["metadata"]["name"].startswith("gke-own-"):
-            brought_nodes.remove(cloud.api, node["metadata"]["name"])
+            imported_nodes.remove(cloud.api, node["metadata"]["name"])
 
 
 def on_gpus(pool: str) -> Object:
@@ -583,7 +679,9 @@ def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..
     bring(*(own_node(name, pool) for pool, name in names.items()))
     cloud.run("large", gpus=2, **on_gpus("l4"))
     until(lambda: len(cloud.running("large")) == 1)
-    assert cloud.running("large")[0]["spec"]["nodeName"].startswith("gke-ml-l4-"), "the one node that the pool may have"
+    assert cloud.running("large")[0]["spec"]["nodeName"].startswith("gke-ml-l4-"), (
+        "the one node that the pool may have"
+    )
     cloud.run("small", gpus=1, **on_gpus("default-pool"))
     until(lambda: len(cloud.running("small")) == 1)
     time.sleep(SCALE_DOWN_SECONDS + 2)
@@ -600,9 +698,13 @@ def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..
     assert reported == [(1, 1), (1, 1)], "the declared pool, and one's own of the same name"
 
 
-def test_nodes_are_brought_again_as_the_file_says_then(cloud: Cloud, bring: Callable[..., None]) -> None:
+def test_nodes_are_brought_again_as_the_file_says_then(
+    cloud: Cloud, bring: Callable[..., None]
+) -> None:
     kept, gone = "gke-own-1", "gke-own-2"
-    bring(own_node(kept, "default-pool", gpus=2, tier="old"), own_node(gone, "default-pool", gpus=4))
+    bring(
+        own_node(kept, "default-pool", gpus=2, tier="old"), own_node(gone, "default-pool", gpus=4)
+    )
     cloud.run("fits", gpus=4, **on_gpus("default-pool"))
     until(lambda: len(cloud.running("fits")) == 1)
     changed = own_node(kept, "default-pool", gpus=0, team="a")
@@ -623,7 +725,9 @@ def test_a_claim_on_a_brought_node_gets_its_disk(cloud: Cloud, bring: Callable[.
     claims = "/api/v1/namespaces/default/persistentvolumeclaims"
     bring(own_node("gke-own-1", "default-pool"))
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    cloud.api.create(claims, {"metadata": {"name": "data"}, "spec": spec | {"storageClassName": "standard-rwo"}})
+    cloud.api.create(
+        claims, {"metadata": {"name": "data"}, "spec": spec | {"storageClassName": "standard-rwo"}}
+    )
     try:
         mount = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
         cloud.run("mounts", gpus=1, volumes=mount, **on_gpus("default-pool"))
@@ -677,9 +781,16 @@ def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
                 "name": name,
                 "namespace": "default",
                 "uid": name,
-                "annotations": {volumes._PROVISIONER: volumes.PD_CSI, volumes._SELECTED_NODE: "gke-a"},
+                "annotations": {
+                    volumes._PROVISIONER: volumes.PD_CSI,
+                    volumes._SELECTED_NODE: "gke-a",
+                },
             },
-            "spec": {"storageClassName": "c", "accessModes": [], "resources": {"requests": {"storage": "1Gi"}}},
+            "spec": {
+                "storageClassName": "c",
+                "accessModes": [],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
         }
         for name in ("first", "second")
     ]
@@ -717,8 +828,8 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
         assert all(len(one) == 1 and one[0].startswith("198.51.100.") for one in given)
         assert len({one[0] for one in given}) == 3
         cloud.api.patch(f"{SERVICES}/plain", {"spec": {"type": "ClusterIP"}})
-        life.stop(cloud.rehearsal)
-        life.start(cloud.rehearsal)
+        daemon.stop(cloud.rehearsal)
+        daemon.start(cloud.rehearsal)
         time.sleep(1)
         assert [addresses(cloud, path) for path in paths] == [[], *given[1:]]
         assert not addresses(cloud, f"{SERVICES}/foreign")
@@ -764,5 +875,7 @@ def test_the_autoscaler_reports_which_pool_is_the_nearest_and_what_it_lacks(clou
     lack = f'the nearest, "l4", does not take it: it needs 4 {GPU_RESOURCE}, and 2 is free, 2 short'
     assert event["type"] == "Normal"
     assert event["message"].startswith("pod didn't trigger scale-up: ") and lack in event["message"]
-    [row] = [row for row in contents.collect(cloud.rehearsal).workloads if row.name == "of-four-gpus-0"]
+    [row] = [
+        row for row in contents.collect(cloud.rehearsal).workloads if row.name == "of-four-gpus-0"
+    ]
     assert lack in row.reason

@@ -52,14 +52,18 @@ def api(cluster: Cluster) -> LateApi:
 
 
 def test_a_long_list_is_read_in_parts(api: LateApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = [{"metadata": {"name": f"part-{number}", "labels": {"of": "parts"}}} for number in range(5)]
+    bodies = [
+        {"metadata": {"name": f"part-{number}", "labels": {"of": "parts"}}} for number in range(5)
+    ]
     for body in bodies:
         api.create(PATH, body)
     monkeypatch.setattr(api_module, "_LISTED_AT_ONCE", 2)
     listed = api.get(PATH, labelSelector="of=parts")
     for body in bodies:
         api.delete(f"{PATH}/{body['metadata']['name']}")
-    assert [item["metadata"]["name"] for item in listed["items"]] == [body["metadata"]["name"] for body in bodies]
+    assert [item["metadata"]["name"] for item in listed["items"]] == [
+        body["metadata"]["name"] for body in bodies
+    ]
     assert "continue" not in listed["metadata"]
 
 

@@ -28,7 +28,11 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
             "volumes": [
                 {
                     "name": "v",
-                    "projected": {"sources": [{"secret": {"name": "there", "items": [{"key": "b", "path": "b"}]}}]},
+                    "projected": {
+                        "sources": [
+                            {"secret": {"name": "there", "items": [{"key": "b", "path": "b"}]}}
+                        ]
+                    },
                 }
             ]
         },
@@ -38,7 +42,10 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
         {"imagePullSecrets": [{"name": "later"}]},
         "Unable to retrieve some image pull secrets (later); attempting to pull the image may not succeed.",
     ),
-    "all-env": ({"envFrom": [{"configMapRef": {"name": "later"}}]}, 'Error: configmap "later" not found'),
+    "all-env": (
+        {"envFrom": [{"configMapRef": {"name": "later"}}]},
+        'Error: configmap "later" not found',
+    ),
     "one-env": (
         {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b"}}}]},
         'Error: secret "later" not found',
@@ -52,7 +59,12 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
 HARMLESS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "optional": {
-        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b", "optional": True}}}],
+        "env": [
+            {
+                "name": "A",
+                "valueFrom": {"secretKeyRef": {"name": "later", "key": "b", "optional": True}},
+            }
+        ],
         "volumes": [{"name": "v", "configMap": {"name": "later", "optional": True}}],
     },
     "there": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "a"}}}]},
@@ -61,7 +73,11 @@ HARMLESS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("seconds", "conditions", "is_shown"),
-    [(60, [], True), (1, [], False), (60, [{"type": "PodReadyToStartContainers", "status": "False"}], False)],
+    [
+        (60, [], True),
+        (1, [], False),
+        (60, [{"type": "PodReadyToStartContainers", "status": "False"}], False),
+    ],
 )
 def test_a_pod_that_kwok_missed_is_shown_to_it_again(
     seconds: int, conditions: list[dict[str, str]], is_shown: bool
@@ -69,10 +85,16 @@ def test_a_pod_that_kwok_missed_is_shown_to_it_again(
     since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
     status = {"phase": "Pending", "conditions": [scheduled, *conditions]}
-    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "gke-1"}, "status": status}
+    pod = {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"nodeName": "gke-1"},
+        "status": status,
+    }
     api, nothing = Mock(), Mock(items=list)
     Kubelet(api, nothing, nothing, nothing).start([pod])
-    assert (f"{DEFAULT}/pods/p" in [call.args[1] for call in api.request.call_args_list]) == is_shown
+    assert (
+        f"{DEFAULT}/pods/p" in [call.args[1] for call in api.request.call_args_list]
+    ) == is_shown
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +108,11 @@ def cloud(cluster: Cluster) -> Iterator[Cloud]:
 
 def pod(name: str, given: dict[str, Any], **labels: str) -> dict[str, Any]:
     of_pod = {key: given[key] for key in ("volumes", "imagePullSecrets") if key in given}
-    container = {"name": "main", "image": "i", **{key: given[key] for key in given.keys() - of_pod.keys()}}
+    container = {
+        "name": "main",
+        "image": "i",
+        **{key: given[key] for key in given.keys() - of_pod.keys()},
+    }
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}], **of_pod},
@@ -102,7 +128,9 @@ def test_no_container_starts_before_its_config_maps_and_secrets_are_there(cloud:
     waiting = {name: given for name, (given, _) in SOURCES.items()}
     for name, given in (waiting | HARMLESS).items():
         cloud.api.create(f"{DEFAULT}/pods", pod(name, given))
-    cloud.api.create(f"{DEFAULT}/pods", pod("of-a-chart", SOURCES["all-env"][0], **{"helm.sh/chart": "web-1.0"}))
+    cloud.api.create(
+        f"{DEFAULT}/pods", pod("of-a-chart", SOURCES["all-env"][0], **{"helm.sh/chart": "web-1.0"})
+    )
 
     def phases() -> dict[str, str]:
         return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()}
@@ -111,7 +139,11 @@ def test_no_container_starts_before_its_config_maps_and_secrets_are_there(cloud:
     until(lambda: phases() == running | dict.fromkeys(SOURCES, "Pending"))
 
     def reasons() -> dict[str, str]:
-        return {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads if row.name in SOURCES}
+        return {
+            row.name: row.reason
+            for row in contents.collect(cloud.rehearsal).workloads
+            if row.name in SOURCES
+        }
 
     until(lambda: reasons() == {name: said for name, (_, said) in SOURCES.items()})
 

@@ -192,7 +192,9 @@ class Project:
 @pytest.fixture
 def own_tools(tools: Tools) -> Tools:
     """The CLI that is built here, also where an official one is on PATH."""
-    return dataclasses.replace(tools, pulumi=toolchain.build(groups.PULUMI) / "pulumi", pulumi_is_official=False)
+    return dataclasses.replace(
+        tools, pulumi=toolchain.build(groups.PULUMI) / "pulumi", pulumi_is_official=False
+    )
 
 
 @pytest.fixture
@@ -200,7 +202,9 @@ def project(own_tools: Tools, tmp_path: Path) -> Project:
     """A Python project with a stack; the stack file of the rehearsal holds its settings."""
     folder = tmp_path / "program"
     write(folder / "Pulumi.yaml", "name: greetings\nruntime: python\n")
-    write(folder / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n")
+    write(
+        folder / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n"
+    )
     write(folder / "__main__.py", PROGRAM)
     rehearsal = Rehearsal.of("dev", folder)
     environment.install(rehearsal, own_tools)
@@ -228,7 +232,9 @@ def processes_of(folder: Path) -> list[str]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             command = " ".join(process.cmdline())
-            if str(folder) in command or process.environ().get("PULUMI_HOME", "").startswith(str(folder)):
+            if str(folder) in command or process.environ().get("PULUMI_HOME", "").startswith(
+                str(folder)
+            ):
                 found.append(command)
     return found
 
@@ -275,16 +281,25 @@ def test_the_virtual_environment_that_the_project_names_is_used(project: Project
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (site_packages,) = own.glob("lib/python*/site-packages")
     write(site_packages / "lent.pth", here)
-    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n")
+    write(
+        project.folder / "Pulumi.yaml",
+        "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n",
+    )
     project.checked("up", "--yes")
     assert project.outputs()["python"] == str(own / "bin" / "python")
 
 
 def test_an_environment_that_is_missing_is_an_error(project: Project) -> None:
-    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: gone}}\n")
+    write(
+        project.folder / "Pulumi.yaml",
+        "name: greetings\nruntime: {name: python, options: {virtualenv: gone}}\n",
+    )
     done = project.pulumi("up", "--yes")
     assert done.returncode != 0
-    assert f"environment {project.folder}/gone does not exist. Make it: python3 -m venv" in done.stdout + done.stderr
+    assert (
+        f"environment {project.folder}/gone does not exist. Make it: python3 -m venv"
+        in done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -308,7 +323,9 @@ def test_the_environment_is_that_of_the_projects_toolchain(
     if lock:
         write(tmp_path / lock, "")
     settings = {"runtime": {"name": "python", "options": options}, "main": "program"}
-    with pytest.raises(RehearsalError, match=f"{where} does not exist. Make it: .*(venv|uv sync|poetry install)"):
+    with pytest.raises(
+        RehearsalError, match=f"{where} does not exist. Make it: .*(venv|uv sync|poetry install)"
+    ):
         language_host.project_python(tmp_path, settings)
     write(tmp_path / where / "bin" / "python", "")
     assert language_host.project_python(tmp_path, settings) == tmp_path / where / "bin" / "python"
@@ -318,7 +335,10 @@ def test_a_program_has_providers_of_its_own_of_other_versions_and_other_stacks(
     project: Project, own_tools: Tools
 ) -> None:
     prod = Rehearsal.of("prod", project.folder)
-    write(project.folder / "Pulumi.prod.yaml", "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n")
+    write(
+        project.folder / "Pulumi.prod.yaml",
+        "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n",
+    )
     environment.install(prod, own_tools)
     other = Project(project.folder, prod, environment.process_environment(prod))
     other.checked("stack", "init", "prod")
@@ -327,7 +347,11 @@ def test_a_program_has_providers_of_its_own_of_other_versions_and_other_stacks(
     environment.install(project.rehearsal, own_tools)
     project.checked("up", "--yes", "--stack", "dev")
     outputs = project.outputs()
-    assert (outputs["said"], outputs["bucket"], outputs["other"]) == ("HELLO", "gs://b", environment.PLACEHOLDER)
+    assert (outputs["said"], outputs["bucket"], outputs["other"]) == (
+        "HELLO",
+        "gs://b",
+        environment.PLACEHOLDER,
+    )
     assert len(str(outputs["password"])) == 12
     shown = project.checked("stack", "output", "--json")
     assert str(outputs["password"]) not in shown, "a password is shown"
@@ -343,10 +367,16 @@ def test_a_provider_that_is_not_allowed_says_how_it_is(project: Project, own_too
     packages = project.folder / "own"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", packages], check=True)
     (site_packages,) = packages.glob("lib/python*/site-packages")
-    write(site_packages / "lent.pth", next(path for path in sys.path if path.endswith("site-packages")))
+    write(
+        site_packages / "lent.pth",
+        next(path for path in sys.path if path.endswith("site-packages")),
+    )
     plugin = {"resource": True, "name": "time", "version": "0.1.0"}
     write(site_packages / "pulumi_time" / "pulumi-plugin.json", json.dumps(plugin))
-    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n")
+    write(
+        project.folder / "Pulumi.yaml",
+        "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n",
+    )
     environment.install(project.rehearsal, own_tools)
     project.checked("up", "--yes")
     write(
@@ -364,7 +394,14 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "pack" / "__main__.py", POLICY)
     arguments = ("up", "--yes", "--policy-pack", str(tmp_path / "pack"))
     assert "pack" in project.checked(*arguments)
-    project.checked("config", "set", "name", "bad", "--config-file", str(environment.stack_file(project.rehearsal)))
+    project.checked(
+        "config",
+        "set",
+        "name",
+        "bad",
+        "--config-file",
+        str(environment.stack_file(project.rehearsal)),
+    )
     refused = project.pulumi(*arguments)
     assert refused.returncode != 0
     assert "this name is refused" in refused.stdout
@@ -382,7 +419,9 @@ def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_pat
     write(project.folder / "Pulumi.yaml", YAML_PROJECT)
     (project.folder / "__main__.py").unlink()
     traps = tmp_path / "traps"
-    sprung = plant_traps(traps, "pulumi-resource-greeter", "pulumi-language-yaml", "pulumi-language-python")
+    sprung = plant_traps(
+        traps, "pulumi-resource-greeter", "pulumi-language-yaml", "pulumi-language-python"
+    )
 
     project.checked("up", "--yes", PATH=f"{traps}{os.pathsep}{project.environment['PATH']}")
     assert project.outputs() == {"greeting": "hello world"}
@@ -392,7 +431,9 @@ def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_pat
     until(lambda: not processes_of(tmp_path))
 
 
-def test_yaml_program_with_functions_and_what_is_there_already(project: Project, own_tools: Tools) -> None:
+def test_yaml_program_with_functions_and_what_is_there_already(
+    project: Project, own_tools: Tools
+) -> None:
     write(project.folder / "Pulumi.yaml", YAML_FUNCTIONS)
     (project.folder / "__main__.py").unlink()
     environment.install(project.rehearsal, own_tools)
@@ -422,7 +463,13 @@ def test_the_automation_api_works_in_the_rehearsals_shell(project: Project) -> N
 def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None:
     """Also not those of the providers that the installed SDKs ask for."""
     traps = tmp_path / "traps"
-    names = ("language-python", "language-python-exec", "resource-gcp", "resource-kubernetes", "analyzer-policy")
+    names = (
+        "language-python",
+        "language-python-exec",
+        "resource-gcp",
+        "resource-kubernetes",
+        "analyzer-policy",
+    )
     sprung = plant_traps(traps, *(f"pulumi-{name}" for name in names))
     write(
         project.folder / "__main__.py",
@@ -437,7 +484,9 @@ def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_update_cut_short_leaves_no_process(project: Project, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_update_cut_short_leaves_no_process(
+    project: Project, tmp_path: Path, number: signal.Signals
+) -> None:
     started = tmp_path / "started"
     write(
         project.folder / "__main__.py",
@@ -463,11 +512,16 @@ def test_an_update_cut_short_leaves_no_process(project: Project, tmp_path: Path,
 def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path / "a folder with 'quotes'")
     rehearsal.make()
-    write(rehearsal.pulumi_home / "plugins" / "language-python-v99.0.0" / "pulumi-language-python", "stale")
+    write(
+        rehearsal.pulumi_home / "plugins" / "language-python-v99.0.0" / "pulumi-language-python",
+        "stale",
+    )
     for _ in range(2):
         environment.install_language_host(rehearsal, own_tools)
     (host,) = rehearsal.pulumi_home.glob("plugins/language-python-*/*")
-    with subprocess.Popen([host, "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [host, "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert int(process.stdout.readline()) > 0
         process.send_signal(signal.SIGINT)
@@ -477,7 +531,9 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
 
 def test_required_packages_are_those_of_the_installed_sdks() -> None:
     info = lang.ProgramInfo(root_directory="/nowhere")
-    packages = language_host.required_packages(language_host._site_packages(language_host.interpreter(info)))
+    packages = language_host.required_packages(
+        language_host._site_packages(language_host.interpreter(info))
+    )
     found = {package.name: package for package in packages}
     assert {"gcp", "kubernetes"} <= found.keys()
     assert found["gcp"].version.startswith("v10.")

@@ -29,7 +29,11 @@ def of_programs() -> Iterator[tuple[str, Manifest]]:
     programs = {f"stack {name}": recording.stack(name) for name in STACKS}
     programs |= {f"example {name}": recording.example(name) for name in EXAMPLES}
     for name, resources in programs.items():
-        declared = (resource["inputs"] for resource in resources if resource["type"].startswith("kubernetes:"))
+        declared = (
+            resource["inputs"]
+            for resource in resources
+            if resource["type"].startswith("kubernetes:")
+        )
         yield from ((name, manifest) for manifest in declared if "kind" in manifest)
 
 
@@ -40,7 +44,11 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Manif
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not replica", "-p", "no:cacheprovider"]
     options = ["-p", "tests.support.collecting", *TESTS]
     done = subprocess.run(
-        [*command, *options], cwd=CHECKOUT, env=os.environ | {"MANIFESTS": str(noted)}, capture_output=True, text=True
+        [*command, *options],
+        cwd=CHECKOUT,
+        env=os.environ | {"MANIFESTS": str(noted)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     found = [json.loads(line) for line in noted.read_text().splitlines()]
@@ -52,18 +60,28 @@ def client(cluster: Cluster) -> Client:
     return judged.prepared(Api(Access(cluster.kubeconfig)))
 
 
-def test_the_api_server_takes_every_manifest(client: Client, manifests: list[tuple[str, Manifest]]) -> None:
+def test_the_api_server_takes_every_manifest(
+    client: Client, manifests: list[tuple[str, Manifest]]
+) -> None:
     assert len(manifests) > 600
     tests = {name.partition("::")[0] for name, _ in manifests}
-    assert {f"tests/workloads/{name}.py" for name in ("test_public_serving", "test_overrides", "test_pod")} <= tests
+    assert {
+        f"tests/workloads/{name}.py"
+        for name in ("test_public_serving", "test_overrides", "test_pod")
+    } <= tests
     said = judged.refusals(client, (manifest for _, manifest in manifests))
-    refused = [f"{name}: {words}" for (name, _), words in zip(manifests, said, strict=True) if words]
+    refused = [
+        f"{name}: {words}" for (name, _), words in zip(manifests, said, strict=True) if words
+    ]
     assert not refused, "\n".join(refused)
 
 
 def test_it_would_refuse_a_wrong_one(client: Client) -> None:
     [job] = CASES["preprocessing"]
-    wrong = {**job, "spec": {**job["spec"], "completionMode": "NonIndexed", "parallelism": -1, "misspelt": 1}}
+    wrong = {
+        **job,
+        "spec": {**job["spec"], "completionMode": "NonIndexed", "parallelism": -1, "misspelt": 1},
+    }
     assert "misspelt" in judged.refusals(client, [wrong])[0]
     del wrong["spec"]["misspelt"]
     assert "parallelism" in judged.refusals(client, [wrong])[0]

@@ -32,20 +32,28 @@ def command(folder: Path, name: str, *more: str) -> list[str]:
 
 
 def rehearse(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, name, *more), capture_output=True, text=True, check=False, timeout=3600)
+    return subprocess.run(
+        command(folder, name, *more), capture_output=True, text=True, check=False, timeout=3600
+    )
 
 
-def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: Path, tools: Tools) -> None:
+def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(
+    project: Path, tools: Tools
+) -> None:
     said = preview(project, tools)
     assert said.ok, said.of("error")
-    assert said.of("warning") and all(text.startswith("Job (not known yet)/train: ") for text in said.of("warning"))
+    assert said.of("warning") and all(
+        text.startswith("Job (not known yet)/train: ") for text in said.of("warning")
+    )
 
 
 @pytest.mark.usefixtures("tools")
 def test_it_rehearses_while_its_page_is_watched_and_its_secret_stays_one(project: Path) -> None:
     rehearsal = Rehearsal.of("dev", project)
     with (project / "up.log").open("w") as log:
-        up = subprocess.Popen(command(project, "up", "--watch"), stdout=log, stderr=subprocess.STDOUT)
+        up = subprocess.Popen(
+            command(project, "up", "--watch"), stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         said = (project / "up.log").read_text
         until(lambda: "stays fresh until Ctrl-C" in said() or up.poll() is not None, seconds=300)
@@ -56,6 +64,9 @@ def test_it_rehearses_while_its_page_is_watched_and_its_secret_stays_one(project
     assert up.returncode == 0, said()
     assert '"reload": 0' in rehearsal.page.read_text()
     found = json.loads(rehearse(project, "report", "--json").stdout)["workloads"]
-    assert {(each["name"], each["state"]) for each in found} == {("train", "Completed"), ("check", "Completed")}
+    assert {(each["name"], each["state"]) for each in found} == {
+        ("train", "Completed"),
+        ("check", "Completed"),
+    }
     kept = (path.read_text(errors="replace") for path in rehearsal.root.rglob("*.json"))
     assert not any("hunter2" in text for text in kept), "a secret is written down"

@@ -47,7 +47,9 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("operator"), cluster, tools)
     yield project
     project.up("")
@@ -73,7 +75,9 @@ def test_gpus_come_are_shared_and_go_with_the_release(cloud: Cloud, project: Pro
     until(lambda: cloud.gpus("operated") == [2])
     project.up(release(project, device_plugin=SHARING))
     until(lambda: cloud.gpus("operated") == [8])
-    assert "replicas: 4" in project.kubectl("get", "configmap", "device-plugin-config")["data"]["four"]
+    assert (
+        "replicas: 4" in project.kubectl("get", "configmap", "device-plugin-config")["data"]["four"]
+    )
     labels = cloud.nodes("operated")[0]["metadata"]["labels"]
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-L4-SHARED"
     assert labels["nvidia.com/gpu.replicas"] == "4"

@@ -26,12 +26,20 @@ from tests.planning.building import deployment, pool, template
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 EVIL = "<script>alert(1)</script>"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 def pool_row(name: str, nodes: list[Node], most: int) -> dict[str, Any]:
     gpus, used = sum(node.gpus for node in nodes), sum(len(node.holders) for node in nodes)
-    sizes = {"nodes": len(nodes), "min_nodes": 0, "max_nodes": most, "gpus": gpus, "gpus_in_use": used}
+    sizes = {
+        "nodes": len(nodes),
+        "min_nodes": 0,
+        "max_nodes": most,
+        "gpus": gpus,
+        "gpus_in_use": used,
+    }
     return {"name": name, "machine_type": "a3-highgpu-8g", **sizes}
 
 
@@ -39,7 +47,11 @@ def nodes_of(name: str, count: int) -> list[Node]:
     """Some full, some shared, some empty, one not ready and one with a broken GPU."""
     held = [("research",) * 8, ("research",) * 3 + ("serving",) * 4, ()]
     found = [Node(f"{name}-{i}", name, 8, held[i % 3], len(set(held[i % 3]))) for i in range(count)]
-    return [*found, Node(f"{name}-dead", name, 8, fault="not ready"), Node(f"{name}-ill", name, 8, missing=1)]
+    return [
+        *found,
+        Node(f"{name}-dead", name, 8, fault="not ready"),
+        Node(f"{name}-ill", name, 8, missing=1),
+    ]
 
 
 def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str = "88.49") -> str:
@@ -51,12 +63,32 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
     declared[0]["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = price
     workloads = [
         Workload("research", "Job", name, "Running", [node.name for node in nodes[:5]]),
-        Workload("serving", "Deployment", "chat", "Pending", [], f"0/2 ready. 0/12 nodes are available: {name}"),
+        Workload(
+            "serving",
+            "Deployment",
+            "chat",
+            "Pending",
+            [],
+            f"0/2 ready. 0/12 nodes are available: {name}",
+        ),
     ]
     lives = [
-        Life(f"research/{name}-0", "h100-0", NOW, NOW + timedelta(seconds=20), NOW + timedelta(seconds=31)),
+        Life(
+            f"research/{name}-0",
+            "h100-0",
+            NOW,
+            NOW + timedelta(seconds=20),
+            NOW + timedelta(seconds=31),
+        ),
         Life("serving/chat-0", "", NOW + timedelta(seconds=5)),
-        Life("research/done-0", "h100-1", NOW, NOW + timedelta(seconds=2), None, NOW + timedelta(seconds=60)),
+        Life(
+            "research/done-0",
+            "h100-1",
+            NOW,
+            NOW + timedelta(seconds=2),
+            None,
+            NOW + timedelta(seconds=60),
+        ),
     ]
     report = Report(
         "dev",
@@ -76,7 +108,11 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
     )
     verdicts = judge(declared)
     fleet = Fleet(
-        nodes, {"h100": [NOW + timedelta(seconds=10)]}, lives, cost_of(map(node_class, declared[:1])), verdicts
+        nodes,
+        {"h100": [NOW + timedelta(seconds=10)]},
+        lives,
+        cost_of(map(node_class, declared[:1])),
+        verdicts,
     )
     return render(report, fleet, "dev", NOW + timedelta(seconds=90), reload_seconds)
 
@@ -115,9 +151,17 @@ def browse(folder: Path, page: str) -> str:
 
 
 def visit(folder: Path, address: str) -> str:
-    command = [CHROMIUM or "", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    command = [
+        CHROMIUM or "",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+    ]
     command += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000", "--dump-dom"]
-    return subprocess.run([*command, address], capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(
+        [*command, address], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
 
 
 def read(folder: Path, page: str) -> _Reader:
@@ -195,7 +239,9 @@ def test_it_says_what_is_drawn(tmp_path: Path) -> None:
 
 @browser
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "first"), (1, "second")])
-def test_it_reads_itself_again_only_when_it_is_told_to(seconds: int, shown: str, tmp_path: Path) -> None:
+def test_it_reads_itself_again_only_when_it_is_told_to(
+    seconds: int, shown: str, tmp_path: Path
+) -> None:
     pages = iter([page_of(3, name="first-job", reload_seconds=seconds)])
 
     class Pages(BaseHTTPRequestHandler):
@@ -204,7 +250,9 @@ def test_it_reads_itself_again_only_when_it_is_told_to(seconds: int, shown: str,
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             is_page = self.path == "/"
-            self.wfile.write(next(pages, page_of(3, name="second-job")).encode() if is_page else b"")
+            self.wfile.write(
+                next(pages, page_of(3, name="second-job")).encode() if is_page else b""
+            )
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -260,8 +308,12 @@ def test_nine_teams_look_different(tmp_path: Path) -> None:
 @browser
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("count", [3, 100, 1000])
-def test_a_browser_shows_it_without_scrolling_sideways(count: int, width: int, tmp_path: Path) -> None:
+def test_a_browser_shows_it_without_scrolling_sideways(
+    count: int, width: int, tmp_path: Path
+) -> None:
     size = "[w.document.documentElement.scrollWidth, w.document.querySelectorAll('.node').length]"
-    across, cells = framed(tmp_path, page_of(count, name="a-name-that-has-no-end-" * 4), size, width).split(",")
+    across, cells = framed(
+        tmp_path, page_of(count, name="a-name-that-has-no-end-" * 4), size, width
+    ).split(",")
     assert int(across) <= width
     assert int(cells) == (6 if count > 120 else count + 3)

@@ -42,7 +42,9 @@ def denied(found: psutil.Process) -> NoReturn:
 
 @pytest.mark.parametrize("cmdline", [empty, denied])
 def test_one_whose_command_line_cannot_be_read_has_not_ended(
-    process: Process, cmdline: Callable[[psutil.Process], list[str]], monkeypatch: pytest.MonkeyPatch
+    process: Process,
+    cmdline: Callable[[psutil.Process], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So it is for a moment after exec."""
     child = launch(process)
@@ -119,7 +121,9 @@ def test_one_whose_start_was_interrupted_is_found(process: Process) -> None:
 def test_one_of_which_no_record_was_made_ends_by_itself(process: Process) -> None:
     def left() -> list[psutil.Process]:
         return [
-            found for found in psutil.process_iter(["cmdline"]) if str(process.log) in (found.info["cmdline"] or [])
+            found
+            for found in psutil.process_iter(["cmdline"])
+            if str(process.log) in (found.info["cmdline"] or [])
         ]
 
     interrupted(process, before="Process.record = killed")
@@ -138,11 +142,16 @@ def test_it_is_current_as_long_as_its_version_is_wanted(process: Process) -> Non
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["/bin/sh", "-c", "echo out of luck; exit 3"], r"(?s)sleeper ended as soon as .*out of luck"),
+        (
+            ["/bin/sh", "-c", "echo out of luck; exit 3"],
+            r"(?s)sleeper ended as soon as .*out of luck",
+        ),
         (SLEEP, "sleeper was not ready within 1 s"),
     ],
 )
-def test_a_start_that_fails_says_why_and_leaves_nothing(process: Process, command: list[str], said: str) -> None:
+def test_a_start_that_fails_says_why_and_leaves_nothing(
+    process: Process, command: list[str], said: str
+) -> None:
     with pytest.raises(RehearsalError, match=said):
         process.start(command, "one", lambda: False, seconds=1)
     assert (process.running, process.file.exists()) == (False, False)

@@ -42,7 +42,11 @@ def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
     rehearsal.make()
     try:
         kwok.start(rehearsal, tools)
-        cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
+        cluster = Cluster(
+            rehearsal,
+            rehearsal.kubeconfig,
+            config.new_client_from_config(str(rehearsal.kubeconfig)),
+        )
         for index in range(3):
             utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
         for team in ("red", "blue"):
@@ -71,7 +75,9 @@ def queue(red: int = 8, blue: int = 8, **more: Any) -> str:
     if blue >= 0:
         teams.append({"namespace": "blue", **quotas, "gpus": {"h100": blue}})
     args = {"flavors": [H100], "teams": teams, **more}
-    return f"from ml_foundations import TrainingQueue\nqueue = TrainingQueue('ml', {args!r}, here)\n"
+    return (
+        f"from ml_foundations import TrainingQueue\nqueue = TrainingQueue('ml', {args!r}, here)\n"
+    )
 
 
 def job(name: str, team: str = "red", pods: int = 1, **more: Any) -> str:
@@ -89,7 +95,9 @@ def job(name: str, team: str = "red", pods: int = 1, **more: Any) -> str:
         "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
     }
     opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
-    return f"from ml_foundations import TrainingJob\nTrainingJob({name!r}, {args | more!r}, {opts})\n"
+    return (
+        f"from ml_foundations import TrainingJob\nTrainingJob({name!r}, {args | more!r}, {opts})\n"
+    )
 
 
 def get(project: Project, team: str, kind: str, name: str) -> dict[str, Any]:
@@ -101,8 +109,14 @@ def is_suspended(project: Project, name: str, team: str = "red") -> bool:
 
 
 def running(project: Project, name: str, team: str = "red") -> list[dict[str, Any]]:
-    listed = project.kubectl("get", "pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={name}")["items"]
-    return [pod for pod in listed if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+    listed = project.kubectl(
+        "get", "pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={name}"
+    )["items"]
+    return [
+        pod
+        for pod in listed
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    ]
 
 
 def test_a_job_starts_when_there_is_room_for_all_of_it(project: Project) -> None:
@@ -119,7 +133,9 @@ def test_a_job_starts_when_there_is_room_for_all_of_it(project: Project) -> None
 def messages(project: Project, team: str) -> str:
     """What Kueue says of the workloads that wait."""
     listed = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", team)["items"]
-    return " ".join(c["message"] for item in listed for c in item.get("status", {}).get("conditions", []))
+    return " ".join(
+        c["message"] for item in listed for c in item.get("status", {}).get("conditions", [])
+    )
 
 
 def test_who_lent_gets_its_own_back(project: Project) -> None:
@@ -167,7 +183,9 @@ def test_a_team_may_leave_and_all_may_go(project: Project) -> None:
     assert len(running(project, "fits")) == 1
     project.up("")
     assert kinds(project, "kueue.x-k8s.io") == []
-    assert "kueue" not in {process.name for process in controllers.processes(project.cluster.rehearsal)}
+    assert "kueue" not in {
+        process.name for process in controllers.processes(project.cluster.rehearsal)
+    }
 
 
 def kinds(project: Project, group: str) -> list[str]:
@@ -177,22 +195,35 @@ def kinds(project: Project, group: str) -> list[str]:
 
 
 def served(component: str, **more: Any) -> str:
-    args = {"namespace": "red", "image": "i", "cpu": "8", "memory": "64Gi", "gpu": "H100", "gpus": 8} | more
+    args = {
+        "namespace": "red",
+        "image": "i",
+        "cpu": "8",
+        "memory": "64Gi",
+        "gpu": "H100",
+        "gpus": 8,
+    } | more
     opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
     return f"from ml_foundations import {component}\n{component}('server', {args!r}, {opts})\n"
 
 
-@pytest.mark.parametrize(("component", "more"), [("InferenceService", {"replicas": 2}), ("ShardedSet", {"shards": 2})])
+@pytest.mark.parametrize(
+    ("component", "more"), [("InferenceService", {"replicas": 2}), ("ShardedSet", {"shards": 2})]
+)
 def test_servers_wait_in_queues_too(project: Project, component: str, more: dict[str, Any]) -> None:
     """Blue has lent its GPUs until it wants them back; a second update finds nothing to do."""
     kinds = ["Job", "JobSet", "Deployment", "StatefulSet"]
     body = queue(kinds=kinds) + served(component, queue="training", **more)
     project.up(body)
-    listed = project.kubectl("get", "pods", "-n", "red", "-l", "app.kubernetes.io/name=server")["items"]
+    listed = project.kubectl("get", "pods", "-n", "red", "-l", "app.kubernetes.io/name=server")[
+        "items"
+    ]
     assert len([pod for pod in listed if pod["spec"].get("nodeName")]) == 2
     queued = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]
     assert any(
-        c["type"] == "Admitted" and c["status"] == "True" for item in queued for c in item["status"]["conditions"]
+        c["type"] == "Admitted" and c["status"] == "True"
+        for item in queued
+        for c in item["status"]["conditions"]
     )
     assert "updated" not in project.up(body)
 
@@ -220,7 +251,11 @@ ELSEWHERE = json.dumps(
 
 
 def test_a_wrong_queue_is_refused_by_kueues_own_webhook(project: Project) -> None:
-    wrong = {"ClusterQueue": {"spec": {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}}}
+    wrong = {
+        "ClusterQueue": {
+            "spec": {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}
+        }
+    }
     assert "Sometimes" in project.fails(queue(overrides=wrong))
 
 
@@ -246,7 +281,9 @@ JOB_SET = {
                         "completions": 1,
                         "backoffLimit": 0,
                         "template": {
-                            "metadata": {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}},
+                            "metadata": {
+                                "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}
+                            },
                             "spec": {
                                 "restartPolicy": "Never",
                                 "tolerations": [{"key": GPU, "operator": "Exists"}],
@@ -261,18 +298,26 @@ JOB_SET = {
 }
 
 
-JOBSET = "from ml_foundations import JobSetController\njobset = JobSetController('jobset', {}, here)\n"
+JOBSET = (
+    "from ml_foundations import JobSetController\njobset = JobSetController('jobset', {}, here)\n"
+)
 
 
 def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
     """Nothing of GKE's brings it: as in the cloud, the program does."""
-    assert "the cluster serves no JobSet" in project.fails(gang().removeprefix(JOBSET).replace("[jobset]", "[]"))
+    assert "the cluster serves no JobSet" in project.fails(
+        gang().removeprefix(JOBSET).replace("[jobset]", "[]")
+    )
     assert kinds(project, "jobset.x-k8s.io") == []
     project.up(gang())
     until(lambda: len(members(project)) == 2)
     project.up("")
-    assert kinds(project, "jobset.x-k8s.io") == ["JobSet"], "Helm leaves what is in a chart's folder crds"
-    assert "jobset" not in {process.name for process in controllers.processes(project.cluster.rehearsal)}
+    assert kinds(project, "jobset.x-k8s.io") == ["JobSet"], (
+        "Helm leaves what is in a chart's folder crds"
+    )
+    assert "jobset" not in {
+        process.name for process in controllers.processes(project.cluster.rehearsal)
+    }
 
 
 def test_a_controller_is_ready_when_its_webhooks_know_their_paths(
@@ -293,7 +338,10 @@ def test_a_controller_is_ready_when_its_webhooks_know_their_paths(
     controllers.resume(replica.rehearsal, tools)
     kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     webhooks = [
-        webhook for kind in kinds for item in project.kubectl("get", kind)["items"] for webhook in item["webhooks"]
+        webhook
+        for kind in kinds
+        for item in project.kubectl("get", kind)["items"]
+        for webhook in item["webhooks"]
     ]
     paths = {webhook["clientConfig"]["service"]["path"] for webhook in webhooks}
     assert len(paths) > 1
@@ -369,7 +417,10 @@ def test_a_gang_of_a_job_set_meets_at_the_address_of_its_first_pod(project: Proj
     project.up(gang())
     until(lambda: len(members(project)) == 2)
     by_host = {pod["spec"]["hostname"]: pod["spec"] for pod in members(project)}
-    env = {item["name"]: item.get("value") for item in by_host["gang-workers-0-1"]["containers"][0]["env"]}
+    env = {
+        item["name"]: item.get("value")
+        for item in by_host["gang-workers-0-1"]["containers"][0]["env"]
+    }
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("2", "8")
     host, _, service = str(env["PET_MASTER_ADDR"]).partition(".")
     assert by_host[host]["subdomain"] == service
@@ -381,11 +432,15 @@ def test_when_one_of_a_job_set_fails_all_start_anew(project: Project) -> None:
     until(lambda: len(members(project)) == 2)
     before = {uid(pod) for pod in members(project)}
     fail(project, members(project)[0])
-    until(lambda: len(members(project)) == 2 and not {uid(pod) for pod in members(project)} & before)
+    until(
+        lambda: len(members(project)) == 2 and not {uid(pod) for pod in members(project)} & before
+    )
     assert get(project, "red", "jobset", "gang")["status"]["restarts"] == 1
     assert "updated" not in project.up(gang(max_restarts=1)), "a restart is no drift"
     fail(project, members(project)[0])
-    until(lambda: "Failed" in str(get(project, "red", "jobset", "gang")["status"].get("conditions")))
+    until(
+        lambda: "Failed" in str(get(project, "red", "jobset", "gang")["status"].get("conditions"))
+    )
 
 
 def fail(project: Project, pod: dict[str, Any]) -> None:
@@ -394,9 +449,13 @@ def fail(project: Project, pod: dict[str, Any]) -> None:
     ended = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     status = {
         "phase": "Failed",
-        "containerStatuses": [ended | {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}],
+        "containerStatuses": [
+            ended | {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+        ],
     }
-    api.patch_namespaced_pod_status(pod["metadata"]["name"], pod["metadata"]["namespace"], {"status": status})
+    api.patch_namespaced_pod_status(
+        pod["metadata"]["name"], pod["metadata"]["namespace"], {"status": status}
+    )
 
 
 def test_a_gang_of_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> None:
@@ -424,14 +483,20 @@ def test_controllers_that_died_are_found_out_and_started_again(
         psutil.Process(pid).wait(10)
     assert not any(process.running for process in controllers.processes(replica.rehearsal))
     controllers.resume(replica.rehearsal, tools)
-    after = {process.name: process.pid for process in controllers.processes(replica.rehearsal) if process.running}
+    after = {
+        process.name: process.pid
+        for process in controllers.processes(replica.rehearsal)
+        if process.running
+    }
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
     project.up(queue() + job("fits"))
     until(lambda: len(running(project, "fits")) == 1)
 
 
-def test_kueue_that_is_down_stops_only_teams_with_a_queue(replica: Cluster, project: Project) -> None:
+def test_kueue_that_is_down_stops_only_teams_with_a_queue(
+    replica: Cluster, project: Project
+) -> None:
     project.up(queue(blue=-1, kinds=["Job", "Pod"]))
     [kueue] = [each for each in controllers.processes(replica.rehearsal) if each.name == "kueue"]
     core = client.CoreV1Api(replica.api)
@@ -439,7 +504,8 @@ def test_kueue_that_is_down_stops_only_teams_with_a_queue(replica: Cluster, proj
     kueue.stop()
     try:
         utils.create_from_dict(
-            replica.api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+            replica.api,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}},
         )
         for namespace in ("blue", "kube-system", "gpu-operator"):
             core.create_namespaced_pod(namespace, pod)
@@ -458,7 +524,11 @@ def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> N
 
 def test_they_listen_on_loopback_only(replica: Cluster) -> None:
     for process in controllers.processes(replica.rehearsal):
-        listening = [c for c in psutil.Process(process.pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        listening = [
+            c
+            for c in psutil.Process(process.pid).net_connections("tcp")
+            if c.status == psutil.CONN_LISTEN
+        ]
         assert listening
         assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
 
@@ -482,7 +552,11 @@ def test_the_controller_does_as_the_releases_values_say(project: Project) -> Non
     until(lambda: len(running(project, "half")) == 3)
     until(lambda: is_suspended(project, "half") and not running(project, "half"))
     assert "PodsReady timeout" in messages(project, "red")
-    before = {process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)}
+    before = {
+        process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)
+    }
     project.up(queue(red=40, borrowing=False, ready_seconds=600) + job("half", pods=5))
-    after = {process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)}
+    after = {
+        process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)
+    }
     assert after["kueue"] != before["kueue"]

@@ -47,7 +47,9 @@ time.sleep(60)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
     yield project
     project.up("")
@@ -100,7 +102,9 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_replica(tmp_path: Path) -> None:
+def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_replica(
+    tmp_path: Path,
+) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
     with stack.begun(rehearsal) as begun:
         assert begun
@@ -122,13 +126,17 @@ def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> 
 
 
 def test_nothing_is_updated_if_the_preview_fails(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3]); sys.exit('preview' in sys.argv and 1)")
+    rehearsal = with_pulumi(
+        tmp_path, "print(*sys.argv[1:3]); sys.exit('preview' in sys.argv and 1)"
+    )
     with pytest.raises(RehearsalError, match=r"pulumi up failed"):
         stack.up(rehearsal, None, quiet=True)
     assert rehearsal.up_log.read_text() == "preview --event-log\n"
 
 
-def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends(tmp_path: Path) -> None:
+def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends(
+    tmp_path: Path,
+) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
     rehearsal.kubeconfig.touch()
     with stack.begun(rehearsal) as begun:
@@ -201,7 +209,9 @@ def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path
     assert begun.read(list[str]().append) != 0
 
 
-def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(tmp_path: Path) -> None:
+def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(
+    tmp_path: Path,
+) -> None:
     called = tmp_path.with_suffix(".called")
     program = f"open({str(called)!r}, 'a').write(sys.argv[1] + '\\n')\nsys.exit('preview' in sys.argv and {{}})"
     rehearsal = with_pulumi(tmp_path, program.format("None"))
@@ -244,9 +254,22 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
     script.chmod(0o700)
     ended = subprocess.Popen([script])
     until(lambda: psutil.Process(ended.pid).status() == psutil.STATUS_ZOMBIE)
-    lock = project.rehearsal.backend_dir / ".pulumi" / "locks" / "organization" / "t" / "t" / "lock.json"
+    lock = (
+        project.rehearsal.backend_dir
+        / ".pulumi"
+        / "locks"
+        / "organization"
+        / "t"
+        / "t"
+        / "lock.json"
+    )
     lock.parent.mkdir(parents=True, exist_ok=True)
-    holder = {"pid": ended.pid, "username": "u", "hostname": socket.gethostname(), "timestamp": "2026-01-01T00:00:00Z"}
+    holder = {
+        "pid": ended.pid,
+        "username": "u",
+        "hostname": socket.gethostname(),
+        "timestamp": "2026-01-01T00:00:00Z",
+    }
     lock.write_text(json.dumps(holder))
     stack.recover(project.rehearsal)
     ended.wait()
@@ -255,7 +278,15 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
 
 def test_the_draft_of_a_lock_that_a_full_disk_cut_off_hinders_nothing(project: Project) -> None:
     project.up("")
-    draft = project.rehearsal.backend_dir / ".pulumi" / "locks" / "organization" / "t" / "t" / "lock.json.1.tmp"
+    draft = (
+        project.rehearsal.backend_dir
+        / ".pulumi"
+        / "locks"
+        / "organization"
+        / "t"
+        / "t"
+        / "lock.json.1.tmp"
+    )
     draft.parent.mkdir(parents=True, exist_ok=True)
     draft.touch()
     stack.recover(project.rehearsal)
@@ -266,7 +297,9 @@ def test_the_draft_of_a_lock_that_a_full_disk_cut_off_hinders_nothing(project: P
 def test_a_state_that_a_full_disk_cut_off_is_restored_and_what_was_made_since_is_taken_over(
     project: Project, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    earlier = 'k8s.core.v1.ConfigMap("before", metadata={"namespace": "default", "name": "before"})\n'
+    earlier = (
+        'k8s.core.v1.ConfigMap("before", metadata={"namespace": "default", "name": "before"})\n'
+    )
     later = earlier + earlier.replace("before", "since")
     project.up(earlier)
     state = stack.state_file(project.rehearsal)

@@ -41,24 +41,38 @@ def api(cluster: Cluster) -> Iterator[Api]:
 def rows(cluster: Cluster) -> dict[str, tuple[str, bool]]:
     """The state of each workload, and whether it keeps the rehearsal from being well."""
     seen = contents.collect(cluster.rehearsal)
-    return {item.kind: (item.state, item in seen.unwell) for item in seen.workloads if item.namespace == NAMESPACE}
+    return {
+        item.kind: (item.state, item in seen.unwell)
+        for item in seen.workloads
+        if item.namespace == NAMESPACE
+    }
 
 
 def test_a_suspended_cron_job_is_well(api: Api, cluster: Cluster) -> None:
     runs = {"spec": {"template": {"spec": POD | {"restartPolicy": "Never"}}}}
     spec = {"schedule": "0 3 * * *", "suspend": True, "jobTemplate": runs}
-    api.create(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs", {"metadata": {"name": "nightly"}, "spec": spec})
+    api.create(
+        f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs",
+        {"metadata": {"name": "nightly"}, "spec": spec},
+    )
     assert rows(cluster)["CronJob"] == ("Suspended", False)
 
 
 def test_a_replica_set_of_ones_own_is_a_workload(api: Api, cluster: Cluster) -> None:
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": TEMPLATE}
-    api.create(f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets", {"metadata": {"name": "set"}, "spec": spec})
+    api.create(
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
+        {"metadata": {"name": "set"}, "spec": spec},
+    )
     assert rows(cluster)["ReplicaSet"] == ("Pending", True)
 
 
-@pytest.mark.parametrize(("count", "shown"), [(2, ["node-0", "node-1"]), (250, ["200 of h100", "50 of l4"])])
-def test_of_many_nodes_those_of_each_pool_are_counted(count: int, shown: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "shown"), [(2, ["node-0", "node-1"]), (250, ["200 of h100", "50 of l4"])]
+)
+def test_of_many_nodes_those_of_each_pool_are_counted(
+    count: int, shown: list[str], tmp_path: Path
+) -> None:
     names = [f"node-{index}" for index in range(count)]
     row = Workload("research", "Job", "many", "Running", names, pools={"h100": 200, "l4": 50})
     console = Console(width=160, record=True, file=StringIO())
@@ -85,7 +99,11 @@ def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> N
     resources = [
         {"type": CLUSTER, "inputs": inputs},
         {"type": NODE_POOL, "inputs": inputs | {"name": "cpu"}},
-        {"type": CLUSTER, "inputs": {"name": "old", "project": "ml-foundations-prod"}, "delete": True},
+        {
+            "type": CLUSTER,
+            "inputs": {"name": "old", "project": "ml-foundations-prod"},
+            "delete": True,
+        },
     ]
     file = stack.state_file(rehearsal)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +114,14 @@ def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> N
 def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:
     node = {"metadata": {"name": "counted", "labels": {GKE_NODE_POOL: "some"}}}
     api.create("/api/v1/nodes", node)
-    pod = {"metadata": {"name": "placed"}, "spec": {"nodeName": "counted", "containers": [{"name": "c", "image": "i"}]}}
+    pod = {
+        "metadata": {"name": "placed"},
+        "spec": {"nodeName": "counted", "containers": [{"name": "c", "image": "i"}]},
+    }
     api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    [row] = [each for each in contents.collect(cluster.rehearsal).workloads if each.name == "placed"]
+    [row] = [
+        each for each in contents.collect(cluster.rehearsal).workloads if each.name == "placed"
+    ]
     api.delete("/api/v1/nodes/counted")
     assert (row.nodes, row.pools) == (["counted"], {"some": 1})
 
@@ -110,14 +133,22 @@ def test_events_are_read_only_of_a_namespace_where_something_does_not_start() ->
         def get(self, path: str, **_: str) -> dict[str, Any]:
             asked.append(path)
             involved = {"kind": "Pod", "name": "p", "namespace": "team", "uid": "p-Pending"}
-            warning = {"involvedObject": involved, "reason": "FailedMount", "message": "no such volume"}
+            warning = {
+                "involvedObject": involved,
+                "reason": "FailedMount",
+                "message": "no such volume",
+            }
             return {"items": [warning] if path.endswith("/events") else []}
 
         find = get
 
     def reason(phase: str) -> str:
         meta = {"name": "p", "namespace": "team", "uid": f"p-{phase}"}
-        pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}}
+        pod = {
+            "metadata": meta,
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": phase},
+        }
         api: Any = Answers()
         [row] = workloads.collect(api, [pod], {}, {}, [])
         return row.reason
@@ -145,7 +176,14 @@ def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) ->
 
 def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
     console = Console(width=160, record=True, file=StringIO())
-    error = Finding("volume-access", Severity.ERROR, "Deployment default/two", "", "it shares a disk", "Use another.")
+    error = Finding(
+        "volume-access",
+        Severity.ERROR,
+        "Deployment default/two",
+        "",
+        "it shares a disk",
+        "Use another.",
+    )
     row = Workload("default", "Deployment", "two", "Ready")
     report = Report("dev", [], [row], [], [], [], errors=(error,))
     tables.show(report, Rehearsal.of("dev", tmp_path), console)

@@ -29,12 +29,16 @@ PARTS: dict[str, Any] = {
     "shards": 2,
     "load_seconds": 10,
     "grace_seconds": 5,
-    "volumes": [{"name": "weights", "size": "10Gi", "storage_class": "shards-ssd", "path": "/weights"}],
+    "volumes": [
+        {"name": "weights", "size": "10Gi", "storage_class": "shards-ssd", "path": "/weights"}
+    ],
 }
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     """A project over a replica with two GPUs, both of which a service of two pods takes, and a node without any."""
     gpu = {"cloud.google.com/gke-accelerator": "nvidia-l4", "nvidia.com/gpu.product": "NVIDIA-L4"}
     team = {GPU: "present", "team": "x"}
@@ -42,7 +46,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
         "apiVersion": "v1",
         "kind": "Namespace",
         # Stricter than a team's namespace by default: the components' own defaults satisfy it.
-        "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        "metadata": {
+            "name": NAMESPACE,
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        },
     }
     storage_class = {
         "apiVersion": "storage.k8s.io/v1",
@@ -84,8 +91,14 @@ def get(project: Project, kind: str, name: str) -> dict[str, Any]:
 
 def pods(project: Project, app: str, namespace: str = NAMESPACE) -> dict[str, dict[str, Any]]:
     """The pods of an app that are not on their way out, by uid."""
-    listed = project.kubectl("get", "pods", "-n", namespace, "-l", f"app.kubernetes.io/name={app}")["items"]
-    return {item["metadata"]["uid"]: item for item in listed if not item["metadata"].get("deletionTimestamp")}
+    listed = project.kubectl("get", "pods", "-n", namespace, "-l", f"app.kubernetes.io/name={app}")[
+        "items"
+    ]
+    return {
+        item["metadata"]["uid"]: item
+        for item in listed
+        if not item["metadata"].get("deletionTimestamp")
+    }
 
 
 def uid(obj: dict[str, Any]) -> str:
@@ -128,7 +141,9 @@ def test_all_of_a_service_is_accepted_and_unchanged_when_it_is_up_again(project:
         metrics_port="metrics",
         shared_memory="256Mi",
     )
-    assert "restricted" not in project.up(everything), "the pods break a rule of the strictest level"
+    assert "restricted" not in project.up(everything), (
+        "the pods break a rule of the strictest level"
+    )
     for kind in ("deployment", "service", "hpa", "pdb", "networkpolicy", "podmonitoring"):
         assert get(project, kind, "chat"), kind
     assert {item["spec"]["nodeName"] for item in pods(project, "chat").values()} == {"serving-gpu"}
@@ -150,7 +165,13 @@ def test_a_new_image_rolls_out_where_no_gpu_is_free(project: Project) -> None:
 
 
 def test_a_surge_without_a_spare_gpu_fails_and_says_why(project: Project) -> None:
-    more = {"gpu": "L4", "replicas": 2, "surge": True, "progress_seconds": 10, "timeout_seconds": 12}
+    more = {
+        "gpu": "L4",
+        "replicas": 2,
+        "surge": True,
+        "progress_seconds": 10,
+        "timeout_seconds": 12,
+    }
     project.up(chat(**more))
     said = project.fails(chat(**more, image="i:2"))
     assert f"Insufficient {GPU}" in said
@@ -195,7 +216,9 @@ def test_an_autoscaler_may_come_later_and_go_again(project: Project) -> None:
     project.up(chat(gpus=0, replicas=3))
     scaled = {"gpus": 0, "autoscaling": {"max_replicas": 6, "cpu_percent": 80}}
     project.up(chat(**scaled, replicas=2))
-    assert get(project, "deployment", "chat")["spec"]["replicas"] == 3, "the autoscaler decides from now on"
+    assert get(project, "deployment", "chat")["spec"]["replicas"] == 3, (
+        "the autoscaler decides from now on"
+    )
     project.up(chat(gpus=0, replicas=2))
     assert get(project, "hpa", "chat") is None
     until(lambda: len(pods(project, "chat")) == 2)
@@ -209,7 +232,8 @@ def test_no_service_is_waited_for_beside_its_pods(project: Project) -> None:
         assert time.monotonic() - started < 300
         until(
             lambda: all(
-                item["endpoints"] for item in project.kubectl("get", "endpointslices", "-n", NAMESPACE)["items"]
+                item["endpoints"]
+                for item in project.kubectl("get", "endpointslices", "-n", NAMESPACE)["items"]
             )
         )
 
@@ -230,7 +254,9 @@ def test_a_service_that_is_not_ready_is_refreshed_and_mended(project: Project) -
 
 def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:
     project.up(parts())
-    claims = {name: uid(get(project, "pvc", name)) for name in ("weights-parts-0", "weights-parts-1")}
+    claims = {
+        name: uid(get(project, "pvc", name)) for name in ("weights-parts-0", "weights-parts-1")
+    }
     before = uid(get(project, "statefulset", "parts"))
     project.up(parts(image="i:2"))
     assert images(project, "parts") == {"i:2"}
@@ -251,8 +277,12 @@ def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:
 BIGGER = [{"name": "weights", "size": "20Gi", "storage_class": "shards-ssd", "path": "/weights"}]
 
 
-@pytest.mark.parametrize("change", [{"volumes": BIGGER}, {"set_name": "other"}], ids=["size", "name"])
-def test_another_size_or_name_is_refused_at_preview(project: Project, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"volumes": BIGGER}, {"set_name": "other"}], ids=["size", "name"]
+)
+def test_another_size_or_name_is_refused_at_preview(
+    project: Project, change: dict[str, Any]
+) -> None:
     project.up(parts())
     before = uid(get(project, "statefulset", "parts"))
     said = project.fails(parts(**change), "preview")
@@ -273,7 +303,9 @@ def test_volumes_grow_by_the_documented_steps_and_no_shard_restarts(project: Pro
     assert set(pods(project, "parts")) == running
     template = get(project, "statefulset", "parts")["spec"]["volumeClaimTemplates"][0]
     assert template["spec"]["resources"]["requests"]["storage"] == "20Gi"
-    assert get(project, "pvc", "weights-parts-1")["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert (
+        get(project, "pvc", "weights-parts-1")["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    )
 
 
 def test_a_broken_update_of_shards_is_mended_by_the_next(project: Project) -> None:
@@ -294,9 +326,16 @@ def test_a_monitor_is_on_every_gpu_node_and_on_no_other(project: Project) -> Non
     project.up(program("GpuMonitor", "dcgm", {"image": "nvcr.io/nvidia/k8s/dcgm-exporter:next"}))
     assert uid(project.kubectl("get", "daemonset", "dcgm", "-n", "dcgm")) == before
     found = pods(project, "dcgm", "dcgm").values()
-    assert {item["spec"]["containers"][0]["image"] for item in found} == {"nvcr.io/nvidia/k8s/dcgm-exporter:next"}
+    assert {item["spec"]["containers"][0]["image"] for item in found} == {
+        "nvcr.io/nvidia/k8s/dcgm-exporter:next"
+    }
     # A node that joins gets its pod, whatever its taints.
-    late = fake_node("serving-late", {"cloud.google.com/gke-accelerator": "nvidia-l4"}, gpus=1, taints={"late": "true"})
+    late = fake_node(
+        "serving-late",
+        {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+        gpus=1,
+        taints={"late": "true"},
+    )
     utils.create_from_dict(project.cluster.api, late)
     try:
         until(lambda: len(pods(project, "dcgm", "dcgm")) == 3)

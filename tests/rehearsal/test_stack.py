@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.cloud.autoscaler import is_of_daemon_set
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import stack
@@ -35,12 +35,18 @@ GPU = "nvidia.com/gpu"
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("official", marks=needs_kubernetes_plugin)])
-def dev(request: pytest.FixtureRequest, copy_checkout: Callable[[], Checkout]) -> Iterator[Checkout]:
+@pytest.fixture(
+    scope="module", params=["embedded", pytest.param("official", marks=needs_kubernetes_plugin)]
+)
+def dev(
+    request: pytest.FixtureRequest, copy_checkout: Callable[[], Checkout]
+) -> Iterator[Checkout]:
     """The dev stack, rehearsed with the embedded kubernetes plugin and, where it is installed, with Pulumi's own."""
     options = ("--official-kubernetes-plugin",) if request.param == "official" else ()
     if options and not can_fetch_charts():
-        pytest.skip("the charts cannot be fetched here, and Pulumi's own plugin does not go without")
+        pytest.skip(
+            "the charts cannot be fetched here, and Pulumi's own plugin does not go without"
+        )
     checkout = Checkout(copy_checkout().root, options)
     before = files(checkout)
     result = checkout.run("up")
@@ -72,7 +78,9 @@ def get(checkout: Checkout, what: str) -> list[dict[str, Any]]:
 
 
 def requests_gpu(pod: dict[str, Any]) -> bool:
-    return any(GPU in (c.get("resources", {}).get("requests") or {}) for c in pod["spec"]["containers"])
+    return any(
+        GPU in (c.get("resources", {}).get("requests") or {}) for c in pod["spec"]["containers"]
+    )
 
 
 def test_every_workload_runs_or_has_completed(dev: Checkout) -> None:
@@ -85,9 +93,15 @@ def test_every_workload_runs_or_has_completed(dev: Checkout) -> None:
     assert all(w["nodes"] for w in workloads.values())
 
 
-def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(dev: Checkout) -> None:
+def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(
+    dev: Checkout,
+) -> None:
     nodes = {node["metadata"]["name"]: node for node in get(dev, "nodes")}
-    pods = [pod for pod in get(dev, "pods") if not pod["metadata"]["namespace"].startswith(("kube-", "gke-"))]
+    pods = [
+        pod
+        for pod in get(dev, "pods")
+        if not pod["metadata"]["namespace"].startswith(("kube-", "gke-"))
+    ]
     on_gpu_nodes = {True: 0, False: 0}
     for pod in pods:
         node = nodes.get(pod["spec"].get("nodeName", ""))
@@ -105,7 +119,9 @@ def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(
 def test_every_claim_is_bound(dev: Checkout) -> None:
     claims = get(dev, "pvc")
     assert {claim["status"]["phase"] for claim in claims} == {"Bound"}
-    assert {"ReadWriteOnce", "ReadWriteMany"} <= {claim["spec"]["accessModes"][0] for claim in claims}
+    assert {"ReadWriteOnce", "ReadWriteMany"} <= {
+        claim["spec"]["accessModes"][0] for claim in claims
+    }
 
 
 def test_quota_use_is_what_the_pods_request(dev: Checkout) -> None:
@@ -135,14 +151,18 @@ def again(dev: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Again:
         trap = traps / name
         trap.write_text(f"#!/bin/sh\ntouch {traps}/sprung\nexit 1\n")
         trap.chmod(0o755)
-    return Again(state_ids(dev), dev.run("up", PATH=f"{traps}:{os.environ['PATH']}"), traps / "sprung")
+    return Again(
+        state_ids(dev), dev.run("up", PATH=f"{traps}:{os.environ['PATH']}"), traps / "sprung"
+    )
 
 
 def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout, again: Again) -> None:
     result = again.result
     assert result.returncode == 0, result.stderr
     assert "unchanged" in result.stdout
-    assert "\x1b" not in result.stdout + result.stderr, "colours, though NO_COLOR is set and nobody looks"
+    assert "\x1b" not in result.stdout + result.stderr, (
+        "colours, though NO_COLOR is set and nobody looks"
+    )
     for word in ("created", "updated", "replaced", "deleted"):
         assert f" {word}" not in result.stdout.partition("Resources:")[2].partition("Duration")[0]
     assert state_ids(dev) == again.before
@@ -156,20 +176,36 @@ def test_a_planted_plugin_is_never_run(again: Again) -> None:
 def test_only_the_user_can_read_what_a_rehearsal_keeps(dev: Checkout) -> None:
     root = dev.rehearsal().root
     of_the_users_shell = {root / "kubectl", root / "pulumi" / "logs"}
-    paths = (path for path in (root, *root.rglob("*")) if not of_the_users_shell & {path, *path.parents})
-    assert not [path for path in paths if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+    paths = (
+        path for path in (root, *root.rglob("*")) if not of_the_users_shell & {path, *path.parents}
+    )
+    assert not [
+        path
+        for path in paths
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:
-    result = dev.shell("pulumi preview -s dev --expect-no-changes && pulumi stack -s dev && helm list -A")
+    result = dev.shell(
+        "pulumi preview -s dev --expect-no-changes && pulumi stack -s dev && helm list -A"
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
-    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]["resources"]
-    google = [resource for resource in resources if resource["type"].startswith("gcp:") and resource.get("custom")]
+    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"][
+        "resources"
+    ]
+    google = [
+        resource
+        for resource in resources
+        if resource["type"].startswith("gcp:") and resource.get("custom")
+    ]
     assert google
-    assert not {r["urn"]: left for r in google if (left := unmodelled(r["type"], r.get("outputs") or {}))}
+    assert not {
+        r["urn"]: left for r in google if (left := unmodelled(r["type"], r.get("outputs") or {}))
+    }
     read = recording.read("dev")
     assert (CLUSTER, "endpoint") in read
     missing = {
@@ -182,7 +218,9 @@ def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
 
 
 def test_every_resource_belongs_to_a_component(dev: Checkout) -> None:
-    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]["resources"]
+    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"][
+        "resources"
+    ]
     for resource in resources:
         if resource["custom"] and not resource["type"].startswith("pulumi:"):
             parent_type = resource["parent"].split("::")[2].rpartition("$")[2]
@@ -194,7 +232,9 @@ def test_a_rehearsal_has_the_inputs_of_a_plain_preview(dev: Checkout, tmp_path: 
 
     It accepts the placeholders of our stack file, which a rehearsal does by itself.
     """
-    exported = json.loads(dev.shell("pulumi stack export -s dev --show-secrets").stdout)["deployment"]
+    exported = json.loads(dev.shell("pulumi stack export -s dev --show-secrets").stdout)[
+        "deployment"
+    ]
     rehearsed = inputs_of(exported["resources"])
     preview = dev.shell(
         f"""mkdir {tmp_path}/fresh && export PULUMI_BACKEND_URL=file://{tmp_path}/fresh
@@ -229,7 +269,9 @@ def same(previewed: Any, rehearsed: Any) -> bool:
     if previewed == UNKNOWN_ON_THE_WIRE:
         return True
     if isinstance(previewed, dict) and isinstance(rehearsed, dict):
-        return previewed.keys() == rehearsed.keys() and all(same(previewed[k], rehearsed[k]) for k in previewed)
+        return previewed.keys() == rehearsed.keys() and all(
+            same(previewed[k], rehearsed[k]) for k in previewed
+        )
     if isinstance(previewed, list) and isinstance(rehearsed, list):
         return len(previewed) == len(rehearsed) and all(map(same, previewed, rehearsed))
     return previewed == rehearsed
@@ -249,7 +291,9 @@ def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> No
 
 
 def test_a_pod_over_quota_is_refused_by_the_api_server(dev: Checkout) -> None:
-    namespace = next(q["namespace"] for q in report(dev)["quotas"] if f"requests.{GPU}" in q["hard"])
+    namespace = next(
+        q["namespace"] for q in report(dev)["quotas"] if f"requests.{GPU}" in q["hard"]
+    )
     result = dev.shell(
         f"""kubectl run greedy -n {namespace} --image=busybox --overrides='{{"spec": {{"containers": [{{"name":
         "greedy", "image": "busybox", "resources": {{"limits": {{"{GPU}": "999", "cpu": "1", "memory": "1Gi"}}}}}}]}}}}'"""
@@ -261,7 +305,7 @@ def test_a_pod_over_quota_is_refused_by_the_api_server(dev: Checkout) -> None:
 def test_up_recovers_from_the_death_of_any_process(dev: Checkout) -> None:
     before = state_ids(dev)
     rehearsal = dev.rehearsal()
-    for process in [*kwok.processes(rehearsal), life.process(rehearsal)]:
+    for process in [*kwok.processes(rehearsal), daemon.process(rehearsal)]:
         os.kill(process.pid, signal.SIGKILL)
     result = dev.run("up")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -285,7 +329,11 @@ def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
         config["ml-foundations:nodePools"]["l4"]["maxNode"] = 3
         config["ml-foundations:nodePools"]["l4"]["machineType"] = "g2-standard-9"
         config["ml-foundations:nodePools"]["a100"]["maxNodes"] = -2
-        config["ml-foundations:teams"]["research"]["trainingJobs"]["x" * 64] = {"image": "i", "cpu": 1, "memory": "1Gi"}
+        config["ml-foundations:teams"]["research"]["trainingJobs"]["x" * 64] = {
+            "image": "i",
+            "cpu": 1,
+            "memory": "1Gi",
+        }
 
     before = state_ids(dev)
     second = copy_checkout()
@@ -294,8 +342,14 @@ def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
     said = result.stdout + result.stderr
     assert result.returncode != 0
     assert "ml-foundations:nodePools.l4.maxNode: is not known. Did you mean maxNodes" in said
-    assert "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)" in said
-    assert "machine type 'g2-standard-9' is not in the catalog. Did you mean g2-standard-96, g2-standard-8" in said
+    assert (
+        "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)"
+        in said
+    )
+    assert (
+        "machine type 'g2-standard-9' is not in the catalog. Did you mean g2-standard-96, g2-standard-8"
+        in said
+    )
     assert "has 64 characters, and 63 are allowed" in said
     assert "Traceback" not in said
     assert not get(second, "nodes")
@@ -311,13 +365,17 @@ def test_without_the_operator_there_are_no_gpus_and_the_report_says_so(dev: Chec
         pytest.skip("Pulumi's own plugin keeps no record of releases")
     content = release.read_text()
     if json.loads(content)["installed"]:
-        pytest.skip("the operator's chart can be fetched here: its release is Helm's, and no record decides")
+        pytest.skip(
+            "the operator's chart can be fetched here: its release is Helm's, and no record decides"
+        )
     release.unlink()
     try:
         until(lambda: all(pool["gpus"] == 0 for pool in seen(dev).pools))
         limits = f'{{"limits": {{"{GPU}": "1"}}}}'
         container = f'{{"name": "late", "image": "busybox", "resources": {limits}}}'
-        dev.shell(f"""kubectl run late --image=busybox --overrides='{{"spec": {{"containers": [{container}]}}}}'""")
+        dev.shell(
+            f"""kubectl run late --image=busybox --overrides='{{"spec": {{"containers": [{container}]}}}}'"""
+        )
         until(lambda: "The GPU Operator is not installed" in row(dev, "late").reason)
         assert row(dev, "late").state == "Pending"
         assert "a100, l4" in row(dev, "late").reason
@@ -341,7 +399,9 @@ def test_an_update_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([command, "60"]) as holder:
         lock.write_text(json.dumps({"pid": holder.pid, "hostname": socket.gethostname()}))
         try:
-            with pytest.raises(RehearsalError, match=rf"already at work on dev \(process {holder.pid}\)"):
+            with pytest.raises(
+                RehearsalError, match=rf"already at work on dev \(process {holder.pid}\)"
+            ):
                 stack.recover(rehearsal)
         finally:
             holder.kill()

@@ -27,8 +27,17 @@ EVERYTHING = {
     "fast_ssd_zones": ["us-central1-a", "us-central1-b"],
     "dataset_zones": ["us-central1-a", "us-central1-b"],
     "disks": {
-        "checkpoints": {"type": "hyperdisk-balanced", "iops": 10000, "throughput": "600Mi", "retain": True},
-        "archive": {"type": "pd-standard", "regional": True, "zones": ["us-central1-a", "us-central1-b"]},
+        "checkpoints": {
+            "type": "hyperdisk-balanced",
+            "iops": 10000,
+            "throughput": "600Mi",
+            "retain": True,
+        },
+        "archive": {
+            "type": "pd-standard",
+            "regional": True,
+            "zones": ["us-central1-a", "us-central1-b"],
+        },
     },
     "encryption_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
     "filestore": {"tiers": ["basic-hdd", "zonal", "enterprise"]},
@@ -71,7 +80,12 @@ def classes(kind: str, given: dict[str, Any]) -> list[dict[str, Any]]:
 
 def mounted(cloud: Cloud, name: str, storage_class: str, gpus: int = 1) -> None:
     """A claim, and a pod that mounts it."""
-    given = {"namespace": "default", "claim_name": name, "size": "1Ti", "storage_class": storage_class}
+    given = {
+        "namespace": "default",
+        "claim_name": name,
+        "size": "1Ti",
+        "storage_class": storage_class,
+    }
     [claim] = check(VolumeSpec, "volume", given).manifests()
     cloud.api.create(CLAIMS, claim)
     cloud.run(name, gpus, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
@@ -105,7 +119,9 @@ def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
 def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> None:
     addons.Addons(Api(Access(cluster.kubeconfig))).reconcile()
     classes = Api(Access(cluster.kubeconfig)).get(volumes.CLASSES)["items"]
-    annotations = {item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in classes}
+    annotations = {
+        item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in classes
+    }
     assert annotations["standard-rwo"]["storageclass.kubernetes.io/is-default-class"] == "true"
     claim = {
         "metadata": {"name": "plain"},
@@ -119,7 +135,9 @@ def test_a_claim_of_gkes_old_class_gets_its_volume_at_once(cluster: Cluster) -> 
     api = Api(Access(cluster.kubeconfig))
     addons.Addons(api).reconcile()
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    api.create(CLAIMS, {"metadata": {"name": "old"}, "spec": spec | {"storageClassName": "standard"}})
+    api.create(
+        CLAIMS, {"metadata": {"name": "old"}, "spec": spec | {"storageClassName": "standard"}}
+    )
     try:
         until(lambda: api.get(f"{CLAIMS}/old")["status"]["phase"] == "Bound")
     finally:
@@ -162,7 +180,9 @@ def test_the_api_server_takes_every_volume(cloud: Cloud, kind: str) -> None:
 
 def made(kind: str) -> list[tuple[str, Object]]:
     """The objects of a volume, each with its collection; a disk's or bucket's own first."""
-    spec = check(VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
+    spec = check(
+        VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]}
+    )
     paths = {"PersistentVolume": volumes.VOLUMES, "PersistentVolumeClaim": CLAIMS}
     return [(paths[manifest["kind"]], manifest) for manifest in spec.manifests()]
 
@@ -180,7 +200,9 @@ def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(clo
     until(lambda: len(cloud.running("attaches")) == 1)
     mounted(cloud, "cannot", "fast-ssd")
     until(lambda: bool(warnings(cloud, "cannot-0")))
-    assert warnings(cloud, "cannot-0") == ["the regional pd-ssd of class fast-ssd does not attach to g2-standard-24"]
+    assert warnings(cloud, "cannot-0") == [
+        "the regional pd-ssd of class fast-ssd does not attach to g2-standard-24"
+    ]
     assert not cloud.running("cannot")
     assert phase(cloud, "cannot") == "Pending"
     row = next(row for row in contents.collect(cloud.rehearsal).workloads if row.name == "cannot-0")
@@ -189,13 +211,21 @@ def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(clo
 
 
 @pytest.mark.parametrize("disk", ["pd-extreme", "pd-sdd"])
-def test_a_disk_of_an_unknown_type_is_refused_and_keeps_no_other_claim_waiting(cloud: Cloud, disk: str) -> None:
+def test_a_disk_of_an_unknown_type_is_refused_and_keeps_no_other_claim_waiting(
+    cloud: Cloud, disk: str
+) -> None:
     make_classes(cloud)
-    class_of_it = {"metadata": {"name": "a-class"}, "provisioner": volumes.PD_CSI, "parameters": {"type": disk}}
+    class_of_it = {
+        "metadata": {"name": "a-class"},
+        "provisioner": volumes.PD_CSI,
+        "parameters": {"type": disk},
+    }
     cloud.api.create(volumes.CLASSES, class_of_it | {"volumeBindingMode": "WaitForFirstConsumer"})
     mounted(cloud, disk, "a-class", gpus=0)
     until(lambda: bool(warnings(cloud, f"{disk}-0")))
-    assert warnings(cloud, f"{disk}-0") == [f"the {disk} of class a-class is not known to attach to n2-standard-4"]
+    assert warnings(cloud, f"{disk}-0") == [
+        f"the {disk} of class a-class is not known to attach to n2-standard-4"
+    ]
     assert phase(cloud, disk) == "Pending"
     mounted(cloud, "other", "zonal-ssd", gpus=0)
     until(lambda: len(cloud.running("other")) == 1)
@@ -217,9 +247,13 @@ def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
     until(lambda: not cloud.pods("run=data"), "the disk attaches to one node at a time")
     cloud.run("elsewhere", gpus=2, copies=2, nodeSelector={labels.GKE_ZONE: zone})
     until(lambda: len(cloud.running("elsewhere")) == 2)
-    cloud.run("reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    cloud.run(
+        "reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    )
     until(lambda: len(cloud.running("reader")) == 1)
-    assert zones(cloud) == [zone] * 3, f"a pool that fills its zones alike would have gone to {crowd}"
+    assert zones(cloud) == [zone] * 3, (
+        f"a pool that fills its zones alike would have gone to {crowd}"
+    )
 
 
 def zones(cloud: Cloud) -> list[str]:
@@ -236,26 +270,39 @@ def zones(cloud: Cloud) -> list[str]:
     ],
 )
 def test_where_a_disk_is(parameters: dict[str, str], allowed: list[str], where: list[str]) -> None:
-    terms = [{"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": allowed}]}] if allowed else []
+    terms = (
+        [{"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": allowed}]}]
+        if allowed
+        else []
+    )
     storage_class = {"parameters": parameters, "allowedTopologies": terms}
     assert volumes.zones_of_disk(storage_class, "b", ["a", "b"]) == where
 
 
 @pytest.mark.parametrize("storage_class", ["zonal-ssd", "nfs-client"])
 @pytest.mark.parametrize("retain", [True, False])
-def test_a_volume_outlives_its_claim_where_its_class_says_so(cloud: Cloud, storage_class: str, retain: bool) -> None:
+def test_a_volume_outlives_its_claim_where_its_class_says_so(
+    cloud: Cloud, storage_class: str, retain: bool
+) -> None:
     make_classes(cloud, retain=retain, nfs={"server": "nfs.example.internal", "path": "/export"})
     mounted(cloud, "data", storage_class)
     until(lambda: len(cloud.running("data")) == 1)
     wanted = "Retain" if retain else "Delete"
 
     def policies() -> list[str]:
-        return [item["spec"]["persistentVolumeReclaimPolicy"] for item in cloud.api.get(volumes.VOLUMES)["items"]]
+        return [
+            item["spec"]["persistentVolumeReclaimPolicy"]
+            for item in cloud.api.get(volumes.VOLUMES)["items"]
+        ]
 
     until(lambda: policies() == [wanted])
     cloud.stop("data")
     cloud.api.delete(f"{CLAIMS}/data")
-    until(lambda: [item["status"]["phase"] for item in listed(cloud)] == (["Released"] if retain else []))
+    until(
+        lambda: (
+            [item["status"]["phase"] for item in listed(cloud)] == (["Released"] if retain else [])
+        )
+    )
 
 
 def listed(cloud: Cloud) -> list[Object]:
@@ -267,7 +314,9 @@ def test_a_volume_of_hyperdisk_ml_does_not_grow(cloud: Cloud) -> None:
     mounted(cloud, "model", "hyperdisk-ml")
     until(lambda: phase(cloud, "model") == "Bound")
     with pytest.raises(ApiError, match="storageclass that provisions the pvc must support resize"):
-        cloud.api.patch(f"{CLAIMS}/model", {"spec": {"resources": {"requests": {"storage": "2Ti"}}}})
+        cloud.api.patch(
+            f"{CLAIMS}/model", {"spec": {"resources": {"requests": {"storage": "2Ti"}}}}
+        )
 
 
 PROGRAM = """
@@ -291,7 +340,9 @@ def program(size: str = "100Gi", name: str = "nfs-client", mode: str = "ReadWrit
     return PROGRAM.format(volume=VOLUME.format(size=size, name=name, mode=mode))
 
 
-def test_a_volume_grows_in_place_never_shrinks_and_is_neither_replaced_nor_deleted(project: Project) -> None:
+def test_a_volume_grows_in_place_never_shrinks_and_is_neither_replaced_nor_deleted(
+    project: Project,
+) -> None:
     project.up(program())
 
     def claim() -> Any:
@@ -322,7 +373,12 @@ def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
     """A claim of a driver that the cluster's settings leave off stays Pending, as the controller manager says."""
     make_classes(cloud, filestore={}, lustre={"zones": ["us-central1-a"]})
     mounted(cloud, "shared", "filestore-zonal")
-    given = {"namespace": "default", "claim_name": "fast", "size": "18000Gi", "storage_class": "lustre"}
+    given = {
+        "namespace": "default",
+        "claim_name": "fast",
+        "size": "18000Gi",
+        "storage_class": "lustre",
+    }
     [claim] = check(VolumeSpec, "volume", given | {"access_mode": "ReadWriteMany"}).manifests()
     cloud.api.create(CLAIMS, claim)
     waiting = {"shared": FILESTORE_CSI, "fast": LUSTRE_CSI}
@@ -332,15 +388,23 @@ def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
     assert not cloud.api.get(volumes.VOLUMES)["items"]
     drivers = ("gcpFilestoreCsiDriverConfig", "lustreCsiDriverConfig")
     enabled = BUCKETS | {driver: {"enabled": True} for driver in drivers}
-    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}})
+    cloud.store.save(
+        "clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}}
+    )
     try:
-        until(lambda: {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Bound"))
+        until(
+            lambda: (
+                {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Bound")
+            )
+        )
         found = cloud.api.get(volumes.VOLUMES)["items"]
         assert {item["spec"]["csi"]["driver"] for item in found} == {FILESTORE_CSI, LUSTRE_CSI}
         assert not any("nodeAffinity" in item["spec"] for item in found)
         until(lambda: [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"])
     finally:
-        cloud.store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}})
+        cloud.store.save(
+            "clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}}
+        )
 
 
 FIXED = """
@@ -363,7 +427,10 @@ def test_what_a_class_keeps_is_changed_by_making_it_anew(project: Project) -> No
 def bucket_pod(cloud: Cloud, name: str, volume: dict[str, Any], **annotations: str) -> None:
     pod = {
         "metadata": {"name": name, "annotations": annotations},
-        "spec": {"containers": [{"name": "main", "image": "i"}], "volumes": [{"name": "data", **volume}]},
+        "spec": {
+            "containers": [{"name": "main", "image": "i"}],
+            "volumes": [{"name": "data", **volume}],
+        },
     }
     cloud.api.create("/api/v1/namespaces/default/pods", pod)
 
@@ -383,7 +450,12 @@ def with_identity(cloud: Cloud) -> Iterator[Cloud]:
 
 
 def test_a_bucket_is_not_mounted_without_workload_identity(cloud: Cloud) -> None:
-    bucket_pod(cloud, "bucket", {"csi": {"driver": labels.GCS_FUSE_DRIVER}}, **{"gke-gcsfuse/volumes": "true"})
+    bucket_pod(
+        cloud,
+        "bucket",
+        {"csi": {"driver": labels.GCS_FUSE_DRIVER}},
+        **{"gke-gcsfuse/volumes": "true"},
+    )
     until(lambda: bool(refused_mounts(cloud, "bucket")))
     assert f"driver name {labels.GCS_FUSE_DRIVER} not found" in refused_mounts(cloud, "bucket")[0]
 
@@ -391,18 +463,24 @@ def test_a_bucket_is_not_mounted_without_workload_identity(cloud: Cloud) -> None
 def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Cloud) -> None:
     """GKE adds the sidecar to pods with its annotation: by a claim, too, a bucket is not mounted without it."""
     cloud = with_identity
-    volume, claim = check(VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "b"}).manifests()
+    volume, claim = check(
+        VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "b"}
+    ).manifests()
     cloud.api.create(volumes.VOLUMES, volume)
     cloud.api.create(CLAIMS, claim)
     sources: dict[str, dict[str, Any]] = {
         "claimed": {"persistentVolumeClaim": {"claimName": "raw"}},
-        "inline": {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": {"bucketName": "b"}}},
+        "inline": {
+            "csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": {"bucketName": "b"}}
+        },
     }
     for name, source in sources.items():
         bucket_pod(cloud, name, source)
         bucket_pod(cloud, f"with-{name}", source, **{"gke-gcsfuse/volumes": "true"})
     phases = {f"with-{name}": "Running" for name in sources} | dict.fromkeys(sources, "Pending")
-    until(lambda: {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()} == phases)
+    until(
+        lambda: {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()} == phases
+    )
     for name, volume_name in (("claimed", "default-raw"), ("inline", "data")):
         until(lambda name=name: bool(refused_mounts(cloud, name)))
         assert refused_mounts(cloud, name) == [

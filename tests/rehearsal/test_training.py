@@ -18,20 +18,31 @@ from tests.workloads.building import CASES, template_of
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "training"
-WORKLOAD: dict[str, Any] = {"namespace": NAMESPACE, "image": "i:1", "cpu": "1", "memory": "1Gi", "grace_seconds": 5}
+WORKLOAD: dict[str, Any] = {
+    "namespace": NAMESPACE,
+    "image": "i:1",
+    "cpu": "1",
+    "memory": "1Gi",
+    "grace_seconds": 5,
+}
 FOR_LONG = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}}
 """Pods with this run until they are stopped; others complete after some seconds."""
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     """A project over a replica with one node of four GPUs, one of another product, and one without any."""
     gpu = {"pool": "training", "cloud.google.com/gke-accelerator": "nvidia-l4"}
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
         # Stricter than a team's namespace by default: the components' own defaults satisfy it.
-        "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        "metadata": {
+            "name": NAMESPACE,
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        },
     }
     storage_class = {
         "apiVersion": "storage.k8s.io/v1",
@@ -78,7 +89,9 @@ def get(project: Project, kind: str, name: str) -> dict[str, Any]:
 
 def pods(project: Project, app: str) -> list[dict[str, Any]]:
     """The pods of an app that are not on their way out."""
-    listed = project.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={app}")["items"]
+    listed = project.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={app}")[
+        "items"
+    ]
     return [item for item in listed if not item["metadata"].get("deletionTimestamp")]
 
 
@@ -121,14 +134,28 @@ def test_the_api_server_takes_all_manifests_to_the_letter(project: Project, case
         placed = manifest | {"metadata": manifest["metadata"] | {"namespace": NAMESPACE}}
         assert "created (server dry run)" in dry_run(project, placed)
         if manifest["kind"] in ("Job", "CronJob", "Pod"):
-            spec = {**template_of(manifest)["spec"], "serviceAccountName": "default", "priorityClassName": ""}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": NAMESPACE}, "spec": spec}
+            spec = {
+                **template_of(manifest)["spec"],
+                "serviceAccountName": "default",
+                "priorityClassName": "",
+            }
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "pod", "namespace": NAMESPACE},
+                "spec": spec,
+            }
             assert "created (server dry run)" in dry_run(project, pod)
 
 
 def test_root_is_for_namespaces_of_the_level_baseline(project: Project) -> None:
     spec = template_of(building.job(run_as_user=0))["spec"]
-    root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root", "namespace": NAMESPACE}, "spec": spec}
+    root = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "root", "namespace": NAMESPACE},
+        "spec": spec,
+    }
     with pytest.raises(AssertionError, match='violates PodSecurity "restricted'):
         dry_run(project, root)
     enforce = "pod-security.kubernetes.io/enforce"
@@ -140,11 +167,23 @@ def test_root_is_for_namespaces_of_the_level_baseline(project: Project) -> None:
 
 
 def dry_run(project: Project, manifest: dict[str, Any]) -> str:
-    return kubectl(project, "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(manifest))
+    return kubectl(
+        project,
+        "create",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+        stdin=json.dumps(manifest),
+    )
 
 
-def test_a_gpu_job_runs_on_its_product_and_a_preprocessing_job_on_no_gpu_node(project: Project) -> None:
-    project.up(train(gpu="L4", gpus=2, parallelism=2, completions=2, shared_memory="256Mi", **FOR_LONG))
+def test_a_gpu_job_runs_on_its_product_and_a_preprocessing_job_on_no_gpu_node(
+    project: Project,
+) -> None:
+    project.up(
+        train(gpu="L4", gpus=2, parallelism=2, completions=2, shared_memory="256Mi", **FOR_LONG)
+    )
     until(lambda: phases(project, "train") == {"Running"})
     assert nodes_of(project, "train") == {"training-l4"}
     project.up(train("preprocess", parallelism=4, completions=4, **FOR_LONG))
@@ -152,7 +191,9 @@ def test_a_gpu_job_runs_on_its_product_and_a_preprocessing_job_on_no_gpu_node(pr
     assert not nodes_of(project, "preprocess") & {"training-l4", "training-t4"}
 
 
-def test_a_second_up_and_a_refresh_change_nothing_even_once_the_job_has_completed(project: Project) -> None:
+def test_a_second_up_and_a_refresh_change_nothing_even_once_the_job_has_completed(
+    project: Project,
+) -> None:
     body = train(gpu="L4", gpus=1, fail_on_exit_codes=[2], limits={"memory": "2048Mi"})
     project.up(body)
     until(lambda: phases(project, "train") == {"Succeeded"})
@@ -171,7 +212,10 @@ def test_another_image_replaces_the_job_and_the_old_run_is_gone_first(project: P
     for image in ("i:2", "i:3"):
         assert "1 replaced" in project.up(train(gpu="L4", gpus=4, image=image, **FOR_LONG))
         until(
-            lambda image=image: [item["spec"]["containers"][0]["image"] for item in pods(project, "train")] == [image]
+            lambda image=image: (
+                [item["spec"]["containers"][0]["image"] for item in pods(project, "train")]
+                == [image]
+            )
         )
         until(lambda: phases(project, "train") == {"Running"})
 
@@ -182,17 +226,31 @@ def test_another_script_runs_the_job_again_and_leaves_no_old_one_behind(project:
     assert unchanged(project, train(files={"/workspace/train.py": "1"}))
     project.up(train(files={"/workspace/train.py": "2"}))
     assert uid(get(project, "job", "train")) != before
-    listed = project.kubectl("get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=train")["items"]
+    listed = project.kubectl(
+        "get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=train"
+    )["items"]
     assert [item["data"] for item in listed] == [{"workspace.train.py": "2"}]
     (pod,) = pods(project, "train")
-    assert listed[0]["metadata"]["name"] in {v.get("configMap", {}).get("name") for v in pod["spec"]["volumes"]}
+    assert listed[0]["metadata"]["name"] in {
+        v.get("configMap", {}).get("name") for v in pod["spec"]["volumes"]
+    }
 
 
 def test_what_kubernetes_lets_change_is_updated_in_place(project: Project) -> None:
     steps: dict[str, list[dict[str, Any]]] = {
-        "limited": [{}, {"active_deadline_seconds": 7200}, {"active_deadline_seconds": 3600, "backoff_limit": 9}],
+        "limited": [
+            {},
+            {"active_deadline_seconds": 7200},
+            {"active_deadline_seconds": 3600, "backoff_limit": 9},
+        ],
         "unlimited": [{"active_deadline_seconds": 7200}, {"active_deadline_seconds": 3600}, {}],
-        "labelled": [{}, *({"overrides": {"Job": {"metadata": {"labels": {"team": team}}}}} for team in ("a", "b"))],
+        "labelled": [
+            {},
+            *(
+                {"overrides": {"Job": {"metadata": {"labels": {"team": team}}}}}
+                for team in ("a", "b")
+            ),
+        ],
     }
     runs = list(update_in_steps(project, steps, "3 updated"))
     assert runs[0] == runs[1] == runs[2]
@@ -210,16 +268,25 @@ def test_what_kubernetes_keeps_replaces_the_job(project: Project) -> None:
         "disruptions": {"ignore_disruptions": False},
         "manager": {"overrides": {"Job": {"spec": {"managedBy": "example.com/other"}}}},
     }
-    runs = list(update_in_steps(project, {name: [{}, change, {}] for name, change in changes.items()}, "7 replaced"))
+    runs = list(
+        update_in_steps(
+            project, {name: [{}, change, {}] for name, change in changes.items()}, "7 replaced"
+        )
+    )
     for name in changes:
         assert len({run[name] for run in runs}) == 3, name
 
 
-def update_in_steps(project: Project, steps: dict[str, list[dict[str, Any]]], said: str) -> Iterator[dict[str, str]]:
+def update_in_steps(
+    project: Project, steps: dict[str, list[dict[str, Any]]], said: str
+) -> Iterator[dict[str, str]]:
     """Bring Jobs up, change all of them at once from step to step, and tell their uids after each."""
     for index, changes in enumerate(zip(*steps.values(), strict=True)):
         printed = project.up(
-            "".join(train(name, **FOR_LONG, **change) for name, change in zip(steps, changes, strict=True))
+            "".join(
+                train(name, **FOR_LONG, **change)
+                for name, change in zip(steps, changes, strict=True)
+            )
         )
         assert index == 0 or said in printed, printed
         yield {name: uid(get(project, "job", name)) for name in steps}
@@ -241,7 +308,9 @@ def test_an_elastic_job_leaves_its_parallelism_to_others(project: Project) -> No
     before = uid(get(project, "job", "train"))
     kubectl(project, "patch", "job", "train", "--type=merge", "-p", '{"spec": {"parallelism": 2}}')
     assert unchanged(project, body)
-    changed = train(elastic=True, completions=4, parallelism=3, active_deadline_seconds=3600, **FOR_LONG)
+    changed = train(
+        elastic=True, completions=4, parallelism=3, active_deadline_seconds=3600, **FOR_LONG
+    )
     assert "1 updated" in project.up(changed)
     live = get(project, "job", "train")
     assert (uid(live), live["spec"]["parallelism"]) == (before, 2)
@@ -257,8 +326,13 @@ def test_a_queued_job_is_not_awaited_and_not_suspended_again(project: Project) -
         project.up(train(**queued))
         assert time.monotonic() - started < 30, "a suspended Job was awaited"
         assert get(project, "job", "train")["spec"]["suspend"] is True
-        assert get(project, "job", "train")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
-        kubectl(project, "patch", "job", "train", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+        assert (
+            get(project, "job", "train")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+            == "gpus"
+        )
+        kubectl(
+            project, "patch", "job", "train", "--type=merge", "-p", '{"spec": {"suspend": false}}'
+        )
         until(lambda: phases(project, "train") == {"Running"})
         assert unchanged(project, train(**queued))
         refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
@@ -266,13 +340,23 @@ def test_a_queued_job_is_not_awaited_and_not_suspended_again(project: Project) -
         assert "1 updated" in project.up(train(**queued, active_deadline_seconds=3600))
         assert get(project, "job", "train")["spec"]["suspend"] is False
     finally:
-        kubectl(project, "delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", "suspend-queued-jobs")
+        kubectl(
+            project,
+            "delete",
+            "mutatingadmissionpolicybinding,mutatingadmissionpolicy",
+            "suspend-queued-jobs",
+        )
 
 
 def suspend_queued_jobs() -> dict[str, Any]:
     """A policy that suspends Jobs in a queue as they are created, as Kueue's webhook does."""
     metadata = {"name": "suspend-queued-jobs"}
-    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+    rule = {
+        "apiGroups": ["batch"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["jobs"],
+    }
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingAdmissionPolicy",
@@ -287,7 +371,9 @@ def suspend_queued_jobs() -> dict[str, Any]:
             "mutations": [
                 {
                     "patchType": "ApplyConfiguration",
-                    "applyConfiguration": {"expression": "Object{spec: Object.spec{suspend: true}}"},
+                    "applyConfiguration": {
+                        "expression": "Object{spec: Object.spec{suspend: true}}"
+                    },
                 }
             ],
         },
@@ -307,13 +393,21 @@ def admission_suspends(project: Project) -> bool:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+        "spec": {
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+            }
+        },
     }
-    answer = kubectl(project, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe))
+    answer = kubectl(
+        project, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe)
+    )
     return json.loads(answer)["spec"]["suspend"]
 
 
-def test_a_job_that_deletes_itself_is_made_again_after_a_refresh_as_documented(project: Project) -> None:
+def test_a_job_that_deletes_itself_is_made_again_after_a_refresh_as_documented(
+    project: Project,
+) -> None:
     body = train(ttl_seconds_after_finished=1)
     project.up(body)
     until(lambda: get(project, "job", "train") is None)
@@ -358,10 +452,14 @@ def test_a_failed_run_that_was_waited_for_is_made_anew_by_the_next_update(projec
     assert get(project, "job", "train")["status"]["succeeded"] == 1
 
 
-def test_a_failed_run_that_was_not_waited_for_stays_for_somebody_to_look_at(project: Project) -> None:
+def test_a_failed_run_that_was_not_waited_for_stays_for_somebody_to_look_at(
+    project: Project,
+) -> None:
     body = train(active_deadline_seconds=1, grace_seconds=0, **NOWHERE)
     project.up(body)
-    until(lambda: "DeadlineExceeded" in str(get(project, "job", "train")["status"].get("conditions")))
+    until(
+        lambda: "DeadlineExceeded" in str(get(project, "job", "train")["status"].get("conditions"))
+    )
     before = uid(get(project, "job", "train"))
     for _ in range(2):
         assert unchanged(project, body)
@@ -371,8 +469,14 @@ def test_a_failed_run_that_was_not_waited_for_stays_for_somebody_to_look_at(proj
 def test_a_wait_that_may_never_end_is_refused_at_preview(project: Project) -> None:
     project.up(train(**FOR_LONG))
     before = uid(get(project, "job", "train"))
-    for args in ({"queue": "gpus"}, {"fail_on_exit_codes": [2]}, {"ttl_seconds_after_finished": 60}):
-        assert "invalid argument" in project.fails(train(wait_for_completion=True, **args), "preview"), args
+    for args in (
+        {"queue": "gpus"},
+        {"fail_on_exit_codes": [2]},
+        {"ttl_seconds_after_finished": 60},
+    ):
+        assert "invalid argument" in project.fails(
+            train(wait_for_completion=True, **args), "preview"
+        ), args
     assert uid(get(project, "job", "train")) == before
 
 
@@ -416,7 +520,8 @@ def test_a_deletion_may_take_longer_than_the_grace_at_every_update(project: Proj
         allowed = {
             resource["type"]: resource["customTimeouts"]["delete"]
             for resource in project.resources()
-            if resource["type"].startswith("kubernetes:") and not resource["type"].endswith(":Service")
+            if resource["type"].startswith("kubernetes:")
+            and not resource["type"].endswith(":Service")
         }
         assert len(allowed) == 3
         assert all(seconds > grace for seconds in allowed.values()), allowed
@@ -454,7 +559,14 @@ def job_set_kind() -> dict[str, Any]:
             "group": "jobset.x-k8s.io",
             "names": {"kind": "JobSet", "plural": "jobsets", "singular": "jobset"},
             "scope": "Namespaced",
-            "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [
+                {
+                    "name": "v1alpha2",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
         },
     }
 
@@ -489,13 +601,18 @@ def test_a_gang_finds_its_first_pod_by_name_before_anything_is_ready(project: Pr
     assert nodes_of(project, "gang") == {"training-l4"}
     members = {item["spec"]["hostname"]: item for item in pods(project, "gang")}
     assert set(members) == {"gang-0", "gang-1"}
-    env = {item["name"]: item.get("value") for item in members["gang-1"]["spec"]["containers"][0]["env"]}
+    env = {
+        item["name"]: item.get("value")
+        for item in members["gang-1"]["spec"]["containers"][0]["env"]
+    }
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("2", "2")
     host, _, service = str(env["PET_MASTER_ADDR"]).partition(".")
     assert members[host]["spec"]["subdomain"] == service
     # Simulated pods have no addresses, so that the Service's endpoints stay empty: what counts is whom it selects.
     selector = get(project, "service", service)["spec"]["selector"]
-    selected = project.kubectl("get", "pods", "-n", NAMESPACE, "-l", ",".join(f"{k}={v}" for k, v in selector.items()))
+    selected = project.kubectl(
+        "get", "pods", "-n", NAMESPACE, "-l", ",".join(f"{k}={v}" for k, v in selector.items())
+    )
     assert {item["spec"]["hostname"] for item in selected["items"]} == set(members)
 
 
@@ -504,7 +621,11 @@ def test_a_gang_of_another_size_is_a_new_gang_behind_the_same_service(project: P
     before = uid(get(project, "service", "gang"))
     for nodes in (3, 4):
         assert "1 replaced" in project.up(gang(gpu="L4", gpus=1, nodes=nodes, **FOR_LONG))
-        until(lambda nodes=nodes: len(pods(project, "gang")) == nodes and phases(project, "gang") == {"Running"})
+        until(
+            lambda nodes=nodes: (
+                len(pods(project, "gang")) == nodes and phases(project, "gang") == {"Running"}
+            )
+        )
     assert uid(get(project, "service", "gang")) == before
     assert unchanged(project, gang(gpu="L4", gpus=1, nodes=4, **FOR_LONG))
 
@@ -521,7 +642,11 @@ def test_a_renamed_gang_meets_at_its_new_name(project: Project) -> None:
 def sweep(name: str = "search", **more: Any) -> str:
     parameters = {"LR": {"values": [0.1, 0.01]}, "BATCH": {"values": [16, 32]}}
     return program(
-        "Sweep", name, WORKLOAD | {"command": ["python", "train.py"], "parameters": parameters, "parallelism": 2} | more
+        "Sweep",
+        name,
+        WORKLOAD
+        | {"command": ["python", "train.py"], "parameters": parameters, "parallelism": 2}
+        | more,
     )
 
 
@@ -540,12 +665,17 @@ def test_a_sweep_tries_every_combination_and_no_more_at_once_than_it_may(project
     assert unchanged(project, body)
 
 
-def test_other_parameters_start_the_sweep_anew_and_the_same_ones_in_other_words_do_not(project: Project) -> None:
+def test_other_parameters_start_the_sweep_anew_and_the_same_ones_in_other_words_do_not(
+    project: Project,
+) -> None:
     project.up(sweep(**FOR_LONG))
     before = uid(get(project, "job", "search"))
     maps = config_maps(project)
     assert unchanged(
-        project, sweep(**FOR_LONG, parameters={"LR": {"values": [0.1, 0.01]}, "BATCH": {"values": [16.0, 32]}})
+        project,
+        sweep(
+            **FOR_LONG, parameters={"LR": {"values": [0.1, 0.01]}, "BATCH": {"values": [16.0, 32]}}
+        ),
     )
     for values in ([0.1, 0.02], [0.1, 0.03]):
         parameters = {"LR": {"values": values}, "BATCH": {"values": [16, 32]}}
@@ -559,7 +689,9 @@ def test_other_parameters_start_the_sweep_anew_and_the_same_ones_in_other_words_
 
 
 def config_maps(project: Project) -> list[str]:
-    listed = project.kubectl("get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=search")["items"]
+    listed = project.kubectl(
+        "get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=search"
+    )["items"]
     return [item["metadata"]["name"] for item in listed]
 
 
@@ -567,10 +699,14 @@ def cron(name: str = "nightly", **more: Any) -> str:
     return program("ScheduledTraining", name, WORKLOAD | {"schedule": "0 3 * * *"} | more)
 
 
-def test_a_schedule_and_an_image_change_in_place_and_the_next_run_has_them(project: Project) -> None:
+def test_a_schedule_and_an_image_change_in_place_and_the_next_run_has_them(
+    project: Project,
+) -> None:
     project.up(cron(gpu="L4", gpus=1))
     before = uid(get(project, "cronjob", "nightly"))
-    assert "1 updated" in project.up(cron(gpu="L4", gpus=1, schedule="30 4 * * 0", time_zone="Europe/Berlin"))
+    assert "1 updated" in project.up(
+        cron(gpu="L4", gpus=1, schedule="30 4 * * 0", time_zone="Europe/Berlin")
+    )
     assert "1 updated" in project.up(cron(gpu="L4", gpus=1, image="i:2"))
     assert uid(get(project, "cronjob", "nightly")) == before
     kubectl(project, "create", "job", "--from=cronjob/nightly", "now")
@@ -583,7 +719,9 @@ def test_a_schedule_and_an_image_change_in_place_and_the_next_run_has_them(proje
 def test_a_run_under_way_outlives_a_change_and_a_pause_by_hand_does_not(project: Project) -> None:
     """An update takes over what kubectl changed, as Pulumi's plugin does: what is not declared goes."""
     project.up(cron(schedule="* * * * *", active_deadline_seconds=50, **FOR_LONG))
-    kubectl(project, "patch", "cronjob", "nightly", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    kubectl(
+        project, "patch", "cronjob", "nightly", "--type=merge", "-p", '{"spec": {"suspend": true}}'
+    )
     kubectl(project, "create", "job", "--from=cronjob/nightly", "now")
     until(lambda: "Running" in phases(project, "nightly"))
     before = uid(get(project, "job", "now"))
@@ -646,9 +784,9 @@ def test_gpus_can_be_claimed_and_another_claim_is_another_run(project: Project) 
     assert len(template_names(project)) == 1
     assert template_names(project) != name
     until(lambda: bool(pods(project, "train")))
-    assert pods(project, "train")[0]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] in template_names(
-        project
-    )
+    assert pods(project, "train")[0]["spec"]["resourceClaims"][0][
+        "resourceClaimTemplateName"
+    ] in template_names(project)
     said = project.fails(train(**(claim | {"gpu_claim": {"selectors": ["device.nothing == 1"]}})))
     assert "undefined field 'nothing'" in said
 

@@ -58,7 +58,11 @@ QUIET_SECONDS = 2
 """Within them Kueue and the scheduler have tried again what waits."""
 OF_TEAMS = {
     "matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kueue-system"]}
+        {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["kube-system", "kueue-system"],
+        }
     ]
 }
 SIDECAR = """
@@ -101,7 +105,9 @@ class Replica:
     def configure_kueue(self, text: str = "{}") -> None:
         """Run Kueue for all kinds, with more of its configuration."""
         frameworks = dict.fromkeys(name for names in FRAMEWORKS.values() for name in names)
-        config = yaml_file("tenancy", "kueue_config.yaml") | {"integrations": {"frameworks": list(frameworks)}}
+        config = yaml_file("tenancy", "kueue_config.yaml") | {
+            "integrations": {"frameworks": list(frameworks)}
+        }
         config |= {"managedJobsNamespaceSelector": OF_TEAMS, **yaml.safe_load(text)}
         values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config)}}
         controllers.start(self.rehearsal, self.tools, controllers.KUEUE, values)
@@ -131,14 +137,26 @@ class Replica:
         status: dict[str, list[Manifest]] = defaultdict(list)
         for each in live:
             status[each["kind"]].append(each.get("status", {}))
-        active = [_holds(each, "Active") for kind in ("ClusterQueue", "LocalQueue") for each in status[kind]]
+        active = [
+            _holds(each, "Active")
+            for kind in ("ClusterQueue", "LocalQueue")
+            for each in status[kind]
+        ]
         taints = [each["spec"].get("taints", []) for each in live if each["kind"] == "Node"]
         are_nodes_ready = not any("node.kubernetes.io/not-ready" in str(each) for each in taints)
-        return all(active) and are_nodes_ready and all("hard" in each for each in status["ResourceQuota"])
+        return (
+            all(active)
+            and are_nodes_ready
+            and all("hard" in each for each in status["ResourceQuota"])
+        )
 
     def _listed(self, path: str) -> list[Manifest]:
         names = {_namespace(each) for each in self.created}
-        return [each for name in names for each in self.api.get(path.format(f"namespaces/{name}"))["items"]]
+        return [
+            each
+            for name in names
+            for each in self.api.get(path.format(f"namespaces/{name}"))["items"]
+        ]
 
     def placed(self) -> list[Manifest]:
         """Return the pods that have a node."""
@@ -146,10 +164,19 @@ class Replica:
 
     def reasons(self) -> str:
         """Return what Kueue, the scheduler, controllers and the API server report about what does not run."""
-        waiting = [*self._listed("/apis/kueue.x-k8s.io/v1beta2/{}/workloads"), *self._listed("/api/v1/{}/pods")]
-        conditions = [item for each in waiting for item in each.get("status", {}).get("conditions", [])]
+        waiting = [
+            *self._listed("/apis/kueue.x-k8s.io/v1beta2/{}/workloads"),
+            *self._listed("/api/v1/{}/pods"),
+        ]
+        conditions = [
+            item for each in waiting for item in each.get("status", {}).get("conditions", [])
+        ]
         messages = [each.get("message", "") for each in conditions if each["status"] == "False"]
-        events = [each["message"] for each in self._listed("/api/v1/{}/events") if each["type"] == "Warning"]
+        events = [
+            each["message"]
+            for each in self._listed("/api/v1/{}/events")
+            if each["type"] == "Warning"
+        ]
         return "\n".join([*self.refused, *messages, *events])
 
     def clear(self) -> None:
@@ -172,7 +199,10 @@ def _is_workload(document: Manifest) -> bool:
 
 
 def _holds(status: Manifest, condition: str) -> bool:
-    return any((each["type"], each["status"]) == (condition, "True") for each in status.get("conditions", []))
+    return any(
+        (each["type"], each["status"]) == (condition, "True")
+        for each in status.get("conditions", [])
+    )
 
 
 def _played(value: Any) -> Any:
@@ -187,7 +217,10 @@ def _played(value: Any) -> Any:
         added = {"pod-complete.stage.kwok.x-k8s.io/delay": "24h"}
     if added:
         metadata = copied.get("metadata") or {}
-        copied["metadata"] = {**metadata, "annotations": {**(metadata.get("annotations") or {}), **added}}
+        copied["metadata"] = {
+            **metadata,
+            "annotations": {**(metadata.get("annotations") or {}), **added},
+        }
     return copied
 
 
@@ -215,12 +248,16 @@ def replica(running: Replica) -> Iterator[Replica]:
     running.clear()
 
 
-def check(replica: Replica, documents: list[Manifest], pods: int, waits_for: str, expected: Verdict) -> None:
+def check(
+    replica: Replica, documents: list[Manifest], pods: int, waits_for: str, expected: Verdict
+) -> None:
     """Compare what becomes of documents with the verdict on them."""
     replica.create(documents)
     deadline = time.monotonic() + LONGEST_SECONDS
     while len(replica.placed()) != pods or waits_for not in replica.reasons():
-        assert time.monotonic() < deadline, f"{len(replica.placed())} pods have a node: {replica.reasons()}"
+        assert time.monotonic() < deadline, (
+            f"{len(replica.placed())} pods have a node: {replica.reasons()}"
+        )
         time.sleep(0.2)
     if waits_for or not pods:
         time.sleep(QUIET_SECONDS)
@@ -270,14 +307,28 @@ def test_kueue_counts_templates_of_jobs_and_pods_of_others(
 ) -> None:
     nodes = node("h100", {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
     nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
-    check(replica, [FLAVOR, cluster_queue(), LOCAL, nodes, with_bucket(kind)], pods, waits_for, expected)
+    check(
+        replica,
+        [FLAVOR, cluster_queue(), LOCAL, nodes, with_bucket(kind)],
+        pods,
+        waits_for,
+        expected,
+    )
 
 
-DEFAULTS = limit_range({"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}})
+DEFAULTS = limit_range(
+    {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}
+)
 
 
 def test_kueue_counts_the_defaults_of_templates(replica: Replica) -> None:
-    check(replica, [FLAVOR, cluster_queue(), LOCAL, NODES, DEFAULTS, queued(1)], 0, UNCOVERED, CANNOT_FIT)
+    check(
+        replica,
+        [FLAVOR, cluster_queue(), LOCAL, NODES, DEFAULTS, queued(1)],
+        0,
+        UNCOVERED,
+        CANNOT_FIT,
+    )
 
 
 def public(name: str) -> list[Manifest]:
@@ -305,12 +356,15 @@ def test_what_a_queue_borrows(replica: Replica, queues: list[Manifest], is_enoug
         ("refused-by-queue-and-nodes", 0, "insufficient quota", CANNOT_FIT),
     ],
 )
-def test_public_cases(replica: Replica, name: str, pods: int, waits_for: str, expected: Verdict) -> None:
+def test_public_cases(
+    replica: Replica, name: str, pods: int, waits_for: str, expected: Verdict
+) -> None:
     check(replica, public(name), pods, waits_for, expected)
 
 
 @pytest.mark.parametrize(
-    ("least", "pods", "waits_for", "expected"), [("2", 2, "", FITS), ("3", 0, TOO_LITTLE, CANNOT_FIT)]
+    ("least", "pods", "waits_for", "expected"),
+    [("2", 2, "", FITS), ("3", 0, TOO_LITTLE, CANNOT_FIT)],
 )
 def test_kueue_starts_a_job_with_its_minimum(
     replica: Replica, least: str, pods: int, waits_for: str, expected: Verdict
@@ -326,7 +380,13 @@ def test_kueue_starts_a_job_with_its_minimum(
 TRAINING = job("train", 1, template(containers=[container(gpu=4, cpu=1)]))
 UNCOUNTED = (
     *(GPU, f"limits.{GPU}", "google.com/tpu", "requests.alpha.kubernetes.io/nvidia-gpu"),
-    *("fast.storageclass.storage.k8s.io/storage", "count/deployments", "count/job", "count/pod", "count/nodes"),
+    *(
+        "fast.storageclass.storage.k8s.io/storage",
+        "count/deployments",
+        "count/job",
+        "count/pod",
+        "count/nodes",
+    ),
 )
 CLAIM = namespaced(
     "v1",
@@ -353,19 +413,33 @@ CLAIM = namespaced(
         ([f"requests.{GPU}", "count/pods"], {"scopes": ["VolumeAttributesClass"]}, 1, ""),
     ],
 )
-def test_names_in_quotas(replica: Replica, hard: list[str], spec: Manifest, pods: int, waits_for: str) -> None:
+def test_names_in_quotas(
+    replica: Replica, hard: list[str], spec: Manifest, pods: int, waits_for: str
+) -> None:
     documents = [node("n", gpu="4"), quota(hard=dict.fromkeys(hard, "0"), **spec), TRAINING]
     check(replica, documents, pods, waits_for, CANNOT_FIT if waits_for else FITS)
 
 
-@pytest.mark.parametrize("name", ["count/persistentvolumeclaims", "fast.storageclass.storage.k8s.io/requests.storage"])
+@pytest.mark.parametrize(
+    "name", ["count/persistentvolumeclaims", "fast.storageclass.storage.k8s.io/requests.storage"]
+)
 def test_quotas_of_claims_with_attributes_count_them(replica: Replica, name: str) -> None:
     limit = quota(hard={name: "0"}, scopes=["VolumeAttributesClass"])
-    server = job("web", 1, template(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+    server = job(
+        "web",
+        1,
+        template(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
+    )
     classes = [
         {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": {"name": "fast"}, **fields}
         for kind, fields in (
-            ("StorageClass", {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}),
+            (
+                "StorageClass",
+                {
+                    "provisioner": "pd.csi.storage.gke.io",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                },
+            ),
             ("VolumeAttributesClass", {"driverName": "pd.csi.storage.gke.io"}),
         )
     ]
@@ -374,7 +448,9 @@ def test_quotas_of_claims_with_attributes_count_them(replica: Replica, name: str
 
 BY_LABELS = {**ALONE, "node-selector": "true"}
 LABELLED = rack("mine", {f"{PREFIX}namespaced-job": "default_a-w-0"})
-LABELLED["spec"] = {"taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]}
+LABELLED["spec"] = {
+    "taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]
+}
 
 
 @pytest.mark.parametrize(
@@ -384,7 +460,12 @@ LABELLED["spec"] = {"taints": [{"key": f"{PREFIX}no-schedule", "value": "true", 
         ([job_set("a", 3, 1, **ALONE)], 2, "anti-affinity", CANNOT_FIT),
         ([job_set("a", 1, 3, "3", **ALONE)], 2, "Insufficient cpu", CANNOT_FIT),
         ([job_set("a", 1, 1, **ALONE), job_set("b", 1, 1, **ALONE)], 2, "", FITS),
-        ([job_set("a", 1, 1, **{"exclusive-topology": "row"})], 0, "didn't match pod affinity", CANNOT_FIT),
+        (
+            [job_set("a", 1, 1, **{"exclusive-topology": "row"})],
+            0,
+            "didn't match pod affinity",
+            CANNOT_FIT,
+        ),
         ([job_set("a", 1, 1, **BY_LABELS)], 0, "affinity/selector", CANNOT_FIT),
         ([LABELLED, job_set("a", 1, 1, **BY_LABELS)], 1, "", FITS),
         ([LABELLED, job_set("a", 2, 1, **BY_LABELS)], 1, "affinity/selector", CANNOT_FIT),
@@ -409,4 +490,10 @@ def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
     """It is the last test: Kueue runs with another configuration from here on."""
     replica.configure_kueue(EXCLUDED)
     train = waiting(job("train", 1, template(containers=[container(gpu=8)])))
-    check(replica, [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)], 1, "", FITS)
+    check(
+        replica,
+        [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)],
+        1,
+        "",
+        FITS,
+    )

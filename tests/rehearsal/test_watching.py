@@ -18,14 +18,18 @@ def scheduler(folder: Path) -> tuple[Process, subprocess.Popen[bytes]]:
     return process, process.launch(["sleep", "600"])
 
 
-def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dead_part_is_named_and_the_wait_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watching, "_SECONDS", 0.05)
     monkeypatch.setattr(watching, "_PATIENCE_SECONDS", 0.05)
     interrupted: list[bool] = []
     monkeypatch.setattr(watching, "_interrupt_pulumi", lambda: interrupted.append(True))
     part, child = scheduler(tmp_path)
     never_started = Process("kueue", tmp_path / "none", tmp_path / "log")
-    told = pytest.raises(RehearsalError, match=r"kube-scheduler died, .* Start the replica again: make up")
+    told = pytest.raises(
+        RehearsalError, match=r"kube-scheduler died, .* Start the replica again: make up"
+    )
     with told, watched(lambda: [part, never_started], "make up"):
         child.kill()
         child.wait()
@@ -39,7 +43,10 @@ def test_what_else_goes_wrong_is_told_as_it_is(tmp_path: Path) -> None:
     try:
         with watched(lambda: [part], "make up"):
             pass
-        with pytest.raises(RehearsalError, match="pulumi up failed"), watched(lambda: [part], "make up"):
+        with (
+            pytest.raises(RehearsalError, match="pulumi up failed"),
+            watched(lambda: [part], "make up"),
+        ):
             raise RehearsalError("pulumi up failed")
     finally:
         child.kill()

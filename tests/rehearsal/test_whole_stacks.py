@@ -21,10 +21,16 @@ def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout
     assert checkout.run("down").returncode == 0
     assert not (checkout.root / ".rehearsal").exists()
     assert files(checkout) == before
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(checkout.root) in " ".join(p.info["cmdline"] or [])]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if str(checkout.root) in " ".join(p.info["cmdline"] or [])
+    ]
 
 
-def test_stacks_of_one_checkout_are_rehearsed_at_once(copy_checkout: Callable[[], Checkout]) -> None:
+def test_stacks_of_one_checkout_are_rehearsed_at_once(
+    copy_checkout: Callable[[], Checkout],
+) -> None:
     """By make, as a user would; each has its own workloads, all of them well, and the end of one leaves the other."""
     checkout = copy_checkout()
 

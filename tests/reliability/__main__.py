@@ -17,10 +17,14 @@ def main() -> int:
     from tests.reliability import inputs, served
 
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
-    parser.add_argument("count", type=int, nargs="?", default=0, help="how many trials in all; machine has its own")
+    parser.add_argument(
+        "count", type=int, nargs="?", default=0, help="how many trials in all; machine has its own"
+    )
     kinds = ("faults", "machine", "starts", "served", *inputs.KINDS)
     parser.add_argument("--kind", choices=kinds, default="faults", help="default: faults")
-    parser.add_argument("--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept")
+    parser.add_argument(
+        "--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept"
+    )
     options = parser.parse_args()
     if options.count < 1 and options.kind != "machine":
         parser.error("say how many trials are to be made in all")
@@ -43,7 +47,9 @@ def main() -> int:
 
 def _faults(folder: Path, count: int) -> int:
     for moment in faults.suffer_all(folder, count):
-        what = f"{moment.victim} in {moment.phase} after {moment.after:.0f} s" + (", with Kueue" * moment.queue)
+        what = f"{moment.victim} in {moment.phase} after {moment.after:.0f} s" + (
+            ", with Kueue" * moment.queue
+        )
         print(f"{moment.seed}: {what}: {moment.first}; next up: {moment.next_up}", flush=True)
         for problem in moment.problems:
             print(f"   WRONG: {problem}", flush=True)

@@ -96,9 +96,19 @@ class Life:
 
     def command(self, name: str) -> subprocess.Popen[str]:
         """Start ``ml-foundations NAME``."""
-        environ = {key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"}
+        environ = {
+            key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"
+        }
         return subprocess.Popen(
-            [*self.around, COMMAND, name, "--stack", self.rehearsal.stack, "--project", self.project],
+            [
+                *self.around,
+                COMMAND,
+                name,
+                "--stack",
+                self.rehearsal.stack,
+                "--project",
+                self.project,
+            ],
             env=environ | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"} | self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -132,7 +142,11 @@ def down(*lives: Life) -> list[str]:
         status, said = life.run("down")
         problems += [] if status == 0 else [f"down failed: {said[-500:]}"]
     time.sleep(2)  # Plugins look for their engine once a second.
-    return problems + [what for life in lives for what in inspection.left(life.rehearsal, life.ports, life.temporary)]
+    return problems + [
+        what
+        for life in lives
+        for what in inspection.left(life.rehearsal, life.ports, life.temporary)
+    ]
 
 
 def suffer(life: Life, given: Moment) -> Moment:
@@ -157,7 +171,10 @@ def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
     """Bring a life up after a fault: how that ended, and what is wrong then."""
     began = time.monotonic()
     status, said = life.up(queue)
-    ended_so = "adopted; " * ("adopting" in said) + f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
+    ended_so = (
+        "adopted; " * ("adopting" in said)
+        + f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
+    )
     if status != 0:
         return ended_so, [f"the next up failed: {said[-1500:]}"]
     problems = [*inspection.wrong(life.rehearsal, life.revision)]
@@ -249,7 +266,9 @@ def suffer_all(folder: Path, count: int) -> Iterator[Moment]:
 def recorded(record: Path) -> list[Moment]:
     """The moments on record, the latest of each seed."""
     lines = record.read_text().splitlines() if record.exists() else []
-    return list({found.seed: found for found in (Moment(**json.loads(line)) for line in lines)}.values())
+    return list(
+        {found.seed: found for found in (Moment(**json.loads(line)) for line in lines)}.values()
+    )
 
 
 def table(moments: Sequence[Moment]) -> str:

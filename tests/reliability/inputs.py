@@ -95,17 +95,58 @@ _ODD = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(10**40), 10**40),
-    st.sampled_from([0, -1, 2**31, 2**63, 2**64, 10**400, 0.1, -0.0, 1e308, float("inf"), float("-inf"), float("nan")]),
     st.sampled_from(
-        ["1e3Gi", "1e999999999", "-1", "0", "16 Gi", "9" * 5000, "1" + "0" * 50 + "Ei", ".", "1e-99", "0x1F"]
+        [
+            0,
+            -1,
+            2**31,
+            2**63,
+            2**64,
+            10**400,
+            0.1,
+            -0.0,
+            1e308,
+            float("inf"),
+            float("-inf"),
+            float("nan"),
+        ]
     ),
     st.sampled_from(
-        ["", " ", "\u0000", "\ud800", "ﬀ", "ff\uff21", "😀" * 30, "a" * 300, "${x}", "@/etc/passwd", "../..", "*"]
+        [
+            "1e3Gi",
+            "1e999999999",
+            "-1",
+            "0",
+            "16 Gi",
+            "9" * 5000,
+            "1" + "0" * 50 + "Ei",
+            ".",
+            "1e-99",
+            "0x1F",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "\u0000",
+            "\ud800",
+            "ﬀ",
+            "ff\uff21",
+            "😀" * 30,
+            "a" * 300,
+            "${x}",
+            "@/etc/passwd",
+            "../..",
+            "*",
+        ]
     ),
     st.text(max_size=12),
     st.just([]),
     st.just({}),
-    st.recursive(st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=8),
+    st.recursive(
+        st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=8
+    ),
     st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3),
 )
 _CHANGE = st.tuples(
@@ -117,7 +158,9 @@ _CHANGE = st.tuples(
 TRICKS = {
     "none": lambda text, at: text,
     "truncated": lambda text, at: text[: at % len(text)],
-    "line twice": lambda text, at: _inserted(text, at, text.splitlines()[at % len(text.splitlines())]),
+    "line twice": lambda text, at: _inserted(
+        text, at, text.splitlines()[at % len(text.splitlines())]
+    ),
     "anchors": lambda text, at: f"x: &x {{a: 1}}\ny: [*x, *x]\n{text}",
     "merge key": lambda text, at: f"{text}\nx: &x {{a: 1}}\ny: {{<<: *x}}\n",
     "self": lambda text, at: f"{text}\nx: &x\n  y: *x\n",
@@ -159,9 +202,13 @@ class Outcome:
 def _places(tree: Any) -> list[tuple[Any, Any]]:
     """Each mapping and list of a tree, with each of its keys."""
     if isinstance(tree, dict):
-        return [(tree, key) for key in tree] + [found for value in tree.values() for found in _places(value)]
+        return [(tree, key) for key in tree] + [
+            found for value in tree.values() for found in _places(value)
+        ]
     if isinstance(tree, list):
-        return [(tree, index) for index in range(len(tree))] + [found for value in tree for found in _places(value)]
+        return [(tree, index) for index in range(len(tree))] + [
+            found for value in tree for found in _places(value)
+        ]
     return []
 
 
@@ -229,7 +276,11 @@ def stream_inputs(number: int) -> list[str]:
     """The streams of a batch: YAML, every third as JSON."""
     texts: list[str] = []
     for tree, trick, at in _batch(number, [list(yaml.safe_load_all(_STREAM))]):
-        text = json.dumps({"kind": "List", "apiVersion": "v1", "items": tree}) if at % 3 == 0 else _stream(tree)
+        text = (
+            json.dumps({"kind": "List", "apiVersion": "v1", "items": tree})
+            if at % 3 == 0
+            else _stream(tree)
+        )
         texts.append(TRICKS[trick](text or "---", at))
     return texts
 
@@ -256,10 +307,16 @@ def judge_stack_file(text: str) -> str:
     try:
         stack_files.settings.parse({"project": project, **sections})
     except ValueError as error:
-        wrong = [line for line in str(error).splitlines()[1:] if not re.match(r"  (ml-foundations:|gcp:project)", line)]
+        wrong = [
+            line
+            for line in str(error).splitlines()[1:]
+            if not re.match(r"  (ml-foundations:|gcp:project)", line)
+        ]
         assert type(error) is ValueError, f"{type(error).__name__}: {error}"
         assert str(error).partition(" ")[0].isdigit(), f"no count: {error}"
-        assert not [line for line in wrong if re.match(r"  \S", line)], f"a line without a path: {wrong}"
+        assert not [line for line in wrong if re.match(r"  \S", line)], (
+            f"a line without a path: {wrong}"
+        )
         return "refused"
     return "accepted"
 
@@ -312,7 +369,9 @@ def tried(kind: str, number: int) -> Iterator[Outcome]:
 def try_all(kind: str, count: int, folder: Path) -> Counter[str]:
     """Try so many inputs, from the batch on that is not on record; what failed is kept in the folder."""
     record = folder / f"{kind}.json"
-    kept: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"batches": 0, "outcomes": {}}
+    kept: dict[str, Any] = (
+        json.loads(record.read_text()) if record.exists() else {"batches": 0, "outcomes": {}}
+    )
     outcomes, number = Counter[str](kept["outcomes"]), int(kept["batches"])
     resource.setrlimit(resource.RLIMIT_AS, (_room(), _room()))
     while outcomes.total() < count:
@@ -320,7 +379,9 @@ def try_all(kind: str, count: int, folder: Path) -> Counter[str]:
         for index, outcome in enumerate(tried(kind, number)):
             outcomes[outcome.kind] += 1
             if outcome.problem:
-                (folder / f"{kind}-{number}-{index}.yaml").write_text(outcome.text, errors="backslashreplace")
+                (folder / f"{kind}-{number}-{index}.yaml").write_text(
+                    outcome.text, errors="backslashreplace"
+                )
                 print(f"{kind} batch {number}, input {index}: {outcome.problem[:200]}", flush=True)
         record.write_text(json.dumps({"batches": number, "outcomes": outcomes}))
     return outcomes

@@ -24,7 +24,14 @@ _MADE = {
     "PersistentVolumeClaim": ("/api/v1/namespaces/research/persistentvolumeclaims", {"data"}),
     "Namespace": ("/api/v1/namespaces", {"research"}),
 }
-_OTHERS = {"kube-root-ca.crt", "default", "kube-system", "kube-public", "kube-node-lease", "kueue-system"}
+_OTHERS = {
+    "kube-root-ca.crt",
+    "default",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "kueue-system",
+}
 """What a cluster has by itself among these kinds."""
 
 
@@ -60,14 +67,20 @@ def wrong(rehearsal: Rehearsal, revision: int) -> Iterator[str]:
     yield from _state(state)
     api = Api(Access(rehearsal.kubeconfig))
     secrets = {f"key-{revision % 2}"}
-    for kind, (path, names) in {**_MADE, "Secret": ("/api/v1/namespaces/research/secrets", secrets)}.items():
+    for kind, (path, names) in {
+        **_MADE,
+        "Secret": ("/api/v1/namespaces/research/secrets", secrets),
+    }.items():
         found = {item["metadata"]["name"]: item for item in api.get(path)["items"]}
         if found.keys() - _OTHERS != names:
             yield f"{kind}: {sorted(found.keys() - _OTHERS)}, not {sorted(names)}"
-        if kind == "ConfigMap" and any(found[name]["data"] != {"revision": str(revision)} for name in names & {*found}):
+        if kind == "ConfigMap" and any(
+            found[name]["data"] != {"revision": str(revision)} for name in names & {*found}
+        ):
             yield "a ConfigMap is of another revision"
     nodes = Counter(
-        node["metadata"]["labels"].get("cloud.google.com/gke-nodepool") for node in api.get("/api/v1/nodes")["items"]
+        node["metadata"]["labels"].get("cloud.google.com/gke-nodepool")
+        for node in api.get("/api/v1/nodes")["items"]
     )
     if nodes["system"] != 1 or nodes["l4"] not in (1, 2):
         yield f"nodes: {dict(nodes)}"
@@ -84,7 +97,11 @@ def _readable(rehearsal: Rehearsal) -> Iterator[str]:
     """What others can read of a rehearsal; the logs of Pulumi are those of this module's own ``pulumi`` too."""
     for path in [rehearsal.root, *rehearsal.root.rglob("*")]:
         with suppress(FileNotFoundError):
-            if path.lstat().st_mode & 0o077 and not path.is_symlink() and path.parent.name != "logs":
+            if (
+                path.lstat().st_mode & 0o077
+                and not path.is_symlink()
+                and path.parent.name != "logs"
+            ):
                 yield f"{path} can be read by others"
 
 

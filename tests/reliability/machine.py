@@ -83,7 +83,9 @@ def _new(life: Life) -> None:
     program.write(life.project, life.revision, queue=False)
 
 
-def _under(script: str, prepare: Callable[[Life], None], words: Sequence[str], life: Life) -> list[End]:
+def _under(
+    script: str, prepare: Callable[[Life], None], words: Sequence[str], life: Life
+) -> list[End]:
     """Run ``up`` on a machine that a shell script makes."""
     prepare(life)
     life.environ |= {"PROJECT": str(life.project), "SPARE": str(life.project.with_name("spare"))}
@@ -93,7 +95,10 @@ def _under(script: str, prepare: Callable[[Life], None], words: Sequence[str], l
 
 
 def _condition(
-    script: str, first: str = _WELL, prepare: Callable[[Life], None] = _changed, words: Sequence[str] = ()
+    script: str,
+    first: str = _WELL,
+    prepare: Callable[[Life], None] = _changed,
+    words: Sequence[str] = (),
 ) -> Case:
     return Case(partial(_under, script, prepare, words), first, needs=words)
 
@@ -160,7 +165,9 @@ def _halted(prepare: Callable[[Life], None], when: str, life: Life) -> list[End]
     return [faults.ended(running)]
 
 
-def _send(processes: Collection[psutil.Process], *signals: Callable[[psutil.Process], None]) -> None:
+def _send(
+    processes: Collection[psutil.Process], *signals: Callable[[psutil.Process], None]
+) -> None:
     for send in signals:
         for process in processes:
             with suppress(psutil.Error):
@@ -246,7 +253,9 @@ mkdir -p "$SPARE/ml-foundations/tools"
 ln -s "$TOOLS"/*-* "$SPARE/ml-foundations/tools"
 rm "$SPARE"/ml-foundations/tools/helm-*
 """
-_HOME = 'mkdir -p "$SPARE/.cache/ml-foundations"; ln -sfn "$TOOLS" "$SPARE/.cache/ml-foundations/tools"'
+_HOME = (
+    'mkdir -p "$SPARE/.cache/ml-foundations"; ln -sfn "$TOOLS" "$SPARE/.cache/ml-foundations/tools"'
+)
 _READ_ONLY = 'mount --bind -o ro "$SPARE" "$SPARE"'
 _LACKS_HELM = "failed: the disk of .* are needed to build the tools"
 _USERS = "HOME BACKEND_URL CONFIG_PASSPHRASE ACCESS_TOKEN STACK ORGANIZATION PYTHON_CMD OPTION_CONFIG_FILE CONFIG"
@@ -256,9 +265,13 @@ CASES = {
         _filled_before, "failed: the disk of .* are needed by its rehearsal", needs=_MOUNTS
     ),
     "it fills as `up` with changes begins": Case(
-        partial(_filled_meanwhile, partial(_running, victim="the engine")), "failed: ", needs=_MOUNTS
+        partial(_filled_meanwhile, partial(_running, victim="the engine")),
+        "failed: ",
+        needs=_MOUNTS,
     ),
-    "it fills while `up` changes objects": Case(partial(_filled_meanwhile, _changing), "failed: ", needs=_MOUNTS),
+    "it fills while `up` changes objects": Case(
+        partial(_filled_meanwhile, _changing), "failed: ", needs=_MOUNTS
+    ),
     "it is read-only": Case(_project_read_only, "failed: .*Make it writable", needs=_MOUNTS),
     "`TMPDIR` is full": _condition(
         f'mount -t tmpfs -o size=64k tmpfs "$TMPDIR"; {_FILL.format("$TMPDIR")}', words=_MOUNTS
@@ -286,21 +299,29 @@ CASES = {
         words=("unshare", "--net"),
     ),
     "`umask 000`": _condition("umask 000", prepare=_new),
-    "`PULUMI_*` of the user": _condition(f"for name in {_USERS}; do export PULUMI_$name=nonsense; done"),
+    "`PULUMI_*` of the user": _condition(
+        f"for name in {_USERS}; do export PULUMI_$name=nonsense; done"
+    ),
     "a proxy that is dead": _condition(
         "unset no_proxy NO_PROXY; for name in http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy; "
         "do export $name=http://127.0.0.1:9; done"
     ),
-    "all halted for a minute in a first `up`": Case(partial(_halted, _new, "kube-apiserver"), "ended well|failed: "),
+    "all halted for a minute in a first `up`": Case(
+        partial(_halted, _new, "kube-apiserver"), "ended well|failed: "
+    ),
     "all halted for a minute in `up` with changes": Case(
         partial(_halted, _changed, "the program"), "ended well|failed: "
     ),
     "all killed, and their ports taken": Case(_ports_taken, _WELL),
     "a build of tools is killed": Case(_build_cut_off, "killed"),
-    "two `up` while tools are built": Case(_built_once, f"{_WELL}; {_WELL}", other=("other", program.STACK)),
+    "two `up` while tools are built": Case(
+        _built_once, f"{_WELL}; {_WELL}", other=("other", program.STACK)
+    ),
     "two `up` of one stack": Case(_of_one_stack, f"{_WELL}; failed: another command is changing"),
     "of two stacks": Case(_of_two, f"{_WELL}; {_WELL}", other=("one", "u")),
-    "from two checkouts": Case(_of_two_checkouts, f"{_WELL}; {_WELL}", other=("other", program.STACK)),
+    "from two checkouts": Case(
+        _of_two_checkouts, f"{_WELL}; {_WELL}", other=("other", program.STACK)
+    ),
 }
 
 
@@ -316,7 +337,11 @@ def suffer_all(folder: Path) -> Iterator[Outcome]:
 
 def recorded(record: Path) -> list[Outcome]:
     """The outcomes on record."""
-    return [Outcome(**json.loads(line)) for line in record.read_text().splitlines()] if record.exists() else []
+    return (
+        [Outcome(**json.loads(line)) for line in record.read_text().splitlines()]
+        if record.exists()
+        else []
+    )
 
 
 def suffer(name: str, folder: Path) -> Outcome:

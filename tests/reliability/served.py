@@ -32,7 +32,9 @@ def try_all(folder: Path, count: int) -> int:
                     outcome, problem = judge(client, text)
                     outcomes[outcome] += 1
                     if problem:
-                        (folder / f"served-{number}-{index}.yaml").write_text(text, errors="backslashreplace")
+                        (folder / f"served-{number}-{index}.yaml").write_text(
+                            text, errors="backslashreplace"
+                        )
                         print(f"batch {number}, input {index}: {problem[:500]}", flush=True)
                 print(f"{outcomes.total():,} of {count:,}: {dict(outcomes)}", flush=True)
         finally:
@@ -51,5 +53,7 @@ def judge(client: Client, text: str) -> tuple[str, str]:
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
     of_kubernetes = (each["inputs"] for each in declared if each["type"].startswith("kubernetes:"))
-    refused = list(filter(None, judged.refusals(client, (each for each in of_kubernetes if "kind" in each))))
+    refused = list(
+        filter(None, judged.refusals(client, (each for each in of_kubernetes if "kind" in each)))
+    )
     return ("failed", "; ".join(refused)) if refused else ("taken", "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
-from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.control_plane.controllers import JOBSET, KUEUE, Controller
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -28,12 +28,20 @@ _OBJECTS: dict[str, tuple[str, Object]] = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
             "metadata": {"name": "first"},
-            "spec": {"replicatedJobs": [{"name": "job", "template": {"spec": {"template": {"spec": _POD}}}}]},
+            "spec": {
+                "replicatedJobs": [
+                    {"name": "job", "template": {"spec": {"template": {"spec": _POD}}}}
+                ]
+            },
         },
     ),
     KUEUE.name: (
         "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
-        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "first"}},
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ResourceFlavor",
+            "metadata": {"name": "first"},
+        },
     ),
 }
 """What each controller's webhooks must take as soon as it has started."""
@@ -48,7 +56,9 @@ def try_all(folder: Path, count: int) -> int:
         try:
             failures += _tries("the simulated GKE", count, lambda: _of_gke(rehearsal))
             for controller in (JOBSET, KUEUE):
-                failures += _tries(controller.name, count, lambda of=controller: _of_controller(rehearsal, of))
+                failures += _tries(
+                    controller.name, count, lambda of=controller: _of_controller(rehearsal, of)
+                )
         finally:
             kwok.delete(rehearsal)
     return failures
@@ -63,7 +73,10 @@ def _tries(what: str, count: int, start: Callable[[], float]) -> int:
             failures += 1
             print(f"start {number}: {error}", flush=True)
     seconds = f": median {statistics.median(took):.0f} s, longest {max(took):.0f} s" if took else ""
-    print(f"{count} starts of {what} beside a load of {_LOAD}, {failures} failures{seconds}", flush=True)
+    print(
+        f"{count} starts of {what} beside a load of {_LOAD}, {failures} failures{seconds}",
+        flush=True,
+    )
     return failures
 
 
@@ -79,10 +92,10 @@ def _of_control_plane(folder: Path) -> float:
 def _of_gke(rehearsal: Rehearsal) -> float:
     began = time.monotonic()
     try:
-        life.start(rehearsal)
+        daemon.start(rehearsal)
         return time.monotonic() - began
     finally:
-        life.stop(rehearsal)
+        daemon.stop(rehearsal)
 
 
 def _of_controller(rehearsal: Rehearsal, controller: Controller) -> float:

@@ -22,11 +22,18 @@ PODS = "\n---\n".join(
 
 
 def test_stack_files_are_refused_with_their_errors_or_accepted() -> None:
-    assert not [found for number in (1, 2) for found in inputs.tried("stack-files", number) if found.problem]
+    assert not [
+        found for number in (1, 2) for found in inputs.tried("stack-files", number) if found.problem
+    ]
 
 
 def test_streams_are_refused_with_their_errors_or_judged() -> None:
-    assert not [found for number in range(1, 5) for found in inputs.tried("streams", number) if found.problem]
+    assert not [
+        found
+        for number in range(1, 5)
+        for found in inputs.tried("streams", number)
+        if found.problem
+    ]
 
 
 BOUNDLESS = {
@@ -57,25 +64,33 @@ def test_an_alias_is_no_bomb() -> None:
 
 
 def test_keys_are_text_as_kubectl_makes_them() -> None:
-    [found] = documents.read("{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {on: a, 2: b}}}", "stream")
+    [found] = documents.read(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {on: a, 2: b}}}", "stream"
+    )
     assert found["metadata"]["labels"] == {"true": "a", "2": "b"}
 
 
-def plan(tmp_path: Path, text: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
+def plan(
+    tmp_path: Path, text: str, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[bytes]:
     (tmp_path / "stream").write_text(text)
     command = [COMMAND, "plan", tmp_path / "stream"]
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
 
 
 def test_a_name_that_no_terminal_can_show(tmp_path: Path) -> None:
-    done = plan(tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}, "spec": {}}')
+    done = plan(
+        tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}, "spec": {}}'
+    )
     assert b"Traceback" not in done.stderr
     assert done.returncode in (1, 2)
 
 
 def test_nobody_reads_the_verdicts_to_their_end(tmp_path: Path) -> None:
     (tmp_path / "stream").write_text(PODS)
-    running = subprocess.Popen([COMMAND, "plan", "-"], stdin=(tmp_path / "stream").open(), stdout=-1, stderr=-1)
+    running = subprocess.Popen(
+        [COMMAND, "plan", "-"], stdin=(tmp_path / "stream").open(), stdout=-1, stderr=-1
+    )
     assert running.stdout and running.stderr
     running.stdout.close()
     assert running.stderr.read() == b""
@@ -108,7 +123,9 @@ print("the end", file=open(sys.argv[1], "w"))
 def test_work_goes_on_when_nobody_reads(tmp_path: Path) -> None:
     read, written = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-c", LOUD, tmp_path / "end"], stdout=written, stderr=written, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LOUD, tmp_path / "end"], stdout=written, stderr=written, check=False
+    )
     assert (tmp_path / "end").read_text() == "the end\n"
     assert done.returncode == 0
 
@@ -125,6 +142,7 @@ with user_errors():
 def test_a_full_disk_is_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
     assert (
-        done.stderr == "error: [Errno 28] No space left on device. Free some space, then run the same command again\n"
+        done.stderr
+        == "error: [Errno 28] No space left on device. Free some space, then run the same command again\n"
     )
     assert done.returncode == 1

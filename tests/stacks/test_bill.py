@@ -24,7 +24,9 @@ def test_a_budget_holds_what_a_stack_costs_at_its_most_with_little_room(stack: s
 
 @pytest.mark.parametrize("stack", recording.STACKS)
 def test_every_training_has_a_deadline(stack: str) -> None:
-    jobs = [each for each in recording.stack(stack) if each["type"].removeprefix("kubernetes:") in JOBS]
+    jobs = [
+        each for each in recording.stack(stack) if each["type"].removeprefix("kubernetes:") in JOBS
+    ]
     specs = [each["inputs"]["spec"] for each in jobs]
     specs = [spec.get("jobTemplate", {}).get("spec", spec) for spec in specs]
     assert specs

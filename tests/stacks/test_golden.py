@@ -14,7 +14,10 @@ BASE = "dev"
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_resources_of_a_stack_are_as_they_were(stack: str) -> None:
     found, base = recording.stack(stack), recording.stack(BASE)
-    holds(GOLDEN / f"{stack}.yaml", whole(found) if stack == BASE else difference(stack, found, BASE, base))
+    holds(
+        GOLDEN / f"{stack}.yaml",
+        whole(found) if stack == BASE else difference(stack, found, BASE, base),
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -23,8 +26,14 @@ def test_the_resources_of_an_example_are_as_they_were(example: str) -> None:
 
 
 def test_no_golden_is_stale() -> None:
-    made = [*STACKS, *(f"examples/{name}" for name in EXAMPLES), *(f"workloads/{case}" for case in CASES)]
-    assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {f"{name}.yaml" for name in made}
+    made = [
+        *STACKS,
+        *(f"examples/{name}" for name in EXAMPLES),
+        *(f"workloads/{case}" for case in CASES),
+    ]
+    assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {
+        f"{name}.yaml" for name in made
+    }
 
 
 def test_a_difference_is_shown_unless_it_is_the_stacks_own_name() -> None:

@@ -21,15 +21,21 @@ def printed(tmp_path: Path, answer: str, driver: bool = True) -> str:
     device = tmp_path / "nvidiactl"
     device.touch() if driver else None
     script = TOOLS.format(answer=answer) + SCRIPT.replace("/dev/nvidiactl", str(device))
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False
+    ).stdout
 
 
-@pytest.mark.parametrize("answer", ["| Overall Health            | Healthy |", "Overall Health: Healthy"])
+@pytest.mark.parametrize(
+    "answer", ["| Overall Health            | Healthy |", "Overall Health: Healthy"]
+)
 def test_it_is_quiet_while_all_gpus_are_well(answer: str, tmp_path: Path) -> None:
     assert printed(tmp_path, answer) == ""
 
 
-@pytest.mark.parametrize("answer", ["| Overall Health | Failure |", "Overall Health: Warning", "Error: no engine"])
+@pytest.mark.parametrize(
+    "answer", ["| Overall Health | Failure |", "Overall Health: Warning", "Error: no engine"]
+)
 def test_it_prints_what_is_wrong(answer: str, tmp_path: Path) -> None:
     found = printed(tmp_path, answer)
     assert found.startswith(f"unhealthy GPU on gpu-1\n{answer}\n")

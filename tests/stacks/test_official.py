@@ -31,11 +31,15 @@ def test_preview(stack: str, copy_checkout: Callable[[], Checkout], tmp_path: Pa
 
     def pulumi(*args: str) -> subprocess.CompletedProcess[str]:
         command = ["pulumi", *args, "--stack", stack, "--non-interactive"]
-        return subprocess.run(command, cwd=checkout.root, env=settings, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=checkout.root, env=settings, capture_output=True, text=True, check=False
+        )
 
     subprocess.run(["pulumi", "stack", "init", stack], cwd=checkout.root, env=settings, check=True)
     done = pulumi("preview", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     preview = json.loads(done.stdout)
     assert {step["op"] for step in preview["steps"]} == {"create"}
-    assert [item for item in preview.get("diagnostics", []) if item.get("severity") == "error"] == []
+    assert [
+        item for item in preview.get("diagnostics", []) if item.get("severity") == "error"
+    ] == []

@@ -30,7 +30,9 @@ def test_a_preview_for_google_cloud_names_every_key_at_once(name: str) -> None:
         recording.as_for_google(name, recording.stack_file(name))
     lines = str(refused.value).splitlines()[1:]
     assert all("[placeholder, " in line for line in lines)
-    assert {written for line in lines for written in re.findall(r"Written at (\S+)\. ", line)} == KEYS[name]
+    assert {
+        written for line in lines for written in re.findall(r"Written at (\S+)\. ", line)
+    } == KEYS[name]
     assert len(lines) == len(KEYS[name])
 
 
@@ -44,4 +46,6 @@ def test_with_values_of_ones_own_it_passes(name: str) -> None:
 def test_each_key_is_marked_in_the_file_and_in_the_guide(name: str) -> None:
     assert FILES[name].count("  # yours\n") == len(KEYS[name])
     guide = (CHECKOUT / "docs" / "going-to-gke.md").read_text()
-    assert not {key for key in KEYS[name] if re.sub(r"teams\.\w+\.", "teams.<team>.", key) not in guide}
+    assert not {
+        key for key in KEYS[name] if re.sub(r"teams\.\w+\.", "teams.<team>.", key) not in guide
+    }

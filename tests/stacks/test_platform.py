@@ -8,11 +8,14 @@ from tests.support.stack_files import changed, errors, refusal, sections, settin
 
 
 @pytest.mark.parametrize(
-    ("driver", "mode"), [("operator", "operator"), ("installer", "cos"), ("latest", "gke"), ("default", "gke")]
+    ("driver", "mode"),
+    [("operator", "operator"), ("installer", "cos"), ("latest", "gke"), ("default", "gke")],
 )
 def test_the_operators_mode_follows_from_the_pools(driver: str, mode: str) -> None:
     given = changed(
-        ("nodePools.l4.driver", driver), ("nodePools.a100.driver", driver), ("gpuOperator", {"criticalPods": 200})
+        ("nodePools.l4.driver", driver),
+        ("nodePools.a100.driver", driver),
+        ("gpuOperator", {"criticalPods": 200}),
     )
     operator = settings.parse(given).gpu_operator
     assert operator is not None
@@ -20,7 +23,11 @@ def test_the_operators_mode_follows_from_the_pools(driver: str, mode: str) -> No
 
 
 def test_googles_installer_goes_by_the_image_of_the_pools() -> None:
-    pools = [(f"nodePools.{pool}.{key}", value) for pool in ("l4", "a100") for key, value in INSTALLED.items()]
+    pools = [
+        (f"nodePools.{pool}.{key}", value)
+        for pool in ("l4", "a100")
+        for key, value in INSTALLED.items()
+    ]
     operator = settings.parse(changed(*pools, ("gpuOperator", {}))).gpu_operator
     assert operator is not None
     assert operator.mode == "ubuntu"
@@ -35,7 +42,9 @@ def test_a_driver_that_storage_needs_is_not_switched_off() -> None:
     settings.parse(changed())
 
 
-IN_ONE_ZONE: list[tuple[str, Any]] = [(f"nodePools.{pool}.zones", ["us-central1-a"]) for pool in ("l4", "a100")]
+IN_ONE_ZONE: list[tuple[str, Any]] = [
+    (f"nodePools.{pool}.zones", ["us-central1-a"]) for pool in ("l4", "a100")
+]
 OWN_ZONES = ("storage.filestore.zones", ["us-central1-f"])
 
 
@@ -112,7 +121,9 @@ def test_a_persistent_disk_on_a_machine_that_takes_none_is_refused_with_the_disk
     storage_class: str,
 ) -> None:
     found = refusal(on_g4({"storageClass": storage_class}))
-    disk = {"zonal-ssd": "pd-ssd", "fast-ssd": "regional pd-ssd", "zonal-balanced": "pd-balanced"}[storage_class]
+    disk = {"zonal-ssd": "pd-ssd", "fast-ssd": "regional pd-ssd", "zonal-balanced": "pd-balanced"}[
+        storage_class
+    ]
     assert f"g4-standard-96 does not attach {disk} disks" in found
     assert "it attaches hyperdisk-balanced, hyperdisk-balanced-high-availability" in found
     assert "ml-foundations:teams.research.trainingJobs.render" in found
@@ -131,7 +142,9 @@ def test_what_is_mounted_over_the_network_attaches_everywhere() -> None:
 def test_a_class_of_ones_own_is_judged_by_its_disk() -> None:
     given = on_g4({"storageClass": "mine"})
     given["storage"]["disks"] = {"mine": {"type": "pd-balanced"}}
-    assert "g4-standard-96 does not attach pd-balanced disks of storage class mine" in refusal(given)
+    assert "g4-standard-96 does not attach pd-balanced disks of storage class mine" in refusal(
+        given
+    )
     given["storage"]["disks"] = {"mine": {"type": "hyperdisk-balanced", "iops": 10000}}
     assert refusal(given) == ""
 
@@ -167,9 +180,13 @@ NOT_GIVEN = {
 }
 
 
-@pytest.mark.parametrize("mounts", [[], [{"claim": "data", "path": "/data"}]], ids=["unused", "mounted"])
+@pytest.mark.parametrize(
+    "mounts", [[], [{"claim": "data", "path": "/data"}]], ids=["unused", "mounted"]
+)
 @pytest.mark.parametrize("case", NOT_GIVEN)
-def test_the_proof_refuses_a_volume_that_its_class_cannot_give(case: str, mounts: list[dict[str, str]]) -> None:
+def test_the_proof_refuses_a_volume_that_its_class_cannot_give(
+    case: str, mounts: list[dict[str, str]]
+) -> None:
     volume, reason = NOT_GIVEN[case]
     data = ("teams.research.volumes.data", {"size": "1Ti", **volume})
     found = refusal(changed(data, ("teams.research.trainingJobs.preprocess.mounts", mounts)))
@@ -199,12 +216,18 @@ def test_claimed_gpus_have_their_driver_where_the_operator_puts_it() -> None:
 
 
 CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
-    "no driver": (("deviceClasses", None), "nodePools.claimed.dra: is true, but there is no deviceClasses"),
+    "no driver": (
+        ("deviceClasses", None),
+        "nodePools.claimed.dra: is true, but there is no deviceClasses",
+    ),
     "its label alone": (
         ("nodePools.l4.labels", {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}),
         "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools with dra",
     ),
-    "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver if GPUs are claimed"),
+    "GKE's driver": (
+        ("nodePools.claimed.driver", "latest"),
+        "GKE installs no driver if GPUs are claimed",
+    ),
     "claims without devices": (
         ("deviceClasses", None),
         "claiming.gpuClaim: claims GPUs, but there is no deviceClasses; add the section",
@@ -223,8 +246,13 @@ def test_the_proof_refuses_claims_of_gpus_that_a_pool_advertises(cluster: dict[s
     on = [("cluster", cluster)] if cluster else []
     found = refusal(claiming(("nodePools.claimed.dra", False), *on))
     label = "cloud.google.com/gke-nvidia-gpu-dra-driver"
-    assert f"it claims 2 NVIDIA-A100-SXM4-40GB, and a100, claimed must have the label {label} for that" in found
-    assert "Give the pool this label (GpuNodePool: dra), or request counted GPUs. Written at" in found
+    assert (
+        f"it claims 2 NVIDIA-A100-SXM4-40GB, and a100, claimed must have the label {label} for that"
+        in found
+    )
+    assert (
+        "Give the pool this label (GpuNodePool: dra), or request counted GPUs. Written at" in found
+    )
     assert "teams.research.trainingJobs.claiming. [device-claim, " in found
     assert refusal(claiming(*on)) == ""
 
@@ -248,14 +276,19 @@ CLAIMING_WORKLOADS: dict[str, dict[str, Any]] = {
     "scheduledTrainings": {"schedule": "0 3 * * *"},
     "tasks": {},
     "inferenceServices": {},
-    "shardedSets": {"shards": 1, "volumes": [{"name": "t", "size": "10Gi", "storageClass": "zonal-ssd", "path": "/t"}]},
+    "shardedSets": {
+        "shards": 1,
+        "volumes": [{"name": "t", "size": "10Gi", "storageClass": "zonal-ssd", "path": "/t"}],
+    },
 }
 
 
 @pytest.mark.parametrize("section", CLAIMING_WORKLOADS)
 def test_the_quota_of_claimed_gpus_holds_for_every_kind_of_workload(section: str) -> None:
     own = (f"teams.research.{section}.other", CLAIMING | CLAIMING_WORKLOADS[section])
-    found = refusal(claiming(own, ("teams.research.trainingJobs", {}), ("teams.research.quota.claimedGpus", 1)))
+    found = refusal(
+        claiming(own, ("teams.research.trainingJobs", {}), ("teams.research.quota.claimedGpus", 1))
+    )
     assert f"{DEVICES}, and ResourceQuota team-quota leaves 1" in found, found
     assert f"Written at ml-foundations:teams.research.{section}.other. [quota," in found, found
 
@@ -284,7 +317,11 @@ PROMISES: dict[str, tuple[list[tuple[str, Any]], str, str]] = {
         OF_RESEARCH,
     ),
     "more than the quota allows on a cluster that exists": (
-        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 4}}), ("teams.research.quota.gpus", 3), ("cluster", EXISTING)],
+        [
+            (OF_RESEARCH, QUEUE | {"gpus": {"l4": 4}}),
+            ("teams.research.quota.gpus", 3),
+            ("cluster", EXISTING),
+        ],
         "ClusterQueue research: queues promise 4 nvidia.com/gpu, and ResourceQuota research/team-quota has 3",
         OF_RESEARCH,
     ),
@@ -306,7 +343,9 @@ def test_a_shared_pool_promises_as_many_gpus_as_pods_share() -> None:
     given = [shared, *latest, ("gpuOperator", None), ("teams.serving.inferenceServices", {})]
     assert refusal(changed(*given, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 8}}))) == ""
     raised = ("teams.research.quota.gpus", 9)
-    assert "and l4 has 8" in refusal(changed(*given, raised, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 9}})))
+    assert "and l4 has 8" in refusal(
+        changed(*given, raised, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 9}}))
+    )
 
 
 BY_MODEL = ("teams.research.quota.gpusByModel", {"A100": 2})
@@ -316,23 +355,39 @@ def test_gpus_that_are_counted_by_model() -> None:
     settings.parse(changed(BY_MODEL))
     job = "teams.research.trainingJobs.finetune"
     other = refusal(changed(BY_MODEL, (f"{job}.gpu", "L4"), (f"{job}.gpus", 1)))
-    assert "Job research/finetune: it needs 1 requests.nvidia.com/gpu, and ResourceQuota gpus-other leaves 0" in other
+    assert (
+        "Job research/finetune: it needs 1 requests.nvidia.com/gpu, and ResourceQuota gpus-other leaves 0"
+        in other
+    )
     more = refusal(changed(("teams.research.quota.gpusByModel", {"A100": 1})))
-    assert "it needs 2 requests.nvidia.com/gpu, and ResourceQuota gpus-nvidia-tesla-a100 leaves 1" in more
+    assert (
+        "it needs 2 requests.nvidia.com/gpu, and ResourceQuota gpus-nvidia-tesla-a100 leaves 1"
+        in more
+    )
     assert refusal(changed(BY_MODEL)) == ""
-    assert "finetune.gpu: is required: the team's GPUs are counted" in errors(changed(BY_MODEL, (f"{job}.gpu", None)))
+    assert "finetune.gpu: is required: the team's GPUs are counted" in errors(
+        changed(BY_MODEL, (f"{job}.gpu", None))
+    )
     wrong = errors(changed(BY_MODEL, (f"{job}.priorityClass", "high")))
-    assert "priorityClass: is high, but follows from its place in the file, here research-nvidia-tesla-a100" in wrong
+    assert (
+        "priorityClass: is high, but follows from its place in the file, here research-nvidia-tesla-a100"
+        in wrong
+    )
     settings.parse(changed(BY_MODEL, (f"{job}.priorityClass", "research-nvidia-tesla-a100")))
 
 
 @pytest.mark.parametrize(
-    ("gpu", "selected"), [("H100", "nvidia-h100-80gb"), ("H100-MEGA", "nvidia-h100-mega-80gb"), ("L4", None)]
+    ("gpu", "selected"),
+    [("H100", "nvidia-h100-80gb"), ("H100-MEGA", "nvidia-h100-mega-80gb"), ("L4", None)],
 )
-def test_gpus_that_are_counted_by_model_are_selected_by_type(gpu: str, selected: str | None) -> None:
+def test_gpus_that_are_counted_by_model_are_selected_by_type(
+    gpu: str, selected: str | None
+) -> None:
     """A3 High and A3 Mega have one product label."""
     job = "teams.research.trainingJobs.finetune"
-    given = settings.parse(changed(("teams.research.quota.gpusByModel", {gpu: 2}), (f"{job}.gpu", gpu)))
+    given = settings.parse(
+        changed(("teams.research.quota.gpusByModel", {gpu: 2}), (f"{job}.gpu", gpu))
+    )
     selector = given.teams["research"].training_jobs["finetune"].node_selector
     assert selector.get("cloud.google.com/gke-accelerator") == selected
 
@@ -349,7 +404,10 @@ def test_names_of_two_teams_that_become_one_are_refused(section: str, entry: Any
     team = {"quota": sections()["teams"]["research"]["quota"]}
     teams = {"ml": team | {section: {"ops-a": entry}}, "ml-ops": team | {section: {"a": entry}}}
     found = errors(changed(("teams", teams)))
-    assert f"teams.ml-ops.{section}.a: makes the name ml-ops-a, as teams.ml.{section}.ops-a does" in found
+    assert (
+        f"teams.ml-ops.{section}.a: makes the name ml-ops-a, as teams.ml.{section}.ops-a does"
+        in found
+    )
 
 
 def test_a_priority_and_a_model_of_two_teams_may_become_one_name() -> None:
@@ -374,15 +432,24 @@ SHARDS = {
     "volumes": [{"name": "table", "size": "10Gi", "storageClass": "fast-ssd", "path": "/table"}],
 }
 UNPLACED: dict[str, tuple[tuple[str, Any], list[str]]] = {
-    "gpu in no pool": ((f"{JOB_PATH}.gpu", "H100"), ["nvidia.com/gpu.product In [NVIDIA-H100-80GB-HBM3]", JOB_PATH]),
-    "too many gpus": ((f"{JOB_PATH}.gpus", 16), ["it needs 16 nvidia.com/gpu, and 2 is free", JOB_PATH]),
+    "gpu in no pool": (
+        (f"{JOB_PATH}.gpu", "H100"),
+        ["nvidia.com/gpu.product In [NVIDIA-H100-80GB-HBM3]", JOB_PATH],
+    ),
+    "too many gpus": (
+        (f"{JOB_PATH}.gpus", 16),
+        ["it needs 16 nvidia.com/gpu, and 2 is free", JOB_PATH],
+    ),
     "class that does not attach": (
         ("teams.research.volumes.training-data.storageClass", "fast-ssd"),
         ["a2-highgpu-2g does not attach regional pd-ssd disks of storage class fast-ssd", JOB_PATH],
     ),
     "class of shards that does not attach": (
         ("teams.research.shardedSets.parts", SHARDS),
-        ["g2-standard-8 does not attach regional pd-ssd disks of storage class fast-ssd", "research.shardedSets.parts"],
+        [
+            "g2-standard-8 does not attach regional pd-ssd disks of storage class fast-ssd",
+            "research.shardedSets.parts",
+        ],
     ),
     "beyond the quota": (
         ("teams.research.quota.gpus", 1),
@@ -425,7 +492,10 @@ def test_gpu_pools_are_protected_as_the_cluster_is(protected: bool) -> None:
     assert {pool.deletion_protection for pool in pools.values()} == {protected}
     own = ("nodePools.l4.deletionProtection", not protected)
     pools = settings.parse(changed(("cluster.deletionProtection", protected), own)).gpu_pools
-    assert {name: pool.deletion_protection for name, pool in pools.items()} == {"l4": not protected, "a100": protected}
+    assert {name: pool.deletion_protection for name, pool in pools.items()} == {
+        "l4": not protected,
+        "a100": protected,
+    }
 
 
 def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
@@ -437,15 +507,18 @@ def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
         "nodePrice": 98.5,
         "driver": "operator",
     }
-    assert "nodePools.new.machineType: machine type 'a9-highgpu-8g' is not in the catalog" in errors(
-        changed(("nodePools.new", new))
+    assert (
+        "nodePools.new.machineType: machine type 'a9-highgpu-8g' is not in the catalog"
+        in errors(changed(("nodePools.new", new)))
     )
     shape = {"vcpus": 224, "memoryGib": 3968}
     pool = settings.parse(changed(("nodePools.new", {**new, "machine": shape}))).gpu_pools["new"]
     assert (pool.shape.vcpus, pool.gpus_per_node) == (224, 8)
     queue = ("teams.research.queue", {"cpu": "8", "memory": "8Gi", "gpus": {"new": 8}})
     model = {"acceleratorType": "nvidia-r100", "product": "NVIDIA-R100", "memoryGib": 288}
-    unknown = {key: value for key, value in new.items() if key != "gpu"} | {"machine": {**shape, "gpu": model}}
+    unknown = {key: value for key, value in new.items() if key != "gpu"} | {
+        "machine": {**shape, "gpu": model}
+    }
     found = settings.parse(changed(("nodePools.new", unknown), queue))
     assert found.gpu_pools["new"].product == "NVIDIA-R100"
     assert found.queues is not None

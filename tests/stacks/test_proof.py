@@ -15,9 +15,7 @@ from tests.support.previewing import preview, write
 from tests.support.stack_files import sections
 
 GANG = {"image": "i:1", "nodes": 4, "gpu": "A100", "gpus": 2, "cpu": "8", "memory": "64Gi"}
-SHORTAGE = (
-    'Job research/align: each pod needs 2 nvidia.com/gpu, 8 cpu, 64Gi memory; "a100" offers 2 nvidia.com/gpu per node'
-)
+SHORTAGE = 'Job research/align: each pod needs 2 nvidia.com/gpu, 8 cpu, 64Gi memory; "a100" offers 2 nvidia.com/gpu per node'
 
 
 @pytest.mark.parametrize("name", ["dev", "staging", "prod"])
@@ -50,7 +48,9 @@ def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
     said = done.stdout + done.stderr
     assert done.returncode != 0, said
     assert SHORTAGE in said
-    (shown,) = re.findall(r"  (Deployment serving/chat: .*?])\n```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
+    (shown,) = re.findall(
+        r"  (Deployment serving/chat: .*?])\n```", (CHECKOUT / "README.md").read_text(), re.DOTALL
+    )
     assert " ".join(shown.split()) in " ".join(said.split())
     assert "Traceback" not in said
     state = json.loads(stack.pulumi(rehearsal, "stack", "export").stdout)
@@ -81,7 +81,9 @@ def test_a_stack_file_accepts_a_rule_with_a_reason_and_has_a_budget(
     assert "[monthly-budget, monthly_budget]" in error
 
 
-def test_a_queue_on_a3_mega_selects_its_own_accelerator(tools: Tools, copy_checkout: Callable[[], Checkout]) -> None:
+def test_a_queue_on_a3_mega_selects_its_own_accelerator(
+    tools: Tools, copy_checkout: Callable[[], Checkout]
+) -> None:
     """A3 High has the same product label, and another accelerator type."""
     checkout = copy_checkout()
     config = yaml.safe_load((CHECKOUT / "tests" / "stacks" / "a3_mega.yaml").read_text())["config"]
@@ -89,4 +91,6 @@ def test_a_queue_on_a3_mega_selects_its_own_accelerator(tools: Tools, copy_check
     said = preview(checkout.root, tools)
     errors = [text for text in said.of("error") if "[placeholder" not in text]
     assert errors == [], errors
-    assert any(text.startswith("proof: The stack fits.") for text in said.of("info")), said.diagnostics
+    assert any(text.startswith("proof: The stack fits.") for text in said.of("info")), (
+        said.diagnostics
+    )

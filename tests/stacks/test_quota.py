@@ -49,7 +49,9 @@ def test_the_table_and_the_command_that_enables_the_apis() -> None:
     shown = quota("--stack", "dev")
     assert re.search(r"^us-central1 +NVIDIA_L4_GPUS +0 +4 +GPUs *$", shown, re.MULTILINE), shown
     assert re.search(
-        r"^gcloud services enable \\\n( +\w+\.googleapis\.com \\\n)+ +--project PROJECT$", shown, re.MULTILINE
+        r"^gcloud services enable \\\n( +\w+\.googleapis\.com \\\n)+ +--project PROJECT$",
+        shown,
+        re.MULTILINE,
     )
 
 
@@ -62,8 +64,14 @@ def test_a_stack_that_is_not_there_is_named() -> None:
 
 def test_every_type_of_google_cloud_in_our_stacks_and_examples_has_its_api() -> None:
     goldens = (CHECKOUT / "tests" / "golden").rglob("*.yaml")
-    types = {type_ for file in goldens for type_ in re.findall(r"type: (gcp:\S+)", file.read_text())}
-    without = [type_ for type_ in types if not any(type_.startswith(row["type"]) for row in rows("apis.csv"))]
+    types = {
+        type_ for file in goldens for type_ in re.findall(r"type: (gcp:\S+)", file.read_text())
+    }
+    without = [
+        type_
+        for type_ in types
+        if not any(type_.startswith(row["type"]) for row in rows("apis.csv"))
+    ]
     assert len(types) > 7
     assert not without
 

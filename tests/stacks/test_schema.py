@@ -29,7 +29,11 @@ def test_it_is_a_schema_and_describes_every_setting(validator: Any) -> None:
     validator.check_schema(SCHEMA)
     for name, definition in SCHEMA["$defs"].items():
         if name.endswith("Settings"):
-            silent = {key for key, setting in definition["properties"].items() if "description" not in setting}
+            silent = {
+                key
+                for key, setting in definition["properties"].items()
+                if "description" not in setting
+            }
             assert not silent, f"{name}: {silent}"
 
 
@@ -50,7 +54,9 @@ def test_our_stacks_follow_it(stack: str, validator: Any) -> None:
         ("nodePool", "l4", {}),
     ],
 )
-def test_what_the_program_refuses_an_editor_marks(section: str, key: str, value: Any, validator: Any) -> None:
+def test_what_the_program_refuses_an_editor_marks(
+    section: str, key: str, value: Any, validator: Any
+) -> None:
     given = copy.deepcopy(stack_file("dev"))
     given["config"].setdefault(f"ml-foundations:{section}", {})[key] = value
     assert list(validator.iter_errors(given))

@@ -25,13 +25,25 @@ def stack(team: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_right_ones_are_taken() -> None:
-    workloads = {"queue": QUEUE, "shardedSets": {"parts": SHARDS}, "trainingJobs": {"a": JOB | {"queue": "training"}}}
+    workloads = {
+        "queue": QUEUE,
+        "shardedSets": {"parts": SHARDS},
+        "trainingJobs": {"a": JOB | {"queue": "training"}},
+    }
     found = settings.parse(stack(workloads, gpuMonitors={"logs": {"image": "i", "driver": "none"}}))
     assert found.queues is not None
     (team,) = found.queues.teams
-    assert (team.namespace, team.cpu, team.memory, team.gpus) == ("research", "8", "32Gi", {"l4": 1})
+    assert (team.namespace, team.cpu, team.memory, team.gpus) == (
+        "research",
+        "8",
+        "32Gi",
+        {"l4": 1},
+    )
     flavor = next(flavor for flavor in found.queues.flavors if flavor.name == "l4")
-    assert (flavor.gpu, flavor.node_selector) == ("NVIDIA-L4", {"cloud.google.com/gke-nodepool": "l4"})
+    assert (flavor.gpu, flavor.node_selector) == (
+        "NVIDIA-L4",
+        {"cloud.google.com/gke-nodepool": "l4"},
+    )
     assert flavor.tolerations == []
     assert settings.parse(sections()).queues is None
 
@@ -39,7 +51,10 @@ def test_right_ones_are_taken() -> None:
 def test_what_a_queue_starts_tolerates_all_taints_of_the_pools_nodes() -> None:
     """GKE's own for queued nodes, too, which the pool publishes and does not declare."""
     given = stack({"queue": QUEUE})
-    given["nodePools"]["l4"] |= {"queuedProvisioning": True, "taints": [{"key": "team", "value": "ml"}]}
+    given["nodePools"]["l4"] |= {
+        "queuedProvisioning": True,
+        "taints": [{"key": "team", "value": "ml"}],
+    }
     queues = settings.parse(given).queues
     assert queues is not None
     flavor = next(flavor for flavor in queues.flavors if flavor.name == "l4")
@@ -54,9 +69,19 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         stack({}, gpuMonitors={"dcgm": {}}),
         ["gpuMonitors.dcgm: gpuOperator.dcgmExporter exports the same metrics"],
     ),
-    "monitor": (stack({}, gpuMonitors={"logs": {"image": "i", "drivers": "none"}}), ["gpuMonitors.logs.drivers"]),
+    "monitor": (
+        stack({}, gpuMonitors={"logs": {"image": "i", "drivers": "none"}}),
+        ["gpuMonitors.logs.drivers"],
+    ),
     "unknown class of shards": (
-        stack({"shardedSets": {"parts": SHARDS | {"volumes": [SHARDS["volumes"][0] | {"storageClass": "fastest"}]}}}),
+        stack(
+            {
+                "shardedSets": {
+                    "parts": SHARDS
+                    | {"volumes": [SHARDS["volumes"][0] | {"storageClass": "fastest"}]}
+                }
+            }
+        ),
         ['teams.research.shardedSets.parts.volumes[0].storageClass: there is no class "fastest"'],
     ),
     "long name of a set": (
@@ -75,16 +100,24 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         stack({"queue": QUEUE, "trainingJobs": {"a": JOB | {"queue": "fast"}}}),
         ["teams.research.trainingJobs.a.queue: the team has no queue fast. Its queue: training"],
     ),
-    "negative share": (stack({"queue": QUEUE | {"gpus": {"l4": -1}}}), ["teams.research.queue.gpus.l4: is -1"]),
+    "negative share": (
+        stack({"queue": QUEUE | {"gpus": {"l4": -1}}}),
+        ["teams.research.queue.gpus.l4: is -1"],
+    ),
     "coherent times": (
         stack({"inferenceServices": {"chat": JOB | {"graceSeconds": 10}}}),
-        ["teams.research.inferenceServices.chat.graceSeconds: is 10, and a pod needs 45", "drainSeconds 30"],
+        [
+            "teams.research.inferenceServices.chat.graceSeconds: is 10, and a pod needs 45",
+            "drainSeconds 30",
+        ],
     ),
 }
 
 
 @pytest.mark.parametrize(("given", "words"), WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_fit_is_refused_with_its_path(given: dict[str, Any], words: list[str]) -> None:
+def test_what_does_not_fit_is_refused_with_its_path(
+    given: dict[str, Any], words: list[str]
+) -> None:
     with pytest.raises(ValueError, match="invalid value") as caught:
         settings.parse(given)
     for word in words:

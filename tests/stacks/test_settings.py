@@ -21,8 +21,16 @@ WRONG = {
         {"quota-summ": "because"},
         ["proof.accept.quota-summ: is not known. Did you mean quota-sum"],
     ),
-    "no reason": ("proof.accept", {"quota-sum": ""}, ["proof.accept.quota-sum", "at least 1 character"]),
-    "negative size": ("nodePools.l4.maxNodes", -1, ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"]),
+    "no reason": (
+        "proof.accept",
+        {"quota-sum": ""},
+        ["proof.accept.quota-sum", "at least 1 character"],
+    ),
+    "negative size": (
+        "nodePools.l4.maxNodes",
+        -1,
+        ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"],
+    ),
     "unknown machine type": (
         "nodePools.l4.machineType",
         "g2-standard-9",
@@ -57,9 +65,15 @@ WRONG = {
     "file that is not there": (
         "teams.research.trainingJobs.finetune.files",
         {"/workspace/a.py": "@scripts/none.py"},
-        ["finetune.files./workspace/a.py: is @scripts/none.py, and there is no file stacks/scripts/none.py"],
+        [
+            "finetune.files./workspace/a.py: is @scripts/none.py, and there is no file stacks/scripts/none.py"
+        ],
     ),
-    "bad quantity": ("teams.research.quota.memory", "1e3Gi", ["teams.research.quota.memory", "1e3Gi", "16Gi"]),
+    "bad quantity": (
+        "teams.research.quota.memory",
+        "1e3Gi",
+        ["teams.research.quota.memory", "1e3Gi", "16Gi"],
+    ),
     "long name": (
         "teams.research.trainingJobs." + "x" * 64,
         {"image": "i", "cpu": "1", "memory": "1Gi"},
@@ -73,7 +87,9 @@ WRONG = {
     "what follows from the place": (
         "teams.research.trainingJobs.finetune.namespace",
         "serving",
-        ["finetune.namespace: is serving, but follows from its place in the file, here research; leave it out"],
+        [
+            "finetune.namespace: is serving, but follows from its place in the file, here research; leave it out"
+        ],
     ),
     "a pool's cluster": (
         "nodePools.l4.clusterName",
@@ -81,7 +97,11 @@ WRONG = {
         ["nodePools.l4.clusterName: is c, but follows from its place in the file; leave it out"],
     ),
     "capital in a name": ("teams.Research", {}, ["teams.Research"]),
-    "driver without operator": ("gpuOperator", None, ["nodePools.l4.driver", "there is no gpuOperator"]),
+    "driver without operator": (
+        "gpuOperator",
+        None,
+        ["nodePools.l4.driver", "there is no gpuOperator"],
+    ),
     "pool that GKE drives beside the operator": (
         "nodePools.l4.driver",
         "latest",
@@ -99,12 +119,30 @@ WRONG = {
     ),
     "waiting for a Job that deletes itself": (
         "teams.research.trainingJobs.finetune",
-        {"image": "i", "cpu": "1", "memory": "1Gi", "waitForCompletion": True, "ttlSecondsAfterFinished": 60},
+        {
+            "image": "i",
+            "cpu": "1",
+            "memory": "1Gi",
+            "waitForCompletion": True,
+            "ttlSecondsAfterFinished": 60,
+        },
         ["finetune.ttlSecondsAfterFinished: a Job that is waited for"],
     ),
-    "wrong word": ("teams.research.podSecurity", "strict", ["podSecurity", "'baseline' or 'restricted'", "'strict'"]),
-    "cluster name too long for its service account": ("cluster.name", "x" * 25, ["cluster.name", "30 are allowed"]),
-    "pool name too long": ("nodePools." + "x" * 41, {"machineType": "n2-standard-8", "maxNodes": 1}, ["41", "40"]),
+    "wrong word": (
+        "teams.research.podSecurity",
+        "strict",
+        ["podSecurity", "'baseline' or 'restricted'", "'strict'"],
+    ),
+    "cluster name too long for its service account": (
+        "cluster.name",
+        "x" * 25,
+        ["cluster.name", "30 are allowed"],
+    ),
+    "pool name too long": (
+        "nodePools." + "x" * 41,
+        {"machineType": "n2-standard-8", "maxNodes": 1},
+        ["41", "40"],
+    ),
     "no project": ("project", "", ["gcp:project"]),
 }
 
@@ -131,7 +169,11 @@ def test_null_is_the_same_as_nothing() -> None:
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_a_stack_has_every_key_that_pulumi_takes_for_mandatory(stack: str) -> None:
     declared = yaml.safe_load((STACKS.parent / "Pulumi.yaml").read_text())["config"]
-    mandatory = {key.partition(":")[2] for key, what in declared.items() if "type" in what and "default" not in what}
+    mandatory = {
+        key.partition(":")[2]
+        for key, what in declared.items()
+        if "type" in what and "default" not in what
+    }
     assert mandatory == {"cluster"}
     assert mandatory <= sections(stack).keys()
 
@@ -163,7 +205,10 @@ def test_pools_of_an_existing_cluster_that_are_described_are_checked_against() -
     pools: dict[str, Any] = {"l4": {"machineType": "g2-standard-8", "maxNodes": 3}}
     found = refusal(on_existing_cluster(nodePools=pools, gpuOperator=None))
     assert "Job research/finetune: each pod needs 2 nvidia.com/gpu" in found
-    assert "nvidia.com/gpu.product In [NVIDIA-A100-SXM4-40GB] (the node has nvidia.com/gpu.product=NVIDIA-L4)" in found
+    assert (
+        "nvidia.com/gpu.product In [NVIDIA-A100-SXM4-40GB] (the node has nvidia.com/gpu.product=NVIDIA-L4)"
+        in found
+    )
     assert "Written at ml-foundations:teams.research.trainingJobs.finetune. [node-affinity" in found
     assert found.count("Written at") == 1, found
     pools["a100"] = {"machineType": "a2-highgpu-1g", "maxNodes": 2}
@@ -179,7 +224,9 @@ def test_an_existing_cluster_takes_no_setting_of_a_new_one() -> None:
 
 
 def test_a_team_of_a_google_group_needs_groups_in_the_cluster() -> None:
-    with pytest.raises(ValueError, match=r"cluster.securityGroup: is required.*teams.research.group"):
+    with pytest.raises(
+        ValueError, match=r"cluster.securityGroup: is required.*teams.research.group"
+    ):
         settings.parse(changed(("teams.research.group", "ml@example.com")))
 
 
@@ -191,14 +238,20 @@ def test_networks_of_gpus_need_a_cluster_with_more_than_one() -> None:
 
 def test_a_shared_gpu_goes_to_a_pod_one_at_a_time() -> None:
     given = changed(("gpuOperator", None))
-    given["nodePools"]["l4"] |= {"driver": "default", "sharing": {"strategy": "TIME_SHARING", "clients": 4}}
+    given["nodePools"]["l4"] |= {
+        "driver": "default",
+        "sharing": {"strategy": "TIME_SHARING", "clients": 4},
+    }
     given["nodePools"]["a100"] |= {"driver": "default"}
     chat = given["teams"]["serving"]["inferenceServices"]["chat"]
     chat |= {"gpu": "L4-SHARED"}
     settings.parse(given)
     chat |= {"gpus": 2}
     found = refusal(given)
-    assert "GKE gives a container one shared GPU, and it asks for 2. Request 1 nvidia.com/gpu." in found
+    assert (
+        "GKE gives a container one shared GPU, and it asks for 2. Request 1 nvidia.com/gpu."
+        in found
+    )
     assert "Written at ml-foundations:teams.serving.inferenceServices.chat. [shared-gpu, " in found
     chat |= {"gpus": 1, "gpu": "L4"}
     assert "the node has nvidia.com/gpu.product=NVIDIA-L4-SHARED" in refusal(given)
@@ -210,7 +263,9 @@ MOUNT = "teams.research.trainingJobs.preprocess.mounts"
 
 def test_a_mounted_bucket_is_known_by_its_volume() -> None:
     """Without the annotation that says so, GKE's sidecar would not come, and the pod never start."""
-    given = changed(BUCKET, (MOUNT, [{"claim": "raw", "path": "/raw"}, {"claim": "raw-data", "path": "/data"}]))
+    given = changed(
+        BUCKET, (MOUNT, [{"claim": "raw", "path": "/raw"}, {"claim": "raw-data", "path": "/data"}])
+    )
     mounts = settings.parse(given).teams["research"].training_jobs["preprocess"].mounts
     assert [mount.fuse for mount in mounts] == [True, False]
     assert refusal(given) == ""
@@ -237,7 +292,10 @@ def test_a_queued_pool_is_a_queued_flavor() -> None:
     )
     found = settings.parse(given).queues
     assert found is not None
-    assert {flavor.name: flavor.queued_provisioning for flavor in found.flavors} == {"l4": False, "a100": True}
+    assert {flavor.name: flavor.queued_provisioning for flavor in found.flavors} == {
+        "l4": False,
+        "a100": True,
+    }
 
 
 def test_kueue_manages_the_kinds_that_wait_in_a_queue() -> None:
@@ -246,7 +304,9 @@ def test_kueue_manages_the_kinds_that_wait_in_a_queue() -> None:
     none = settings.parse(changed(*given)).queues
     assert none is not None
     assert none.kinds == ["Job", "JobSet"]
-    some = settings.parse(changed(*given, ("teams.serving.inferenceServices.chat.queue", "training"))).queues
+    some = settings.parse(
+        changed(*given, ("teams.serving.inferenceServices.chat.queue", "training"))
+    ).queues
     assert some is not None
     assert some.kinds == ["Job", "JobSet", "Deployment"]
 
@@ -265,7 +325,9 @@ def test_a_server_in_a_queue_has_the_time_to_load() -> None:
 
 
 def test_callers_are_let_out_to_the_servers_that_list_them() -> None:
-    given = changed(("teams.serving.inferenceServices.chat.callers", ["research", "serving", "web"]))
+    given = changed(
+        ("teams.serving.inferenceServices.chat.callers", ["research", "serving", "web"])
+    )
     found = settings.parse(given)
     assert found.teams["research"].egress_namespaces == ["serving"]
     assert found.teams["serving"].egress_namespaces == []

@@ -29,7 +29,10 @@ def pods(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if manifest.get("kind") in ("CronJob", "Deployment", "Job", "Pod", "StatefulSet"):
             spec = manifest["spec"]
             job = spec["jobTemplate"]["spec"] if manifest["kind"] == "CronJob" else spec
-            yield manifest["metadata"]["name"], job["template"]["spec"] if "template" in job else job
+            yield (
+                manifest["metadata"]["name"],
+                job["template"]["spec"] if "template" in job else job,
+            )
 
 
 def places(container: dict[str, Any]) -> set[str]:
@@ -48,7 +51,9 @@ def test_scripts_and_models_come_with_the_pod_or_from_outside(kind: str, name: s
         assert set(scripts) <= places(container), f"{workload}: no image has {scripts}"
         models = [word.partition("=")[2] for word in words if word.startswith("--model-id=")]
         models += container["args"][:1] if "vllm-openai" in container["image"] else []
-        assert not [model for model in models if model.startswith("/")], f"{workload}: nobody put a model there"
+        assert not [model for model in models if model.startswith("/")], (
+            f"{workload}: nobody put a model there"
+        )
         revisions = [word for word in words if re.fullmatch("--revision=[0-9a-f]{40}", word)]
         assert len(revisions) == len(models), f"{workload}: its model may change under its name"
 
@@ -58,7 +63,9 @@ def test_who_is_no_user_of_the_image_has_a_home_to_write_to(kind: str, name: str
     for workload, pod in pods(kind, name):
         container = pod["containers"][0]
         env = {item["name"]: item.get("value") for item in container.get("env", [])}
-        assert "runAsUser" not in pod["securityContext"] or env["HOME"] in places(container), workload
+        assert "runAsUser" not in pod["securityContext"] or env["HOME"] in places(container), (
+            workload
+        )
 
 
 @pytest.mark.parametrize(("kind", "name"), PROGRAMS)
@@ -69,7 +76,9 @@ def test_no_server_is_named_that_only_an_example_has(kind: str, name: str) -> No
 @pytest.mark.parametrize(("kind", "name"), PROGRAMS)
 def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None:
     """From 0.9 on its image does not look there (vllm issue 18859); the GPU Operator mounts it where it looks."""
-    by_operator = any(str(resource["inputs"].get("chart")) == "gpu-operator" for resource in resources(kind, name))
+    by_operator = any(
+        str(resource["inputs"].get("chart")) == "gpu-operator" for resource in resources(kind, name)
+    )
     for workload, pod in pods(kind, name):
         container = pod["containers"][0]
         env = {item["name"]: item.get("value", "") for item in container.get("env", [])}
@@ -80,7 +89,12 @@ def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None
 
 def test_every_page_that_names_the_drivers_path_says_whose_device_plugin_needs_it() -> None:
     folders = [CHECKOUT / "docs", CHECKOUT / "examples", CHECKOUT / "stacks"]
-    files = [file for folder in folders for end in ("md", "py", "yaml") for file in folder.rglob(f"*.{end}")]
+    files = [
+        file
+        for folder in folders
+        for end in ("md", "py", "yaml")
+        for file in folder.rglob(f"*.{end}")
+    ]
     named = {file: text for file in files if "LD_LIBRARY_PATH" in (text := file.read_text())}
     assert named
     assert not [file for file, text in named.items() if "GKE's own device plugin" not in text]
@@ -92,10 +106,18 @@ WALK_THROUGH = (CHECKOUT / "docs" / "walk-through.md").read_text()
 @pytest.mark.parametrize("name", STACKS)
 def test_the_walk_through_tells_what_each_workload_of_a_stack_does(name: str) -> None:
     assert f"(../stacks/Pulumi.{name}.yaml)" in WALK_THROUGH
-    (told,) = re.findall(rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)", WALK_THROUGH, re.MULTILINE | re.DOTALL)
-    teams = yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"]["ml-foundations:teams"]
-    sections = [to_camel(section) for section, spec in SECTIONS.items() if issubclass(spec, WorkloadSpec)]
-    made = {each for team in teams.values() for section in sections for each in team.get(section, {})}
+    (told,) = re.findall(
+        rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)", WALK_THROUGH, re.MULTILINE | re.DOTALL
+    )
+    teams = yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"][
+        "ml-foundations:teams"
+    ]
+    sections = [
+        to_camel(section) for section, spec in SECTIONS.items() if issubclass(spec, WorkloadSpec)
+    ]
+    made = {
+        each for team in teams.values() for section in sections for each in team.get(section, {})
+    }
     assert made and not {each for each in made if f"`{each}`" not in told}
 
 

@@ -35,7 +35,9 @@ def test_the_seeds_class_with_its_zones() -> None:
         "parameters": {"type": "pd-ssd", "replication-type": "regional-pd"},
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
-        "allowedTopologies": [{"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["a", "b"]}]}],
+        "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["a", "b"]}]}
+        ],
     }
 
 
@@ -74,7 +76,13 @@ def test_datasets_are_copies_of_a_snapshot_in_every_zone() -> None:
 
 
 def test_a_class_of_ones_own() -> None:
-    mine = {"type": "hyperdisk-balanced", "iops": 10000, "throughput": "600Mi", "zones": ["a"], "retain": True}
+    mine = {
+        "type": "hyperdisk-balanced",
+        "iops": 10000,
+        "throughput": "600Mi",
+        "zones": ["a"],
+        "retain": True,
+    }
     found = classes(disks={"checkpoints": mine})["checkpoints"]
     assert found["parameters"] == {
         "type": "hyperdisk-balanced",
@@ -85,7 +93,8 @@ def test_a_class_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "parameter"), [("basic-hdd", "standard"), *((name, name) for name in ("zonal", "regional", "enterprise"))]
+    ("tier", "parameter"),
+    [("basic-hdd", "standard"), *((name, name) for name in ("zonal", "regional", "enterprise"))],
 )
 def test_a_filestore_class_for_each_tier(tier: str, parameter: str) -> None:
     found = classes(filestore={"tiers": [tier]}, network="ml")[f"filestore-{tier}"]
@@ -105,7 +114,10 @@ def test_filestore_in_one_zone_does_not_wait_for_a_node(zones: list[str], mode: 
 
 
 def test_filestore_in_a_shared_vpc() -> None:
-    found = classes(filestore={"reserved_range": "google-services"}, network="projects/host/global/networks/shared")
+    found = classes(
+        filestore={"reserved_range": "google-services"},
+        network="projects/host/global/networks/shared",
+    )
     assert found["filestore-zonal"]["parameters"]["connect-mode"] == "PRIVATE_SERVICE_ACCESS"
     assert found["filestore-zonal"]["parameters"]["reserved-ip-range"] == "google-services"
 
@@ -114,7 +126,9 @@ def test_the_speed_of_hyperdisk_ml_is_chosen() -> None:
     throughput = "provisioned-throughput-on-create"
     for given, wanted in (({}, "2400Mi"), ({"ml_throughput": "600Mi"}, "600Mi")):
         made = classes(dataset_zones=["a"], **given)
-        assert {made[name]["parameters"][throughput] for name in ("hyperdisk-ml", "datasets")} == {wanted}
+        assert {made[name]["parameters"][throughput] for name in ("hyperdisk-ml", "datasets")} == {
+            wanted
+        }
 
 
 def test_lustre_is_in_the_zones_of_its_nodes() -> None:
@@ -125,9 +139,16 @@ def test_lustre_is_in_the_zones_of_its_nodes() -> None:
 
 
 def test_volumes_and_snapshots_outlive_their_claims_where_asked_to() -> None:
-    given: dict[str, Any] = {"retain": True, "nfs": NFS, "filestore": {}, "disks": {"scratch": {"type": "pd-ssd"}}}
+    given: dict[str, Any] = {
+        "retain": True,
+        "nfs": NFS,
+        "filestore": {},
+        "disks": {"scratch": {"type": "pd-ssd"}},
+    }
     assert {item.get("reclaimPolicy") for item in classes(**given).values()} == {"Retain"}
-    assert {item["deletionPolicy"] for item in of_kind("VolumeSnapshotClass", **given)} == {"Retain"}
+    assert {item["deletionPolicy"] for item in of_kind("VolumeSnapshotClass", **given)} == {
+        "Retain"
+    }
     given["disks"]["scratch"]["retain"] = False
     assert "reclaimPolicy" not in classes(**given)["scratch"]
 
@@ -164,7 +185,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"disks": {"x": {"type": "pd-ssd", "regional": True, "zones": ["a"]}}},
         "disks.x.zones: has 1 entries, and a regional disk is in 2 zones",
     ),
-    "three zones of fast-ssd": ({"fast_ssd_zones": ["a", "b", "c"]}, "fast_ssd_zones: has 3 entries"),
+    "three zones of fast-ssd": (
+        {"fast_ssd_zones": ["a", "b", "c"]},
+        "fast_ssd_zones: has 3 entries",
+    ),
     "operations of a persistent disk": (
         {"disks": {"x": {"type": "pd-ssd", "iops": 3}}},
         "disks.x.iops: is for Hyperdisk; of pd-ssd it follows from the size",
@@ -200,7 +224,9 @@ def test_every_gpu_family_has_a_class_and_fast_ssd_is_not_it(machine: str) -> No
     attaching = {
         name
         for name, each in parameters.items()
-        if MACHINE_TYPES[machine].attaches(each["type"], regional=each.get("replication-type") == "regional-pd")
+        if MACHINE_TYPES[machine].attaches(
+            each["type"], regional=each.get("replication-type") == "regional-pd"
+        )
     }
     assert GPU_FAMILIES[machine] in attaching
     assert "fast-ssd" not in attaching

@@ -35,7 +35,9 @@ def test_a_claim_of_a_class() -> None:
 
 
 def test_a_dataset_starts_from_a_snapshot() -> None:
-    found = made(size="1Ti", storage_class="datasets", access_mode="ReadOnlyMany", snapshot="corpus")
+    found = made(
+        size="1Ti", storage_class="datasets", access_mode="ReadOnlyMany", snapshot="corpus"
+    )
     assert found["PersistentVolumeClaim"]["dataSource"] == {
         "apiGroup": "snapshot.storage.k8s.io",
         "kind": "VolumeSnapshot",
@@ -47,7 +49,12 @@ def test_a_disk_that_exists_is_mounted_where_it_is_and_never_deleted() -> None:
     spec = spec_of(size="1Ti", storage_class="hyperdisk-ml", access_mode="ReadOnlyMany", disk=DISK)
     volume, claim = spec.manifests()
     body = volume["spec"]
-    assert body["csi"] == {"driver": "pd.csi.storage.gke.io", "volumeHandle": DISK, "fsType": "ext4", "readOnly": True}
+    assert body["csi"] == {
+        "driver": "pd.csi.storage.gke.io",
+        "volumeHandle": DISK,
+        "fsType": "ext4",
+        "readOnly": True,
+    }
     assert body["persistentVolumeReclaimPolicy"] == "Retain"
     assert body["claimRef"] == {"namespace": "ml", "name": "data"}
     [term] = body["nodeAffinity"]["required"]["nodeSelectorTerms"]
@@ -75,25 +82,43 @@ def test_whatever_a_volume_has_can_be_said() -> None:
         "claim_name": "models",
         "bucket": "my-models",
         "attributes": {"fileCacheCapacity": "100Gi"},
-        "overrides": {"PersistentVolume": {"spec": {"csi": {"nodePublishSecretRef": {"name": "n", "namespace": "m"}}}}},
+        "overrides": {
+            "PersistentVolume": {
+                "spec": {"csi": {"nodePublishSecretRef": {"name": "n", "namespace": "m"}}}
+            }
+        },
     }
     [volume, _] = check(VolumeSpec, "Volume", given).manifests()
     csi = volume["spec"]["csi"]
-    assert (csi["volumeAttributes"], csi["volumeHandle"]) == ({"fileCacheCapacity": "100Gi"}, "my-models")
+    assert (csi["volumeAttributes"], csi["volumeHandle"]) == (
+        {"fileCacheCapacity": "100Gi"},
+        "my-models",
+    )
     assert csi["nodePublishSecretRef"] == {"name": "n", "namespace": "m"}
     wrong = {**given, "overrides": {"PersistentVolume": {"spec": {"csii": {}}}}}
-    with pytest.raises(pulumi.InputPropertiesError, match=r"overrides\.PersistentVolume\.spec\.csii"):
-        check(VolumeSpec, "Volume", wrong)
-    disk = {"namespace": "ml", "claim_name": "d", "size": "1Gi", "storage_class": "c", "attributes": {"a": "b"}}
     with pytest.raises(
-        pulumi.InputPropertiesError, match="attributes: are for a bucket; set bucket, or leave them out"
+        pulumi.InputPropertiesError, match=r"overrides\.PersistentVolume\.spec\.csii"
+    ):
+        check(VolumeSpec, "Volume", wrong)
+    disk = {
+        "namespace": "ml",
+        "claim_name": "d",
+        "size": "1Gi",
+        "storage_class": "c",
+        "attributes": {"a": "b"},
+    }
+    with pytest.raises(
+        pulumi.InputPropertiesError,
+        match="attributes: are for a bucket; set bucket, or leave them out",
     ):
         check(VolumeSpec, "Volume", disk)
 
 
 def test_a_bucket_of_another_resource_may_be_unknown_at_preview() -> None:
     requests = declared(
-        lambda: Volume("data", {"namespace": "ml", "bucket": pulumi.Output.from_input("b").apply(lambda b: b)})
+        lambda: Volume(
+            "data", {"namespace": "ml", "bucket": pulumi.Output.from_input("b").apply(lambda b: b)}
+        )
     )
     assert any(urn.endswith("::data-volume") for urn in requests["data-claim"].dependencies)
 
@@ -108,7 +133,10 @@ def test_data_is_protected_and_stays_and_scratch_space_is_not(data: bool) -> Non
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nothing said": ({}, ["size: is required"]),
-    "a disk without a class": ({"size": "1Ti", "disk": DISK}, ["storage_class: is required for an existing disk"]),
+    "a disk without a class": (
+        {"size": "1Ti", "disk": DISK},
+        ["storage_class: is required for an existing disk"],
+    ),
     "two sources": (
         {"size": "1Ti", "storage_class": "x", "disk": DISK, "snapshot": "s"},
         ["1 invalid argument:", "disk: a volume has one source, but snapshot is set too"],
@@ -125,8 +153,14 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"bucket": "b", "disk": DISK, "storage_class": "gcs-fuse", "snapshot": "s"},
         ["1 invalid argument:", "disk: a volume has one source, but snapshot is set too"],
     ),
-    "a class of a bucket": ({"bucket": "b", "storage_class": "zonal-ssd"}, ["storage_class: is for disks"]),
-    "no disk": ({"size": "1Ti", "storage_class": "x", "disk": "corpus"}, ['disk: is "corpus"; it must be projects/']),
+    "a class of a bucket": (
+        {"bucket": "b", "storage_class": "zonal-ssd"},
+        ["storage_class: is for disks"],
+    ),
+    "no disk": (
+        {"size": "1Ti", "storage_class": "x", "disk": "corpus"},
+        ['disk: is "corpus"; it must be projects/'],
+    ),
     "read only and empty": (
         {"size": "1Ti", "storage_class": "x", "access_mode": "ReadOnlyMany"},
         ["access_mode: is ReadOnlyMany, so it would stay empty"],
@@ -164,7 +198,10 @@ def refusals(**given: Any) -> list[tuple[str, str]]:
 
 MODE, SIZE = "spec.accessModes", "spec.resources.requests.storage"
 NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
-    "many writers of a disk": ({"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"}, MODE),
+    "many writers of a disk": (
+        {"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"},
+        MODE,
+    ),
     "many readers of hyperdisk-extreme": (
         {"storage_class": "hyperdisk-extreme", "access_mode": "ReadOnlyMany", "snapshot": "s"},
         MODE,

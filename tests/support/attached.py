@@ -33,7 +33,11 @@ class _Servicers(provider_pb2_grpc.ResourceProviderServicer):
             if name == "Handshake":
                 self._of[peer] = ProviderServicer(KubernetesProvider())
             # What a plugin is told that was there before its engine.
-            return empty_pb2.Empty() if name == "Attach" else getattr(self._of[peer], name)(request, context)
+            return (
+                empty_pb2.Empty()
+                if name == "Attach"
+                else getattr(self._of[peer], name)(request, context)
+            )
 
         return call
 

@@ -61,7 +61,9 @@ def exports(checkout: Checkout, stack: str) -> str:
 def files(checkout: Checkout) -> dict[str, int]:
     """Every file outside of .rehearsal, with the time of its last change."""
     ours = {".rehearsal", ".venv", "__pycache__"}
-    paths = (path for path in checkout.root.rglob("*") if not ours & set(path.parts) and path.is_file())
+    paths = (
+        path for path in checkout.root.rglob("*") if not ours & set(path.parts) and path.is_file()
+    )
     return {str(path): path.stat().st_mtime_ns for path in paths}
 
 

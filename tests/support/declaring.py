@@ -28,11 +28,16 @@ class _Answers(pulumi.runtime.Mocks):
         if args.typ == "gcp:container/cluster:Cluster":
             computed = CLUSTER
         elif args.typ == "gcp:serviceaccount/account:Account":
-            computed = {"email": f"{args.name}@example", "member": f"serviceAccount:{args.name}@example"}
+            computed = {
+                "email": f"{args.name}@example",
+                "member": f"serviceAccount:{args.name}@example",
+            }
         elif args.typ == "gcp:container/nodePool:NodePool":
             computed = {"name": args.inputs.get("name") or f"{args.name}-1a2b3c4"}
         elif args.typ.startswith("kubernetes:") and "kind" in args.inputs:
-            computed = {"metadata": {"name": f"{args.name}-1a2b3c4d", **(args.inputs.get("metadata") or {})}}
+            computed = {
+                "metadata": {"name": f"{args.name}-1a2b3c4d", **(args.inputs.get("metadata") or {})}
+            }
         return f"{args.name}-id", {**args.inputs, **computed}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
@@ -58,7 +63,9 @@ def requests(program: Callable[[], Any], project: str = "p", stack: str = "s") -
     set_root_resource(None)
     SETTINGS.outputs.clear()
     SETTINGS.rpc_manager.clear()
-    pulumi.runtime.set_mocks(_Answers(), project=project, stack=stack, preview=False, monitor=recorder)
+    pulumi.runtime.set_mocks(
+        _Answers(), project=project, stack=stack, preview=False, monitor=recorder
+    )
 
     async def run() -> None:
         await run_pulumi_func(program)
@@ -79,7 +86,9 @@ def inputs(request: Any) -> dict[str, Any]:
 
 def component_host() -> Any:
     """The module that hosts the components as a Pulumi plugin."""
-    spec = importlib.util.spec_from_file_location("component_host", CHECKOUT / "components" / "__main__.py")
+    spec = importlib.util.spec_from_file_location(
+        "component_host", CHECKOUT / "components" / "__main__.py"
+    )
     assert spec and spec.loader
     host = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(host)

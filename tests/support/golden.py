@@ -24,7 +24,9 @@ def holds(path: Path, made: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made)
-    assert made == path.read_text(), f"{path.relative_to(CHECKOUT)} differs; read it, then UPDATE_GOLDEN=1"
+    assert made == path.read_text(), (
+        f"{path.relative_to(CHECKOUT)} differs; read it, then UPDATE_GOLDEN=1"
+    )
 
 
 def whole(resources: list[dict[str, Any]]) -> str:
@@ -32,7 +34,9 @@ def whole(resources: list[dict[str, Any]]) -> str:
     return _text([_said(resource) for resource in resources])
 
 
-def difference(name: str, resources: list[dict[str, Any]], base: str, others: list[dict[str, Any]]) -> str:
+def difference(
+    name: str, resources: list[dict[str, Any]], base: str, others: list[dict[str, Any]]
+) -> str:
     """How the resources of a stack differ from those of another, once that one's name is replaced by its own."""
     renamed = json.loads(re.sub(rf"(?<!\w){base}(?![\w/])", name, json.dumps(others)))
     ours = {(resource["type"], resource["name"]): resource for resource in resources}
@@ -54,14 +58,18 @@ def _said(resource: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in resource.items() if value}
 
 
-def _changes(old: Any, new: Any, base: str, name: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _changes(
+    old: Any, new: Any, base: str, name: str, path: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each value that differs, by its path; a stack without it is not listed."""
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key in old and key in new:
-                yield from _changes(old[key], new[key], base, name, f"{path}.{key}" if path else key)
+                yield from _changes(
+                    old[key], new[key], base, name, f"{path}.{key}" if path else key
+                )
             else:
                 yield f"{path}.{key}", {base: old[key]} if key in old else {name: new[key]}
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):

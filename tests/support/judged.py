@@ -10,7 +10,14 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKi
 Manifest = dict[str, Any]
 
 BROUGHT = {
-    *("AdmissionCheck", "ClusterQueue", "JobSet", "LocalQueue", "ProvisioningRequestConfig", "ResourceFlavor"),
+    *(
+        "AdmissionCheck",
+        "ClusterQueue",
+        "JobSet",
+        "LocalQueue",
+        "ProvisioningRequestConfig",
+        "ResourceFlavor",
+    ),
     "ServiceMonitor",
 }
 """Kinds of Kueue and JobSet, whose webhooks judge them in test_queue.py, and of the Prometheus Operator."""
@@ -19,7 +26,11 @@ BROUGHT = {
 def prepared(api: Api) -> Client:
     """A client of a replica that has what GKE brings, and a RuntimeClass of our examples."""
     Addons(api).reconcile()
-    gvisor = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
+    gvisor = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "gvisor"},
+    }
     api.ensure("/apis/node.k8s.io/v1/runtimeclasses", gvisor | {"handler": "gvisor"})
     return Client(api)
 
@@ -28,7 +39,11 @@ def refusals(client: Client, manifests: Iterable[Manifest]) -> list[str]:
     """For each manifest the words in which the API server refuses it; nothing for one that it takes."""
     manifests = list(manifests)
     for namespace in {manifest["metadata"].get("namespace") for manifest in manifests} - {None}:
-        _refusal(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, dry_run=False)
+        _refusal(
+            client,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            dry_run=False,
+        )
     return [_refusal(client, manifest) for manifest in manifests]
 
 

@@ -3,7 +3,15 @@
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
-from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, Task, TeamNamespace, TrainingJob, Volume
+from ml_foundations import (
+    CpuNodePool,
+    GkeCluster,
+    GpuNodePool,
+    Task,
+    TeamNamespace,
+    TrainingJob,
+    Volume,
+)
 from ml_foundations.proof import Proof
 
 ZONE = "us-central1-a"
@@ -23,7 +31,9 @@ with Proof():
             {"range_name": "services", "ip_cidr_range": "10.20.0.0/20"},
         ],
     )
-    router = gcp.compute.Router("router", project=home.project_id, region="us-central1", network=network.self_link)
+    router = gcp.compute.Router(
+        "router", project=home.project_id, region="us-central1", network=network.self_link
+    )
     gcp.compute.RouterNat(
         "nat",
         project=home.project_id,
@@ -63,7 +73,9 @@ with Proof():
         "zones": [ZONE],
         "network_tags": [network.name],
     }
-    system = CpuNodePool("system", {**pool, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 2})
+    system = CpuNodePool(
+        "system", {**pool, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 2}
+    )
     gpus = GpuNodePool(
         "gpus",
         {
@@ -79,11 +91,22 @@ with Proof():
     inside = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, gpus]))
     # Pulumi makes up its name, which nobody knows before it is there.
     namespace = k8s.core.v1.Namespace("work", opts=inside).metadata["name"]
-    settings = k8s.core.v1.ConfigMap("settings", metadata={"namespace": namespace}, data={"A": "1"}, opts=inside)
-    volume = Volume(
-        "results", {"namespace": namespace, "size": "10Gi", "storage_class": "standard-rwo", "data": False}, inside
+    settings = k8s.core.v1.ConfigMap(
+        "settings", metadata={"namespace": namespace}, data={"A": "1"}, opts=inside
     )
-    pod = {"image": IMAGE, "command": ["nvidia-smi"], "gpu": "L4", "gpus": 1, "cpu": "1", "memory": "4Gi"}
+    volume = Volume(
+        "results",
+        {"namespace": namespace, "size": "10Gi", "storage_class": "standard-rwo", "data": False},
+        inside,
+    )
+    pod = {
+        "image": IMAGE,
+        "command": ["nvidia-smi"],
+        "gpu": "L4",
+        "gpus": 1,
+        "cpu": "1",
+        "memory": "4Gi",
+    }
     job = TrainingJob(
         "train",
         {
@@ -102,11 +125,18 @@ with Proof():
             **quota,
             "group": home.org_id.apply(lambda _: "ml@acme.example"),
             "egress_networks": [subnetwork.ip_cidr_range],
-            "service_account": {"google_account": cluster.node_service_account, "workload_pool": cluster.workload_pool},
+            "service_account": {
+                "google_account": cluster.node_service_account,
+                "workload_pool": cluster.workload_pool,
+            },
         },
         inside,
     )
     plain = {**pod, "namespace": team.namespace}
-    Task("check", plain, pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=[team])))
+    Task(
+        "check",
+        plain,
+        pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=[team])),
+    )
 
     pulumi.export("namespace", job.namespace)

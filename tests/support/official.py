@@ -19,7 +19,10 @@ def has_plugin(package: str) -> bool:
 def kubernetes_plugin() -> Version:
     """The newest of Pulumi's own kubernetes plugins here; 0 where there is none."""
     names = [path.name for path in HOME.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
-    return max((Version(name.removeprefix("resource-kubernetes-v")) for name in names), default=Version("0"))
+    return max(
+        (Version(name.removeprefix("resource-kubernetes-v")) for name in names),
+        default=Version("0"),
+    )
 
 
 def has_cli() -> bool:

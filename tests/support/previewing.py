@@ -31,7 +31,10 @@ class Said:
 def write(checkout: Checkout, given: dict[str, Any]) -> None:
     """Make sections of settings the stack file of dev."""
     project = given.pop("project")
-    config = {"gcp:project": project, **{f"ml-foundations:{key}": value for key, value in given.items()}}
+    config = {
+        "gcp:project": project,
+        **{f"ml-foundations:{key}": value for key, value in given.items()},
+    }
     (checkout.root / "stacks" / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
 
 

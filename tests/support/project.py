@@ -86,7 +86,9 @@ class Project:
     def pulumi(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the real CLI; what needs program and kubernetes plugin finds them in this process."""
         with (
-            self._program() if args[0] in ("up", "preview", "refresh") else nullcontext([]) as client,
+            self._program()
+            if args[0] in ("up", "preview", "refresh")
+            else nullcontext([]) as client,
             kubernetes_plugin(self.environment) if self.has_plugin else nullcontext({}) as plugin,
         ):
             return subprocess.run(
@@ -103,7 +105,10 @@ class Project:
     def _program(self) -> Iterator[list[str]]:
         """Offer the program as the Automation API does; an interpreter of its own would be half of a command's work."""
         text = (self.root / "__main__.py").read_text()
-        server, program = grpc.server(ThreadPoolExecutor(max_workers=4)), _Program(lambda: exec(text, {}))
+        server, program = (
+            grpc.server(ThreadPoolExecutor(max_workers=4)),
+            _Program(lambda: exec(text, {})),
+        )
         language_pb2_grpc.add_LanguageRuntimeServicer_to_server(program, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
@@ -125,7 +130,9 @@ class Project:
 
     def fails(self, body: str, command: str = "up") -> str:
         self.program(body)
-        done = self.pulumi(command, *(["--yes", "--skip-preview"] if command == "up" else []), "--stack", "t")
+        done = self.pulumi(
+            command, *(["--yes", "--skip-preview"] if command == "up" else []), "--stack", "t"
+        )
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
@@ -145,21 +152,35 @@ class Project:
         path = stack.state_file(self.rehearsal)
         state = json.loads(path.read_text())
         latest = state["checkpoint"]["latest"]
-        made = next(resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}"))
+        made = next(
+            resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}")
+        )
         latest["resources"].remove(made)
         pending = {key: value for key, value in made.items() if key not in ("id", "outputs")}
         latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
         path.write_text(json.dumps(state))
 
-    def patch(self, kind: str, name: str, change: dict[str, Any], manager: str = "kubectl-patch") -> None:
+    def patch(
+        self, kind: str, name: str, change: dict[str, Any], manager: str = "kubectl-patch"
+    ) -> None:
         """Change an object as a manager of another name."""
-        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change), f"--field-manager={manager}")
+        assert self.kubectl(
+            "patch",
+            kind,
+            name,
+            "--type=merge",
+            "-p",
+            json.dumps(change),
+            f"--field-manager={manager}",
+        )
 
     def urn(self, name: str) -> str:
         return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
 
     def resources(self) -> list[dict[str, Any]]:
-        return json.loads(stack.state_file(self.rehearsal).read_text())["checkpoint"]["latest"]["resources"]
+        return json.loads(stack.state_file(self.rehearsal).read_text())["checkpoint"]["latest"][
+            "resources"
+        ]
 
     def kubectl(self, *args: str) -> Any:
         """What kubectl answers, or None where there is no such object; any other failure fails the test."""
@@ -167,7 +188,13 @@ class Project:
             return self._get(*args[1:])
         output = ["-o", "name" if args[0] == "delete" else "json"]
         done = subprocess.run(
-            [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
+            [
+                self.rehearsal.bin_dir / "kubectl",
+                "--kubeconfig",
+                self.cluster.kubeconfig,
+                *args,
+                *output,
+            ],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -202,7 +229,10 @@ def served(api: Api, kind: str) -> tuple[str, str, bool]:
     """Where a kind that kubectl knows as ``pvc`` or ``jobs.v1.batch`` is: its group's path, its plural, if namespaced."""
     plural, _, place = kind.partition(".")
     groups = api.get("/apis")["groups"]
-    for group_version in ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]:
+    for group_version in [
+        "v1",
+        *(version["groupVersion"] for group in groups for version in group["versions"]),
+    ]:
         group, _, version = group_version.rpartition("/")
         if place not in ("", group, f"{version}.{group}"):
             continue
@@ -220,7 +250,9 @@ def delete(client: Client, obj: dict[str, Any]) -> None:
 
 
 @contextmanager
-def project_over(cluster: Cluster, tools: Tools, root: Path, *manifests: dict[str, Any]) -> Iterator[Project]:
+def project_over(
+    cluster: Cluster, tools: Tools, root: Path, *manifests: dict[str, Any]
+) -> Iterator[Project]:
     """A project over a replica that has these objects for as long."""
     for manifest in manifests:
         utils.create_from_dict(cluster.api, manifest)
@@ -237,7 +269,9 @@ def fake_node(
 ) -> dict[str, Any]:
     """A large node that kwok plays, with the taint of GPUs where it has any."""
     taints = {**(taints or {}), **({GPU_TAINT_KEY: "present"} if gpus else {})}
-    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110"} | ({GPU_RESOURCE: str(gpus)} if gpus else {})
+    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110"} | (
+        {GPU_RESOURCE: str(gpus)} if gpus else {}
+    )
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -246,6 +280,11 @@ def fake_node(
             "annotations": {"kwok.x-k8s.io/node": "fake"},
             "labels": {HOSTNAME: name, ZONE: "us-central1-a", **labels},
         },
-        "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]},
+        "spec": {
+            "taints": [
+                {"key": key, "value": value, "effect": "NoSchedule"}
+                for key, value in taints.items()
+            ]
+        },
         "status": {"capacity": resources, "allocatable": resources},
     }

@@ -8,7 +8,11 @@ from ml_foundations.rehearsal.plugins.sdk import GCP
 RECORDED = {
     "gcp:serviceaccount/account:Account": {"accountId": "trainer"},
     "gcp:compute/network:Network": {"name": "net"},
-    "gcp:compute/subnetwork:Subnetwork": {"name": "sub", "network": "net", "ipCidrRange": "10.0.0.0/20"},
+    "gcp:compute/subnetwork:Subnetwork": {
+        "name": "sub",
+        "network": "net",
+        "ipCidrRange": "10.0.0.0/20",
+    },
     "gcp:compute/router:Router": {"name": "router", "network": "net"},
     "gcp:compute/routerNat:RouterNat": {
         "name": "nat",
@@ -18,11 +22,23 @@ RECORDED = {
     "gcp:compute/address:Address": {"name": "ip"},
     "gcp:compute/firewall:Firewall": {"name": "fw", "network": "net"},
     "gcp:projects/service:Service": {"service": "container.googleapis.com"},
-    "gcp:projects/iAMMember:IAMMember": {"role": "roles/viewer", "member": "user:a@b.c", "project": "acme"},
-    "gcp:serviceaccount/iAMMember:IAMMember": {"serviceAccountId": "sa", "role": "r", "member": "m"},
+    "gcp:projects/iAMMember:IAMMember": {
+        "role": "roles/viewer",
+        "member": "user:a@b.c",
+        "project": "acme",
+    },
+    "gcp:serviceaccount/iAMMember:IAMMember": {
+        "serviceAccountId": "sa",
+        "role": "r",
+        "member": "m",
+    },
     "gcp:storage/bucket:Bucket": {"name": "bucket", "location": "US"},
     "gcp:storage/bucketIAMMember:BucketIAMMember": {"bucket": "bucket", "role": "r", "member": "m"},
-    "gcp:artifactregistry/repository:Repository": {"repositoryId": "images", "location": "us", "format": "DOCKER"},
+    "gcp:artifactregistry/repository:Repository": {
+        "repositoryId": "images",
+        "location": "us",
+        "format": "DOCKER",
+    },
 }
 """Inputs of some recorded types."""
 

@@ -24,7 +24,14 @@ Resource = dict[str, Any]
 STACKS = sorted(path.name.split(".")[1] for path in (CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
 EXAMPLES = sorted(path.parent.name for path in (CHECKOUT / "examples").glob("*/__main__.py"))
 OPTIONS = (
-    *("protect", "retainOnDelete", "deleteBeforeReplace", "ignoreChanges", "replaceOnChanges", "customTimeouts"),
+    *(
+        "protect",
+        "retainOnDelete",
+        "deleteBeforeReplace",
+        "ignoreChanges",
+        "replaceOnChanges",
+        "customTimeouts",
+    ),
     *("additionalSecretOutputs", "importId", "deletedWith", "replaceWith", "hideDiffs"),
 )
 """The options that decide what becomes of a resource, by their names in a request."""
@@ -82,7 +89,10 @@ def _silent() -> Iterator[None]:
 def _refuse(engine: MockEngine, message: Any) -> None:
     # Whole nodes of H100s train together, and the networks are not set up. Pulumi's mocks call no transforms, so that
     # the proof's second look sees no resource, and has no cost to compare with the budget.
-    is_known = "[gpu-network," in message.message or "for the cluster's own nodes; the others cost 0" in message.message
+    is_known = (
+        "[gpu-network," in message.message
+        or "for the cluster's own nodes; the others cost 0" in message.message
+    )
     assert message.severity < engine_pb2.WARNING or is_known, message.message
 
 
@@ -95,13 +105,17 @@ def _record(
     folder: str, project: str, name: str, config: Mapping[str, Any], *, rehearsed: bool = True
 ) -> list[Resource]:
     """The stack files have placeholders, which the proof accepts in a rehearsal only."""
-    strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    strings = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()
+    }
     pulumi.runtime.set_all_config(strings)
     environ = {key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"}
     environ |= {"ML_FOUNDATIONS_REHEARSAL": "/nowhere"} if rehearsed else {}
     try:
         with patch.dict(os.environ, environ, clear=True):
-            made = requests(lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name)
+            made = requests(
+                lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name
+            )
     finally:
         pulumi.runtime.set_all_config({})
     parents = {_urn(request, project, name): request.parent for request in made}
@@ -124,8 +138,13 @@ def _ancestors(urn: str, parents: Mapping[str, str]) -> list[str]:
 def _plain(request: Any, parents: Mapping[str, str]) -> Resource:
     """A request as data; what it depends on of another component is summed up in that component's name."""
     given = json_format.MessageToDict(request)
-    own = [request.parent, *_ancestors(request.parent, parents)] if request.parent in parents else []
-    before = {[urn, *(a for a in _ancestors(urn, parents) if a not in own)][-1] for urn in request.dependencies}
+    own = (
+        [request.parent, *_ancestors(request.parent, parents)] if request.parent in parents else []
+    )
+    before = {
+        [urn, *(a for a in _ancestors(urn, parents) if a not in own)][-1]
+        for urn in request.dependencies
+    }
     return {
         "type": request.type,
         "name": request.name,

@@ -10,8 +10,8 @@ from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.cloud import life
-from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.cloud import daemon
+from ml_foundations.rehearsal.cloud.daemon import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import contents
@@ -22,9 +22,17 @@ from tests.support.waiting import until
 BUCKETS = {"gcsFuseCsiDriverConfig": {"enabled": True}}
 ZONES = ("us-central1-a", "us-central1-b")
 GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
-SYSTEM = Pool("system", "n2-standard-4", cluster="ml", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
+SYSTEM = Pool(
+    "system", "n2-standard-4", cluster="ml", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES
+)
 L4 = Pool(
-    "l4", "g2-standard-24", cluster="ml", max_nodes=3, zones=ZONES, taints=(GPU_TAINT,), gpu=PoolGpu("nvidia-l4", 2)
+    "l4",
+    "g2-standard-24",
+    cluster="ml",
+    max_nodes=3,
+    zones=ZONES,
+    taints=(GPU_TAINT,),
+    gpu=PoolGpu("nvidia-l4", 2),
 )
 OPERATED = replace(
     L4,
@@ -47,13 +55,17 @@ class Cloud:
         self.api = Api(Access(rehearsal.kubeconfig))
 
     def nodes(self, pool: str) -> list[Object]:
-        return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")["items"]
+        return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")[
+            "items"
+        ]
 
     def pods(self, selector: str = "", namespace: str = "default") -> list[Object]:
         return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
 
     def report(self, pool: str) -> dict[str, Any]:
-        return next(entry for entry in contents.collect(self.rehearsal).pools if entry["name"] == pool)
+        return next(
+            entry for entry in contents.collect(self.rehearsal).pools if entry["name"] == pool
+        )
 
     def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
         """Start pods that run until they are deleted."""
@@ -63,7 +75,11 @@ class Cloud:
                 "/api/v1/namespaces/default/pods",
                 {
                     "metadata": {"name": f"{name}-{index}", "labels": {"run": name}},
-                    "spec": {"containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits}}]}
+                    "spec": {
+                        "containers": [
+                            {"name": "main", "image": "busybox", "resources": {"limits": limits}}
+                        ]
+                    }
                     | spec,
                 },
             )
@@ -76,25 +92,34 @@ class Cloud:
         return [pod for pod in self.pods(f"run={name}") if pod["status"]["phase"] == "Running"]
 
     def gpus(self, pool: str) -> list[int]:
-        return [int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)]
+        return [
+            int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)
+        ]
 
 
 @contextmanager
-def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_seconds: float = 600) -> Iterator[Cloud]:
+def simulated_gke(
+    cluster: Cluster, inputs: Object | None = None, scale_down_seconds: float = 600
+) -> Iterator[Cloud]:
     """A cluster with a system pool, until the end."""
     cloud = Cloud(cluster.rehearsal)
-    until(lambda: not cloud.api.get("/api/v1/pods")["items"], "pods that other tests left would make pools grow")
-    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs or {"name": "ml", "addonsConfig": BUCKETS}})
+    until(
+        lambda: not cloud.api.get("/api/v1/pods")["items"],
+        "pods that other tests left would make pools grow",
+    )
+    cloud.store.save(
+        "clusters", "ml", {"id": "ml", "inputs": inputs or {"name": "ml", "addonsConfig": BUCKETS}}
+    )
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
-    life.start(cluster.rehearsal)
+    daemon.start(cluster.rehearsal)
     try:
         until(lambda: len(cloud.nodes("system")) == 2)
         yield cloud
         cloud.store.forget("node_pools", "system")
         until(lambda: not cloud.nodes("system"))
     finally:
-        life.stop(cluster.rehearsal)
+        daemon.stop(cluster.rehearsal)
         cloud.store.forget("clusters", "ml")
         del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"

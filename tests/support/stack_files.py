@@ -24,7 +24,11 @@ def _config(stack: str) -> dict[str, Any]:
 def sections(stack: str = "dev") -> dict[str, Any]:
     """The sections of one of our stack files."""
     config = copy.deepcopy(_config(stack))
-    ours = {key.partition(":")[2]: value for key, value in config.items() if key.startswith("ml-foundations:")}
+    ours = {
+        key.partition(":")[2]: value
+        for key, value in config.items()
+        if key.startswith("ml-foundations:")
+    }
     return {"project": config["gcp:project"], **ours}
 
 
@@ -67,8 +71,15 @@ def errors(given: Mapping[str, Any]) -> str:
 def refusal(given: Mapping[str, Any]) -> str:
     """What the proof says to the program of the stacks; nothing where it refuses nothing."""
     # Without the stack's budget, which other pools would exceed.
-    sections = {key: value for key, value in given.items() if key not in ("project", "proof") and value is not None}
-    config = {"gcp:project": given["project"], **{f"ml-foundations:{key}": value for key, value in sections.items()}}
+    sections = {
+        key: value
+        for key, value in given.items()
+        if key not in ("project", "proof") and value is not None
+    }
+    config = {
+        "gcp:project": given["project"],
+        **{f"ml-foundations:{key}": value for key, value in sections.items()},
+    }
     try:
         recording.changed_stack("dev", config)
     except pulumi.RunError as refused:

@@ -48,7 +48,11 @@ def use(stack_file: Path) -> dict[str, str]:
     key = MARK + b64encode(bytes(32)).decode()
     stack_file.write_text(
         yaml.safe_dump(
-            settings | {"secretsprovider": "hashivault://tests", "encryptedkey": b64encode(key.encode()).decode()}
+            settings
+            | {
+                "secretsprovider": "hashivault://tests",
+                "encryptedkey": b64encode(key.encode()).decode(),
+            }
         )
     )
     return {"VAULT_SERVER_URL": url(), "VAULT_SERVER_TOKEN": "none"}

@@ -24,7 +24,8 @@ TWO_TERMS = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": labels.ZONE, "operator": "In", "values": [zone]}]} for zone in "ab"
+                {"matchExpressions": [{"key": labels.ZONE, "operator": "In", "values": [zone]}]}
+                for zone in "ab"
             ]
         }
     }
@@ -55,9 +56,18 @@ PODS: list[tuple[str, dict[str, Any], bool]] = [
 ]
 """The model that a team's quota counts, the arguments of a workload, and whether its pods are admitted."""
 MODELS = sorted({model for model, *_ in PODS})
-TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti", "gpus_by_model": dict.fromkeys(MODELS, 8)}
+TEAM: Any = {
+    "gpus": 8,
+    "cpu": "96",
+    "memory": "512Gi",
+    "storage": "4Ti",
+    "gpus_by_model": dict.fromkeys(MODELS, 8),
+}
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-RULES = {"ValidatingAdmissionPolicy": f"{POLICIES}ies", "ValidatingAdmissionPolicyBinding": f"{POLICIES}ybindings"}
+RULES = {
+    "ValidatingAdmissionPolicy": f"{POLICIES}ies",
+    "ValidatingAdmissionPolicyBinding": f"{POLICIES}ybindings",
+}
 
 
 def team() -> list[dict[str, Any]]:
@@ -66,7 +76,12 @@ def team() -> list[dict[str, Any]]:
 
 def pod(model: str, args: dict[str, Any]) -> dict[str, Any]:
     spec = pod_of(job(gpus=1, **args)) | {"priorityClassName": f"models-{gpu_key(model)}"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "models"}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "models"},
+        "spec": spec,
+    }
 
 
 @pytest.mark.parametrize(("model", "args", "is_admitted"), PODS)
@@ -105,5 +120,7 @@ def test_the_api_server_holds_pods_to_their_model(
     api: Api, model: str, args: dict[str, Any], is_admitted: bool
 ) -> None:
     found = refusal(api, pod(model, args))
-    assert ("need a node selector or required node affinity with" in found) is not is_admitted, found
+    assert ("need a node selector or required node affinity with" in found) is not is_admitted, (
+        found
+    )
     assert bool(found) is not is_admitted, found

@@ -12,7 +12,11 @@ def test_it_is_the_chart_with_the_users_values() -> None:
     made = declared(lambda: JobSetController("jobs", {"values": {"controller": {"replicas": 2}}}))
     release = inputs(made["jobs-release"])
     assert release["chart"] == "oci://registry.k8s.io/jobset/charts/jobset"
-    assert (release["version"], release["namespace"], release["createNamespace"]) == ("0.11.1", "jobset-system", True)
+    assert (release["version"], release["namespace"], release["createNamespace"]) == (
+        "0.11.1",
+        "jobset-system",
+        True,
+    )
     assert release["values"] == {"controller": {"replicas": 2}}
     assert not list(unknown_keys("jobset", release["values"]))
     assert list(unknown_keys("jobset", {"replicas": 2}))

@@ -105,7 +105,10 @@ def team(api: Api) -> Iterator[Team]:
     api.delete(f"{RULES}ies/team-a-gpu-models")
 
 
-L4 = {"priorityClassName": "team-a-nvidia-l4", "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}
+L4 = {
+    "priorityClassName": "team-a-nvidia-l4",
+    "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"},
+}
 
 
 def test_gpus_are_counted_by_model(team: Team) -> None:
@@ -114,7 +117,9 @@ def test_gpus_are_counted_by_model(team: Team) -> None:
     assert "exceeded quota: gpus-nvidia-l4" in team.refused("too-many", 2, **L4)
     team.run("fourth", 1, **L4)
     assert "exceeded quota: gpus-other" in team.refused("no-model", 1)
-    assert "exceeded quota: gpus-other" in team.refused("other-class", 1, priorityClassName="team-a-urgent")
+    assert "exceeded quota: gpus-other" in team.refused(
+        "other-class", 1, priorityClassName="team-a-urgent"
+    )
     team.run("no-gpu")
     team.run("no-gpu-and-urgent", priorityClassName="team-a-urgent")
 
@@ -169,7 +174,10 @@ def test_storage_is_counted_by_class_and_by_volume(team: Team) -> None:
 
 
 def test_a_load_balancer_needs_a_quota(team: Team) -> None:
-    service = {"metadata": {"name": "open"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
+    service = {
+        "metadata": {"name": "open"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    }
     with pytest.raises(ApiError, match="exceeded quota"):
         team.api.create(team.path("services"), service)
 
@@ -187,38 +195,66 @@ def test_pod_security_refuses_a_privileged_pod(team: Team) -> None:
 
 
 def test_gkes_own_quota_and_ours_live_side_by_side(team: Team) -> None:
-    theirs = {"metadata": {"name": "gke-resource-quotas"}, "spec": {"hard": {"pods": "1500", "services": "500"}}}
+    theirs = {
+        "metadata": {"name": "gke-resource-quotas"},
+        "spec": {"hard": {"pods": "1500", "services": "500"}},
+    }
     team.api.create(team.path("resourcequotas"), theirs)
-    names = {item["metadata"]["name"] for item in team.api.get(team.path("resourcequotas"))["items"]}
-    assert {"gke-resource-quotas", "team-quota", "gpus-nvidia-l4", "gpus-nvidia-a100-80gb", "gpus-other"} == names
+    names = {
+        item["metadata"]["name"] for item in team.api.get(team.path("resourcequotas"))["items"]
+    }
+    assert {
+        "gke-resource-quotas",
+        "team-quota",
+        "gpus-nvidia-l4",
+        "gpus-nvidia-a100-80gb",
+        "gpus-other",
+    } == names
     team.api.delete(f"{team.path('resourcequotas')}/gke-resource-quotas")
 
 
 def test_identity_is_taken_by_the_api_server(team: Team) -> None:
     given = {"google_account": "a@p.iam.gserviceaccount.com", "image_pull_secret": DOCKER_CONFIG}
     spec = spec_of(namespace=team.name, service_account=given, group="ml@example.com")
-    identity = [item for item in spec.manifests() if item["kind"] in ("ServiceAccount", "RoleBinding")]
+    identity = [
+        item for item in spec.manifests() if item["kind"] in ("ServiceAccount", "RoleBinding")
+    ]
     assert len(identity) == 2
     for manifest in identity:
         team.create(COLLECTIONS[manifest["kind"]].format(name=team.name), manifest)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "limits of GPUs": ({"extra_quota": {f"limits.{GPU}": "8"}}, "limits nothing: of extended resources"),
+    "limits of GPUs": (
+        {"extra_quota": {f"limits.{GPU}": "8"}},
+        "limits nothing: of extended resources",
+    ),
     "bare GPUs": ({"extra_quota": {GPU: "8"}}, "it counts requests only. Set gpus"),
     "other devices": (
         {"extra_quota": {"nvidia.com/mig-1g.5gb": "8"}},
         "Replace it with requests.nvidia.com/mig-1g.5gb",
     ),
-    "Jobs of no group": ({"extra_quota": {"count/cronjobs": "8"}}, "Replace it with count/cronjobs.batch"),
-    "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has a separate argument"),
-    "more of a model than of all": ({"gpus_by_model": {"L4": 9}}, "is 9; it must be from 0 to gpus (8)"),
+    "Jobs of no group": (
+        {"extra_quota": {"count/cronjobs": "8"}},
+        "Replace it with count/cronjobs.batch",
+    ),
+    "what has an argument": (
+        {"extra_quota": {"pods": "8"}},
+        "extra_quota.pods: has a separate argument",
+    ),
+    "more of a model than of all": (
+        {"gpus_by_model": {"L4": 9}},
+        "is 9; it must be from 0 to gpus (8)",
+    ),
     "two names of a model": (
         {"gpus_by_model": {"L4": 1, "A100": 1, "nvidia-l4": 2}},
         "gpus_by_model: has nvidia-l4 twice, as L4 and nvidia-l4. Keep one of them",
     ),
     "unknown model": ({"gpus_by_model": {"L5": 1}}, "GPU 'L5' is not in the catalog"),
-    "a system's priority": ({"priorities": {"top": 2_000_000_000}}, "less than or equal to 1000000000"),
+    "a system's priority": (
+        {"priorities": {"top": 2_000_000_000}},
+        "less than or equal to 1000000000",
+    ),
     "a priority named as a model": (
         {"gpus_by_model": {"L4": 1}, "priorities": {"nvidia-l4": 1}},
         "priorities.nvidia-l4: is the class of a GPU model",
@@ -228,7 +264,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"service_account": {"image_pull_secret": "hunter2"}},
         "service_account.image_pull_secret: must be JSON",
     ),
-    "an account that is none": ({"service_account": {"google_account": "me"}}, "must be the e-mail address"),
+    "an account that is none": (
+        {"service_account": {"google_account": "me"}},
+        "must be the e-mail address",
+    ),
 }
 
 
@@ -242,7 +281,9 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
 
 
 def test_the_network_is_closed_but_for_what_was_asked_for() -> None:
-    closed = {p["metadata"]["name"]: p["spec"] for p in policies(internet="none", ingress_namespaces=[])}
+    closed = {
+        p["metadata"]["name"]: p["spec"] for p in policies(internet="none", ingress_namespaces=[])
+    }
     assert set(closed) == {"default-deny", "same-namespace", "dns", "workload-identity"}
     assert closed["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert closed["same-namespace"]["egress"] == [{"to": [{"podSelector": {}}]}]
@@ -251,22 +292,36 @@ def test_the_network_is_closed_but_for_what_was_asked_for() -> None:
     default = {p["metadata"]["name"]: p["spec"] for p in policies()}
     assert default["internet"]["egress"][0]["ports"] == [{"port": 443, "protocol": "TCP"}]
     assert "10.0.0.0/8" in default["internet"]["egress"][0]["to"][0]["ipBlock"]["except"]
-    monitoring = default["ingress"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"][0]
+    monitoring = default["ingress"]["ingress"][0]["from"][0]["namespaceSelector"][
+        "matchExpressions"
+    ][0]
     assert monitoring["values"] == ["gmp-system", "gke-gmp-system"]
-    assert "ports" not in {p["metadata"]["name"]: p["spec"] for p in policies(internet="any")}["internet"]["egress"][0]
+    assert (
+        "ports"
+        not in {p["metadata"]["name"]: p["spec"] for p in policies(internet="any")}["internet"][
+            "egress"
+        ][0]
+    )
 
 
 def policies(**given: Any) -> list[dict[str, Any]]:
-    return [manifest for manifest in spec_of(**given).manifests() if manifest["kind"] == "NetworkPolicy"]
+    return [
+        manifest for manifest in spec_of(**given).manifests() if manifest["kind"] == "NetworkPolicy"
+    ]
 
 
 def test_a_team_without_extras_has_no_cluster_wide_objects() -> None:
     kinds = {request.type for request in declared(lambda: TeamNamespace("ml", TEAM)).values()}
-    assert not [kind for kind in kinds if "PriorityClass" in kind or "Admission" in kind or "IAM" in kind]
+    assert not [
+        kind for kind in kinds if "PriorityClass" in kind or "Admission" in kind or "IAM" in kind
+    ]
 
 
 def test_the_teams_pods_become_a_google_account_where_the_pool_is_known() -> None:
-    account: Any = {"google_account": "a@p.iam.gserviceaccount.com", "workload_pool": "p.svc.id.goog"}
+    account: Any = {
+        "google_account": "a@p.iam.gserviceaccount.com",
+        "workload_pool": "p.svc.id.goog",
+    }
     requests = declared(lambda: TeamNamespace("ml", {**TEAM, "service_account": account}))
     member = inputs(requests["ml-workload-identity"])
     assert member["member"] == "serviceAccount:p.svc.id.goog[ml/workloads]"
@@ -286,18 +341,34 @@ def test_a_pull_secret_is_a_secret_and_reaches_the_pods() -> None:
 
 def test_what_the_team_publishes() -> None:
     seen: list[TeamNamespace] = []
-    given: Any = {**TEAM, "gpus_by_model": {"L4": 1}, "priorities": {"low": -1}, "service_account": {}}
+    given: Any = {
+        **TEAM,
+        "gpus_by_model": {"L4": 1},
+        "priorities": {"low": -1},
+        "service_account": {},
+    }
     declared(lambda: seen.append(TeamNamespace("ml", given)))
     assert seen[0].priority_classes.value == {"nvidia-l4": "ml-nvidia-l4", "low": "ml-low"}
     assert seen[0].service_account_name.value == "workloads"
 
 
 def test_other_teams_are_reached_by_name() -> None:
-    found = {each["metadata"]["name"]: each["spec"] for each in policies(egress_namespaces=["serving", "data"])}
+    found = {
+        each["metadata"]["name"]: each["spec"]
+        for each in policies(egress_namespaces=["serving", "data"])
+    }
     assert "namespaces" not in {each["metadata"]["name"] for each in policies()}
-    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["serving", "data"]}
+    expression = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "In",
+        "values": ["serving", "data"],
+    }
     peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
-    assert found["namespaces"] == {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": peers}]}
+    assert found["namespaces"] == {
+        "podSelector": {},
+        "policyTypes": ["Egress"],
+        "egress": [{"to": peers}],
+    }
 
 
 def test_a_namespace_with_data_is_kept() -> None:

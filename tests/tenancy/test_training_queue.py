@@ -21,7 +21,12 @@ H100: dict[str, Any] = {
     "tolerations": [{"key": "team", "value": "research"}],
 }
 L4: dict[str, Any] = {"name": "l4", "gpu": "L4"}
-RESEARCH: dict[str, Any] = {"namespace": "research", "cpu": "100", "memory": "1Ti", "gpus": {"h100": 8}}
+RESEARCH: dict[str, Any] = {
+    "namespace": "research",
+    "cpu": "100",
+    "memory": "1Ti",
+    "gpus": {"h100": 8},
+}
 BASE: dict[str, Any] = {"cohort": "ml", "flavors": [H100, L4], "teams": [RESEARCH]}
 
 
@@ -41,9 +46,13 @@ def of_kind(kind: str, **more: Any) -> list[dict[str, Any]]:
 def gpu_flavors(team: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The GPU quota of each flavor of a team."""
     groups = [
-        group for group in cluster_queue(team)["resourceGroups"] if group["coveredResources"] != ["cpu", "memory"]
+        group
+        for group in cluster_queue(team)["resourceGroups"]
+        if group["coveredResources"] != ["cpu", "memory"]
     ]
-    return {flavor["name"]: flavor["resources"][0] for group in groups for flavor in group["flavors"]}
+    return {
+        flavor["name"]: flavor["resources"][0] for group in groups for flavor in group["flavors"]
+    }
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
@@ -51,19 +60,33 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"teams": [RESEARCH, RESEARCH]}, ["\n  teams[1].namespace: research has a queue already"]),
     (
         {"teams": [RESEARCH | {"gpus": {"h200": 8}}]},
-        ['\n  teams[0].gpus.h200: there is no flavor "h200". Did you mean h100? Known: h100 and l4'],
+        [
+            '\n  teams[0].gpus.h200: there is no flavor "h200". Did you mean h100? Known: h100 and l4'
+        ],
     ),
     ({"teams": [RESEARCH | {"gpus": {"h100": -1}}]}, ["gpus.h100: is -1"]),
-    ({"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]}, ["lend_gpus.h100: is 9, more than its own (8)"]),
+    (
+        {"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]},
+        ["lend_gpus.h100: is 9, more than its own (8)"],
+    ),
     (
         {"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]},
         ["teams[0].borrow_gpus: has no effect", "borrowing is false"],
     ),
     ({"flavors": [H100, {"name": "any"}]}, ["flavors[1].gpu: is required, or node_selector"]),
-    ({"install": False, "ready_seconds": 60}, ["ready_seconds: is for the Kueue that this component installs"]),
-    ({"install": False, "values": {"a": 1}}, ["values: is for the Kueue that this component installs"]),
+    (
+        {"install": False, "ready_seconds": 60},
+        ["ready_seconds: is for the Kueue that this component installs"],
+    ),
+    (
+        {"install": False, "values": {"a": 1}},
+        ["values: is for the Kueue that this component installs"],
+    ),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
-    ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
+    (
+        {"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]},
+        ["compute is taken"],
+    ),
     ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "is not in the catalog"]),
     ({"reclaim": "always"}, ["reclaim", "'never', 'lower_priority' or 'any'"]),
     ({"overrides": {"Queue": {}}}, ["overrides.Queue", "ResourceFlavor, ClusterQueue, LocalQueue"]),
@@ -103,7 +126,9 @@ def test_a_flavor_says_all_that_pods_are_told_apart_by() -> None:
         ("A100-MIG-1g.5gb", "nvidia-tesla-a100", "1g.5gb"),
     ],
 )
-def test_a_flavor_has_the_labels_of_its_accelerator(gpu: str, accelerator: str | None, partition: str | None) -> None:
+def test_a_flavor_has_the_labels_of_its_accelerator(
+    gpu: str, accelerator: str | None, partition: str | None
+) -> None:
     _, h100, _ = of_kind("ResourceFlavor", flavors=[H100 | {"gpu": gpu}, L4])
     labels = h100["spec"]["nodeLabels"]
     assert labels.get("cloud.google.com/gke-accelerator") == accelerator
@@ -117,13 +142,18 @@ def test_a_team_has_cpu_and_memory_anywhere_and_gpus_by_flavor() -> None:
         "flavors": [
             {
                 "name": "compute",
-                "resources": [{"name": "cpu", "nominalQuota": "100"}, {"name": "memory", "nominalQuota": "1Ti"}],
+                "resources": [
+                    {"name": "cpu", "nominalQuota": "100"},
+                    {"name": "memory", "nominalQuota": "1Ti"},
+                ],
             }
         ],
     }
     assert gpus == {
         "coveredResources": ["nvidia.com/gpu"],
-        "flavors": [{"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}],
+        "flavors": [
+            {"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}
+        ],
     }
 
 
@@ -149,7 +179,13 @@ def test_quotas_and_borrowing(more: dict[str, Any], quotas: dict[str, Any]) -> N
 
 def test_cpu_and_memory_are_borrowed_up_to_a_limit() -> None:
     """GoogleCloudPlatform/kubernetes-engine-samples, batch/kueue-cohort/cq-team-a.yaml, on nodes of one kind."""
-    team = {"namespace": "team-a", "cpu": "10", "memory": "10Gi", "borrow_cpu": "5", "borrow_memory": "15Gi"}
+    team = {
+        "namespace": "team-a",
+        "cpu": "10",
+        "memory": "10Gi",
+        "borrow_cpu": "5",
+        "borrow_memory": "15Gi",
+    }
     found = cluster_queue(team, cohort="all-teams")
     assert found["cohortName"] == "all-teams"
     assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
@@ -164,14 +200,19 @@ def test_cpu_and_memory_are_borrowed_up_to_a_limit() -> None:
 def test_teams_of_a_cohort_give_back_and_without_borrowing_there_is_none() -> None:
     found = cluster_queue()
     assert found["cohortName"] == "ml"
-    assert found["preemption"] == {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    assert found["preemption"] == {
+        "reclaimWithinCohort": "Any",
+        "withinClusterQueue": "LowerPriority",
+    }
     alone = cluster_queue(borrowing=False, preempt="never")
     assert "cohortName" not in alone
     assert alone["preemption"] == {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
 def test_only_the_team_gets_into_its_queue() -> None:
-    assert cluster_queue()["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "research"}}
+    assert cluster_queue()["namespaceSelector"] == {
+        "matchLabels": {"kubernetes.io/metadata.name": "research"}
+    }
     [local] = of_kind("LocalQueue")
     assert local["metadata"]["namespace"] == "research"
     assert local["metadata"]["name"] == "training"
@@ -188,10 +229,17 @@ def test_queues_come_after_what_they_need_and_go_before_it() -> None:
         "kubernetes:helm.sh/v3:Release",
     )
     assert any(urn.endswith("::ml-kueue") for urn in flavor.dependencies)
-    assert any(urn.endswith("::ml-h100-flavor") for urn in made["ml-research-cluster-queue"].dependencies)
-    assert any(urn.endswith("::ml-research-cluster-queue") for urn in made["ml-research-queue"].dependencies)
+    assert any(
+        urn.endswith("::ml-h100-flavor") for urn in made["ml-research-cluster-queue"].dependencies
+    )
+    assert any(
+        urn.endswith("::ml-research-cluster-queue")
+        for urn in made["ml-research-queue"].dependencies
+    )
     for name in ("ml-research-cluster-queue", "ml-research-queue"):
-        assert inputs(made[name])["metadata"]["annotations"] == {"pulumi.com/waitFor": "condition=Active"}
+        assert inputs(made[name])["metadata"]["annotations"] == {
+            "pulumi.com/waitFor": "condition=Active"
+        }
     assert "ml-kueue" not in declared(lambda: TrainingQueue("ml", args | {"install": False}))
 
 
@@ -200,8 +248,14 @@ QUEUED = L4 | {"name": "h200", "gpu": "H200", "queued_provisioning": True}
 
 def test_nodes_of_a_queued_pool_are_asked_for_all_at_once() -> None:
     """GKE makes such nodes for a ProvisioningRequest of its class alone; Kueue makes one by an AdmissionCheck."""
-    args: dict[str, Any] = {"flavors": [H100, QUEUED], "teams": [RESEARCH | {"gpus": {"h100": 8, "h200": 16}}]}
-    [config], [check] = of_kind("ProvisioningRequestConfig", **args), of_kind("AdmissionCheck", **args)
+    args: dict[str, Any] = {
+        "flavors": [H100, QUEUED],
+        "teams": [RESEARCH | {"gpus": {"h100": 8, "h200": 16}}],
+    }
+    [config], [check] = (
+        of_kind("ProvisioningRequestConfig", **args),
+        of_kind("AdmissionCheck", **args),
+    )
     assert config["spec"] == {
         "provisioningClassName": "queued-provisioning.gke.io",
         "managedResources": ["nvidia.com/gpu"],
@@ -241,7 +295,9 @@ def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_versio
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     [port] = values["webhookService"]["ports"]
-    assert port["targetPort"] == config["webhook"]["port"] == 10250, "GKE's control plane reaches that, and 443"
+    assert port["targetPort"] == config["webhook"]["port"] == 10250, (
+        "GKE's control plane reaches that, and 443"
+    )
     assert config["waitForPodsReady"] == {"timeout": "1200s"}, "half of a gang gives its nodes back"
     assert config["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
     teams = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["research"]}

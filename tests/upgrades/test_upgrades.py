@@ -27,7 +27,9 @@ def said(rehearsal: Rehearsal, *command: str) -> str:
     return done.stdout
 
 
-def changed(rehearsal: Rehearsal, state: dict[str, Any], tools: Tools, scratch: Path) -> dict[str, str]:
+def changed(
+    rehearsal: Rehearsal, state: dict[str, Any], tools: Tools, scratch: Path
+) -> dict[str, str]:
     """What a preview would do to a stack with this state, without a cluster: by type and name of what changes."""
     environment.install(rehearsal, tools)
     stack.create(rehearsal)
@@ -45,7 +47,9 @@ def changed(rehearsal: Rehearsal, state: dict[str, Any], tools: Tools, scratch: 
 def unnamed(changes: dict[str, str]) -> dict[str, str]:
     """Changes that are not made in place, and that the changelog's newest section does not name."""
     news = (CHECKOUT / "CHANGELOG.md").read_text().split("\n## ")[1]
-    return {what: op for what, op in changes.items() if op not in IN_PLACE and f"`{what}`" not in news}
+    return {
+        what: op for what, op in changes.items() if op not in IN_PLACE and f"`{what}`" not in news
+    }
 
 
 @pytest.mark.parametrize("name", kept.STACKS)
@@ -56,15 +60,22 @@ def test_an_upgrade_replaces_nothing_unnamed(
     checkout = copy_checkout()
     settings, state = kept.files(version, name)
     shutil.copy(settings, checkout.root / "stacks")
-    assert unnamed(changed(checkout.rehearsal(name), kept.read(state), tools, tmp_path / "state.json")) == {}
+    assert (
+        unnamed(changed(checkout.rehearsal(name), kept.read(state), tools, tmp_path / "state.json"))
+        == {}
+    )
 
 
-def test_a_replacement_is_seen(copy_checkout: Callable[[], Checkout], tools: Tools, tmp_path: Path) -> None:
+def test_a_replacement_is_seen(
+    copy_checkout: Callable[[], Checkout], tools: Tools, tmp_path: Path
+) -> None:
     """As if the version before had made a pool of other machines."""
     settings, path = kept.files(kept.versions()[0], "dev")
     checkout, state = copy_checkout(), kept.read(path)
     shutil.copy(settings, checkout.root / "stacks")
-    pool = next(each for each in state["deployment"]["resources"] if each["type"].endswith(":NodePool"))
+    pool = next(
+        each for each in state["deployment"]["resources"] if each["type"].endswith(":NodePool")
+    )
     for properties in (pool["inputs"], pool["outputs"]):
         properties["nodeConfig"]["spot"] = not properties["nodeConfig"].get("spot", False)
     assert unnamed(changed(checkout.rehearsal(), state, tools, tmp_path / "state.json"))

@@ -22,7 +22,11 @@ def job_spec(**more: Any) -> TrainingJobSpec:
 
 
 def gang_spec(**more: Any) -> DistributedTrainingSpec:
-    return check(DistributedTrainingSpec, "DistributedTraining", WORKLOAD | {"job_name": "gang", "nodes": 2} | more)
+    return check(
+        DistributedTrainingSpec,
+        "DistributedTraining",
+        WORKLOAD | {"job_name": "gang", "nodes": 2} | more,
+    )
 
 
 def sweep_spec(**more: Any) -> SweepSpec:
@@ -36,7 +40,9 @@ def sweep_spec(**more: Any) -> SweepSpec:
 
 def cron_spec(**more: Any) -> ScheduledTrainingSpec:
     return check(
-        ScheduledTrainingSpec, "ScheduledTraining", WORKLOAD | {"cron_name": "nightly", "schedule": "0 3 * * *"} | more
+        ScheduledTrainingSpec,
+        "ScheduledTraining",
+        WORKLOAD | {"cron_name": "nightly", "schedule": "0 3 * * *"} | more,
     )
 
 
@@ -45,11 +51,15 @@ def task_spec(**more: Any) -> TaskSpec:
 
 
 def service_spec(**more: Any) -> InferenceServiceSpec:
-    return check(InferenceServiceSpec, "InferenceService chat", WORKLOAD | {"service_name": "chat"} | more)
+    return check(
+        InferenceServiceSpec, "InferenceService chat", WORKLOAD | {"service_name": "chat"} | more
+    )
 
 
 def shards_spec(**more: Any) -> ShardedSetSpec:
-    return check(ShardedSetSpec, "ShardedSet parts", WORKLOAD | {"set_name": "parts", "shards": 4} | more)
+    return check(
+        ShardedSetSpec, "ShardedSet parts", WORKLOAD | {"set_name": "parts", "shards": 4} | more
+    )
 
 
 def job(**more: Any) -> dict[str, Any]:
@@ -81,7 +91,10 @@ def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """The pod that a manifest makes: metadata and spec."""
     match manifest["kind"]:
         case "Pod":
-            return {"metadata": without_none({"labels": manifest["metadata"].get("labels")}), "spec": manifest["spec"]}
+            return {
+                "metadata": without_none({"labels": manifest["metadata"].get("labels")}),
+                "spec": manifest["spec"],
+            }
         case "CronJob":
             return manifest["spec"]["jobTemplate"]["spec"]["template"]
         case "JobSet":
@@ -108,9 +121,17 @@ CLAIM = {"gpu": "L4", "gpus": 1, "gpu_claim": {}}
 CASES: dict[str, list[dict[str, Any]]] = {
     "task": [pod(command=["nvidia-smi"], gpu="L4", gpus=1)],
     "preprocessing": [job(mounts=DATA[:1], parallelism=4, completions=16)],
-    "training-job": [job(**GPU, mounts=DATA, grace_seconds=600, spot=True, fail_on_exit_codes=[2, 1])],
+    "training-job": [
+        job(**GPU, mounts=DATA, grace_seconds=600, spot=True, fail_on_exit_codes=[2, 1])
+    ],
     "training-job-by-index": [
-        job(indexed=True, completions=10, parallelism=3, backoff_limit_per_index=1, max_failed_indexes=5)
+        job(
+            indexed=True,
+            completions=10,
+            parallelism=3,
+            backoff_limit_per_index=1,
+            max_failed_indexes=5,
+        )
     ],
     "training-job-in-a-queue": [job(**GPU, queue="research", queue_priority="high")],
     "training-job-with-a-claim": job_spec(**CLAIM).manifests(),
@@ -130,7 +151,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
             secret_env={"HF_TOKEN": {"name": "hugging-face", "key": "token"}},
             config_env={"LEVEL": {"name": "settings", "key": "level", "optional": True}},
             field_env={"POD_NAME": "metadata.name"},
-            env_from=[{"config_map": "defaults", "prefix": "DEFAULT_"}, {"secret": "keys", "optional": True}],
+            env_from=[
+                {"config_map": "defaults", "prefix": "DEFAULT_"},
+                {"secret": "keys", "optional": True},
+            ],
             requests={"ephemeral-storage": "100Gi"},
             limits={"memory": "96Gi", "cpu": None},
             init_containers=[
@@ -154,7 +178,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
         )
     ],
     "distributed-training": gang(**GPU, nodes=4, mounts=DATA),
-    "distributed-training-as-a-jobset": gang(**GPU, nodes=4, jobset=True, fail_on_exit_codes=[2], queue="research"),
+    "distributed-training-as-a-jobset": gang(
+        **GPU, nodes=4, jobset=True, fail_on_exit_codes=[2], queue="research"
+    ),
     "sweep": searched(
         **{"gpu": "A100", "gpus": 1, "parallelism": 4, "samples": 3, "seed": 7},
         parameters={

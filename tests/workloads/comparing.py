@@ -9,7 +9,11 @@ def differences(expected: Any, made: Any, path: str = "") -> Iterator[str]:
     if isinstance(expected, dict) and isinstance(made, dict):
         for key, value in expected.items():
             yield from differences(value, made.get(key), f"{path}.{key}".lstrip("."))
-    elif isinstance(expected, list) and isinstance(made, list) and all(isinstance(item, dict) for item in expected):
+    elif (
+        isinstance(expected, list)
+        and isinstance(made, list)
+        and all(isinstance(item, dict) for item in expected)
+    ):
         ours = {identity(item): item for item in made}
         for item in expected:
             yield from differences(item, ours.get(identity(item)), f"{path}[{identity(item)}]")

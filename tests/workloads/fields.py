@@ -33,7 +33,9 @@ def fields_of(manifests: Iterable[Mapping[str, Any]]) -> Fields:
 
 def unsaid(public: Fields, ours: Fields) -> list[str]:
     """The fields that a public manifest has, and ours has not, or with another value."""
-    fields = ((name, path, value) for name, paths in public.items() for path, value in paths.items())
+    fields = (
+        (name, path, value) for name, paths in public.items() for path, value in paths.items()
+    )
     compared = [(name, path, value, ours.get(name, {}).get(path)) for name, path, value in fields]
     return [
         f"{name} {path}: {made!r}, not {value!r}"
@@ -57,7 +59,9 @@ def _with_numbered_ports(fields: Mapping[str, Any], objects: Fields) -> dict[str
         if ".ports[" in path and path.startswith("spec.containers") and path.endswith(".name")
     }
     return {
-        path: numbers.get(value, str(value)) if path.endswith((".targetPort", "Get.port")) else value
+        path: numbers.get(value, str(value))
+        if path.endswith((".targetPort", "Get.port"))
+        else value
         for path, value in fields.items()
     }
 

@@ -50,7 +50,9 @@ TOGETHER: dict[str, Any] = {
     "env": {"LD_LIBRARY_PATH": LIBRARIES},
 }
 APART = {
-    "labelSelector": {"matchExpressions": [{"key": "tcpxo", "operator": "In", "values": ["daemon"]}]},
+    "labelSelector": {
+        "matchExpressions": [{"key": "tcpxo", "operator": "In", "values": ["daemon"]}]
+    },
     "topologyKey": "kubernetes.io/hostname",
 }
 OF_SERVER = {
@@ -138,7 +140,10 @@ OURS: Mapping[str, Said] = {
             "cpu": "12",
             "memory": "80Gi",
             "requests": {"ephemeral-storage": "80Gi"},
-            "env": {"LD_LIBRARY_PATH": "${LD_LIBRARY_PATH}:/usr/local/nvidia/lib64", "MODEL_ID": "$MODEL_ID"},
+            "env": {
+                "LD_LIBRARY_PATH": "${LD_LIBRARY_PATH}:/usr/local/nvidia/lib64",
+                "MODEL_ID": "$MODEL_ID",
+            },
             "secret_env": token("hf-secret", "hf_api_token"),
             "mounts": [SHARED_MEMORY],
             "node_selector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
@@ -187,7 +192,7 @@ OURS: Mapping[str, Said] = {
                         "ports": [
                             {"name": name, "port": port, "targetPort": target}
                             for port, (name, target) in SERVICE_PORTS.items()
-                        ],
+                        ]
                     }
                 },
             }
@@ -302,8 +307,13 @@ OURS: Mapping[str, Said] = {
         },
         {
             "pod_overrides": {
-                "containers": [{"name": "nccl-test", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}]
-            },
+                "containers": [
+                    {
+                        "name": "nccl-test",
+                        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                    }
+                ]
+            }
         },
     ),
     "nccl-tcpxo": (
@@ -319,11 +329,18 @@ OURS: Mapping[str, Said] = {
                 "networking.gke.io/default-interface": "eth0",
                 "networking.gke.io/interfaces": TEXT,
             },
-            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}},
-            "env": TOGETHER["env"] | {"NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices"},
+            "affinity": {
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}
+            },
+            "env": TOGETHER["env"]
+            | {"NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices"},
             "shared_memory": "1Gi",
             "mounts": [
-                {"name": "nvidia", "path": LIBRARIES, "volume": of_host("/home/kubernetes/bin/nvidia/lib64")},
+                {
+                    "name": "nvidia",
+                    "path": LIBRARIES,
+                    "volume": of_host("/home/kubernetes/bin/nvidia/lib64"),
+                },
                 {
                     "name": "aperture-devices",
                     "path": "/dev/aperture_devices",
@@ -371,7 +388,11 @@ OURS: Mapping[str, Said] = {
                     "path": "/usr/local/nvidia",
                     "volume": of_host("/home/kubernetes/bin/nvidia"),
                 },
-                {"name": "gib", "path": "/usr/local/gib", "volume": of_host("/home/kubernetes/bin/gib")},
+                {
+                    "name": "gib",
+                    "path": "/usr/local/gib",
+                    "volume": of_host("/home/kubernetes/bin/gib"),
+                },
             ],
         },
         {},
@@ -396,7 +417,14 @@ OURS: Mapping[str, Said] = {
             "object_labels": {"run": "tensorflow-service"},
             "autoscaling": {"max_replicas": 10, "cpu_percent": 80},
         },
-        {"overrides": {"HorizontalPodAutoscaler": {"metadata": {"name": "tf-hpa"}, "spec": {"metrics": [BY_GPU_USE]}}}},
+        {
+            "overrides": {
+                "HorizontalPodAutoscaler": {
+                    "metadata": {"name": "tf-hpa"},
+                    "spec": {"metrics": [BY_GPU_USE]},
+                }
+            }
+        },
     ),
     "tensorflow-notebook": (
         shards_spec,

@@ -22,7 +22,9 @@ def terms(**args: Any) -> Any:
 def test_any_of_several_gpu_models_will_do() -> None:
     [term] = terms(gpus=8, gpu=["A100", "NVIDIA-H100-SXM5-80GB"])
     models = ["NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"]
-    assert term["matchExpressions"] == [{"key": labels.GPU_PRODUCT, "operator": "In", "values": models}]
+    assert term["matchExpressions"] == [
+        {"key": labels.GPU_PRODUCT, "operator": "In", "values": models}
+    ]
     claim = job_spec(gpus=1, gpu=["L4", "T4"], gpu_claim={}).claim_template() or {}
     [request] = claim["spec"]["spec"]["devices"]["requests"]
     name = 'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-")'
@@ -30,7 +32,9 @@ def test_any_of_several_gpu_models_will_do() -> None:
     assert selector["cel"]["expression"] == f'{name} == "NVIDIA-L4" || {name} == "Tesla-T4"'
 
 
-@pytest.mark.parametrize(("wrong", "why"), [([], "a list of models"), (5, "a list of models"), (["L4", "X9"], "'X9'")])
+@pytest.mark.parametrize(
+    ("wrong", "why"), [([], "a list of models"), (5, "a list of models"), (["L4", "X9"], "'X9'")]
+)
 def test_what_is_no_gpu_model_is_refused(wrong: Any, why: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=rf"\n  gpu: .*{why}"):
         job_spec(gpus=1, gpu=wrong)
@@ -56,7 +60,10 @@ PART = {"key": labels.GKE_PARTITION_SIZE, "operator": "In", "values": ["1g.5gb"]
     [
         ("H100-MEGA", [[of_types("nvidia-h100-mega-80gb"), WHOLE, ALONE]]),
         ("H100", [[of_types("nvidia-h100-80gb"), WHOLE, ALONE]]),
-        ("NVIDIA-H100-80GB-HBM3", [[of_types("nvidia-h100-80gb", "nvidia-h100-mega-80gb"), WHOLE, ALONE]]),
+        (
+            "NVIDIA-H100-80GB-HBM3",
+            [[of_types("nvidia-h100-80gb", "nvidia-h100-mega-80gb"), WHOLE, ALONE]],
+        ),
         ("A100", [[of_types("nvidia-tesla-a100"), WHOLE, ALONE]]),
         ("A100-MIG-1g.5gb", [[of_types("nvidia-tesla-a100"), PART, ALONE]]),
         ("L4-SHARED", [[of_types("nvidia-l4"), SHARED]]),
@@ -111,24 +118,40 @@ def test_the_pod_has_what_its_arguments_say() -> None:
     }
     made = pod(**args, side_containers=sides)["spec"]
     assert made["containers"][0]["securityContext"] == {"privileged": True}
-    assert (made["hostNetwork"], made["dnsPolicy"], made["hostIPC"]) == (True, "ClusterFirstWithHostNet", True)
+    assert (made["hostNetwork"], made["dnsPolicy"], made["hostIPC"]) == (
+        True,
+        "ClusterFirstWithHostNet",
+        True,
+    )
     assert (made["runtimeClassName"], made["schedulerName"]) == ("gvisor", "volcano")
     assert made["containers"][1]["name"] == "logs"
     assert made["containers"][1]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     override = {"containers": [{"name": "logs", "env": [{"name": "LEVEL", "value": "debug"}]}]}
-    assert pod(side_containers=sides, pod_overrides=override)["spec"]["containers"][1]["env"][0]["value"] == "debug"
+    assert (
+        pod(side_containers=sides, pod_overrides=override)["spec"]["containers"][1]["env"][0][
+            "value"
+        ]
+        == "debug"
+    )
 
 
 def test_objects_have_the_labels_that_are_given_and_their_own() -> None:
-    for manifest in (*gang(object_labels={"team": "ml"}), *service_spec(object_labels={"team": "ml"}).manifests()):
+    for manifest in (
+        *gang(object_labels={"team": "ml"}),
+        *service_spec(object_labels={"team": "ml"}).manifests(),
+    ):
         assert manifest["metadata"]["labels"]["team"] == "ml"
         assert "app.kubernetes.io/name" in manifest["metadata"]["labels"]
-    with pytest.raises(pulumi.InputPropertiesError, match=r"object_labels\.app\.kubernetes\.io/name: is set by"):
+    with pytest.raises(
+        pulumi.InputPropertiesError, match=r"object_labels\.app\.kubernetes\.io/name: is set by"
+    ):
         job_spec(object_labels={"app.kubernetes.io/name": "other"})
 
 
 def test_probes_have_the_timings_that_are_given_and_null_removes_one() -> None:
-    spec = service_spec(probes={"startup": None, "readiness": {"periodSeconds": 1}}, service_type="LoadBalancer")
+    spec = service_spec(
+        probes={"startup": None, "readiness": {"periodSeconds": 1}}, service_type="LoadBalancer"
+    )
     container = container_of(manifest_of(spec, "Deployment"))
     assert "startupProbe" not in container
     assert container["readinessProbe"] == {
@@ -143,15 +166,26 @@ def test_probes_have_the_timings_that_are_given_and_null_removes_one() -> None:
 def test_a_bucket_and_a_claim_have_attributes_and_labels() -> None:
     mount = {"bucket": "models", "path": "/models", "attributes": {"fileCacheCapacity": "100Gi"}}
     attributes = pod_of(job(mounts=[mount]))["volumes"][0]["csi"]["volumeAttributes"]
-    assert attributes == {"bucketName": "models", "mountOptions": "implicit-dirs", "fileCacheCapacity": "100Gi"}
-    args = {"claim_name": "data", "namespace": "ml", "size": "1Ti", "storage_class": "fast", "labels": {"team": "ml"}}
-    assert manifest_of(check(VolumeSpec, "Volume", args), "PersistentVolumeClaim")["metadata"]["labels"] == {
-        "team": "ml"
+    assert attributes == {
+        "bucketName": "models",
+        "mountOptions": "implicit-dirs",
+        "fileCacheCapacity": "100Gi",
     }
+    args = {
+        "claim_name": "data",
+        "namespace": "ml",
+        "size": "1Ti",
+        "storage_class": "fast",
+        "labels": {"team": "ml"},
+    }
+    assert manifest_of(check(VolumeSpec, "Volume", args), "PersistentVolumeClaim")["metadata"][
+        "labels"
+    ] == {"team": "ml"}
 
 
 def test_an_unknown_argument_is_led_to_pod_overrides() -> None:
     with pytest.raises(
-        pulumi.InputPropertiesError, match=r"shareProcessNamespace: is not known\. .*put it into pod_overrides"
+        pulumi.InputPropertiesError,
+        match=r"shareProcessNamespace: is not known\. .*put it into pod_overrides",
     ):
         job_spec(shareProcessNamespace=True)

@@ -12,7 +12,10 @@ from tests.workloads.building import WORKLOAD, container_of, gang, gang_spec, po
 
 
 def environment(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {item["name"]: item.get("value", item.get("valueFrom")) for item in container_of(manifest)["env"]}
+    return {
+        item["name"]: item.get("value", item.get("valueFrom"))
+        for item in container_of(manifest)["env"]
+    }
 
 
 def test_torchrun_finds_its_arguments_in_the_environment() -> None:
@@ -23,7 +26,9 @@ def test_torchrun_finds_its_arguments_in_the_environment() -> None:
         "PET_NNODES": "4",
         "PET_NPROC_PER_NODE": "8",
         "PET_NODE_RANK": {
-            "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+            "fieldRef": {
+                "fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+            }
         },
         "PET_MASTER_ADDR": "gang-0.gang",
         "PET_MASTER_PORT": "29500",
@@ -62,22 +67,32 @@ def test_a_gang_says_that_it_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "limit"), [({"nodes": 4}, 12), ({"nodes": 4, "backoff_limit": 1}, 1), ({"nodes": 4, "jobset": True}, 0)]
+    ("args", "limit"),
+    [({"nodes": 4}, 12), ({"nodes": 4, "backoff_limit": 1}, 1), ({"nodes": 4, "jobset": True}, 0)],
 )
 def test_a_failure_of_all_pods_counts_once_for_each(args: dict[str, Any], limit: int) -> None:
     made = gang(**args)[-1]
-    spec = made["spec"]["replicatedJobs"][0]["template"]["spec"] if args.get("jobset") else made["spec"]
+    spec = (
+        made["spec"]["replicatedJobs"][0]["template"]["spec"]
+        if args.get("jobset")
+        else made["spec"]
+    )
     assert spec["backoffLimit"] == limit
 
 
 def test_a_jobset_starts_all_anew_unless_no_retry_can_help() -> None:
-    plain, fatal = gang(jobset=True, max_restarts=5)[0], gang(jobset=True, fail_on_exit_codes=[2])[0]
+    plain, fatal = (
+        gang(jobset=True, max_restarts=5)[0],
+        gang(jobset=True, fail_on_exit_codes=[2])[0],
+    )
     assert plain["spec"]["failurePolicy"] == {"maxRestarts": 5}
     assert "podFailurePolicy" not in plain["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert fatal["spec"]["failurePolicy"]["rules"][0]["action"] == "FailJobSet"
 
 
-def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_service_of_ours() -> None:
+def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_service_of_ours() -> (
+    None
+):
     args: Any = WORKLOAD | {"nodes": 2, "jobset": True}
     requests = declared(lambda: DistributedTraining("x", args))
     assert set(requests) == {"x", "x-jobset"}
@@ -88,7 +103,10 @@ def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_ser
 
 def test_the_job_in_a_jobset_can_be_overridden() -> None:
     alone = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "topology.kubernetes.io/zone"}
-    change = {"metadata": {"annotations": alone}, "spec": {"podReplacementPolicy": "Failed", "backoffLimit": None}}
+    change = {
+        "metadata": {"annotations": alone},
+        "spec": {"podReplacementPolicy": "Failed", "backoffLimit": None},
+    }
     (made,) = gang(jobset=True, overrides={"Job": change})
     (workers,) = made["spec"]["replicatedJobs"]
     assert workers["template"]["metadata"] == {"annotations": alone}
@@ -132,7 +150,8 @@ def test_pods_that_do_not_learn_of_each_other_are_told_of(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    ("launcher", "names"), [("env", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}), ("none", set())]
+    ("launcher", "names"),
+    [("env", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}), ("none", set())],
 )
 def test_what_is_no_torchrun_gets_none_of_its_variables(launcher: str, names: set[str]) -> None:
     assert environment(gang(launcher=launcher)[-1]).keys() == {"HOME", "USER", *names}

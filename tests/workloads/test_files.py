@@ -6,7 +6,16 @@ import pulumi
 import pytest
 
 from tests.support.parts import manifest_of
-from tests.workloads.building import container_of, gang, job, job_spec, pod_of, searched, service_spec, shards_spec
+from tests.workloads.building import (
+    container_of,
+    gang,
+    job,
+    job_spec,
+    pod_of,
+    searched,
+    service_spec,
+    shards_spec,
+)
 
 SCRIPT = {"/workspace/train.py": "print('trains')\n"}
 
@@ -16,7 +25,11 @@ def mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def read_only(**fields: Any) -> dict[str, Any]:
-    return {"containers": [{"name": "main", "securityContext": {"readOnlyRootFilesystem": True}, **fields}]}
+    return {
+        "containers": [
+            {"name": "main", "securityContext": {"readOnlyRootFilesystem": True}, **fields}
+        ]
+    }
 
 
 def test_a_file_is_mounted_beside_what_the_image_has_there() -> None:
@@ -32,7 +45,9 @@ def test_a_file_is_mounted_beside_what_the_image_has_there() -> None:
 
 
 def test_another_text_makes_other_pods() -> None:
-    names = {job_spec(files={"/a": text}).manifests()[0]["metadata"]["name"] for text in ("1", "2", "2")}
+    names = {
+        job_spec(files={"/a": text}).manifests()[0]["metadata"]["name"] for text in ("1", "2", "2")
+    }
     assert len(names) == 2
 
 
@@ -42,8 +57,14 @@ def test_another_text_makes_other_pods() -> None:
         ({"files": {"train.py": ""}}, "files.train.py: must be an absolute path"),
         ({"files": {"/a/../b c": ""}}, "files./a/../b c: must be an absolute path"),
         ({"files": {"/a/b": "", "/a.b": ""}}, "files./a.b: has the same key as /a/b"),
-        ({"files": {"/a": "ä" * (1 << 19) + "b"}}, "files: have 1048577 bytes, but a ConfigMap holds 1048576"),
-        ({"files": SCRIPT, "mounts": [{"scratch": "1Gi", "path": "/workspace/train.py"}]}, "mounts[0].path"),
+        (
+            {"files": {"/a": "ä" * (1 << 19) + "b"}},
+            "files: have 1048577 bytes, but a ConfigMap holds 1048576",
+        ),
+        (
+            {"files": SCRIPT, "mounts": [{"scratch": "1Gi", "path": "/workspace/train.py"}]},
+            "mounts[0].path",
+        ),
         ({"image_user": True, "run_as_user": 0}, "image_user: leaves the user to the image"),
     ],
 )
@@ -74,7 +95,12 @@ def test_a_user_whom_the_image_does_not_know_has_a_home() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"run_as_user": 0}, {"image_user": True}, {"env": {"HOME": "/data"}}, {"field_env": {"HOME": "spec.nodeName"}}],
+    [
+        {"run_as_user": 0},
+        {"image_user": True},
+        {"env": {"HOME": "/data"}},
+        {"field_env": {"HOME": "spec.nodeName"}},
+    ],
 )
 def test_who_has_a_home_keeps_it(given: dict[str, Any]) -> None:
     pod = pod_of(job(**given))
@@ -85,7 +111,10 @@ def test_who_has_a_home_keeps_it(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize("user", [{}, {"run_as_user": 0}, {"image_user": True}])
 def test_a_read_only_root_has_places_to_write_to(user: dict[str, Any]) -> None:
     pod = pod_of(job(pod_overrides=read_only(), **user))
-    assert {path: mount["name"] for path, mount in mounted(pod).items()} == {"/home/user": "home", "/tmp": "tmp"}
+    assert {path: mount["name"] for path, mount in mounted(pod).items()} == {
+        "/home/user": "home",
+        "/tmp": "tmp",
+    }
     assert pod["volumes"] == [{"name": "home", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
 
 
@@ -96,18 +125,25 @@ OWN_TMP = {"name": "own", "mountPath": "/tmp"}
     "given",
     [
         {"mounts": [{"path": "/tmp/", "scratch": "1Gi"}]},
-        {"mounts": [{"path": "/own", "scratch": "1Gi", "name": "own"}], "overrides": {"volumeMounts": [OWN_TMP]}},
+        {
+            "mounts": [{"path": "/own", "scratch": "1Gi", "name": "own"}],
+            "overrides": {"volumeMounts": [OWN_TMP]},
+        },
         {"overrides": {"securityContext": {"readOnlyRootFilesystem": False}}},
     ],
 )
 def test_who_has_a_tmp_keeps_it(given: dict[str, Any]) -> None:
-    pod = pod_of(job(mounts=given.get("mounts", []), pod_overrides=read_only(**given.get("overrides", {}))))
+    pod = pod_of(
+        job(mounts=given.get("mounts", []), pod_overrides=read_only(**given.get("overrides", {})))
+    )
     assert "tmp" not in {volume["name"] for volume in pod["volumes"]}
 
 
 def test_the_images_own_user_is_left_to_the_image() -> None:
     pod = pod_of(job(image_user=True))
-    assert "runAsUser" not in pod["securityContext"] and "runAsNonRoot" not in pod["securityContext"]
+    assert (
+        "runAsUser" not in pod["securityContext"] and "runAsNonRoot" not in pod["securityContext"]
+    )
     assert pod["securityContext"]["fsGroup"] == 1000
     assert pod["containers"][0]["securityContext"] == {"allowPrivilegeEscalation": False}
 
@@ -116,11 +152,18 @@ def test_cpu_and_memory_may_be_left_to_the_limit_range() -> None:
     spec = job_spec()
     assert container_of(job())["resources"]["requests"] == {"cpu": spec.cpu, "memory": spec.memory}
     left = manifest_of(job_spec(cpu=None, memory=None, gpus=1), "Job")
-    assert container_of(left)["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    assert container_of(left)["resources"] == {
+        "requests": {"nvidia.com/gpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+    }
 
 
 def test_a_volume_may_be_a_side_containers_alone() -> None:
-    side = {"name": "sync", "image": "sync", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    side = {
+        "name": "sync",
+        "image": "sync",
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
     pod = pod_of(job(mounts=[{"claim": "data"}], side_containers=[side]))
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
     assert "data" not in {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}

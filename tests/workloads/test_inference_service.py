@@ -49,15 +49,24 @@ def test_without_an_api_key_nothing_is_made_for_it() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
-    ({"grace_seconds": 45}, ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"]),
+    (
+        {"grace_seconds": 45},
+        ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"],
+    ),
     ({"drain_seconds": 600}, ["grace_seconds: is 60, and a pod needs 615"]),
-    ({"load_seconds": 601, "progress_seconds": 600}, ["progress_seconds: is 600, but the model may load for 601 s"]),
+    (
+        {"load_seconds": 601, "progress_seconds": 600},
+        ["progress_seconds: is 600, but the model may load for 601 s"],
+    ),
     ({"timeout_seconds": 1799}, ["timeout_seconds: is 1799, but a rollout may pause for 1800 s"]),
     (
         {"load_seconds": 900, "progress_seconds": 60, "grace_seconds": 5},
         ["2 invalid arguments", "\n  progress_seconds:", "\n  grace_seconds:"],
     ),
-    ({"autoscaling": {"max_replicas": 3}}, ["\n  autoscaling.metric: is required: set cpu_percent, or metric"]),
+    (
+        {"autoscaling": {"max_replicas": 3}},
+        ["\n  autoscaling.metric: is required: set cpu_percent, or metric"],
+    ),
     (
         {"autoscaling": {"max_replicas": 3, "metric": "queue"}},
         ["\n  autoscaling.target: metric and target go together"],
@@ -70,23 +79,35 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         {"replicas": 4, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
         ["\n  autoscaling: max_replicas is 3, below replicas (4)"],
     ),
-    ({"api_key_env": "KEY", "env": {"KEY": "a"}}, ["\n  api_key_env: KEY is also a variable that you set"]),
+    (
+        {"api_key_env": "KEY", "env": {"KEY": "a"}},
+        ["\n  api_key_env: KEY is also a variable that you set"],
+    ),
     ({"ports": [{"name": "http", "port": 9000}]}, ["\n  ports[0]: http (9000) is taken"]),
     ({"ports": [{"name": "grpc", "port": 8080}]}, ["\n  ports[0]: grpc (8080) is taken"]),
-    ({"ports": [{"name": "far-too-long-for-a-port", "port": 1}]}, ["ports[0].name", "15 are allowed"]),
+    (
+        {"ports": [{"name": "far-too-long-for-a-port", "port": 1}]},
+        ["ports[0].name", "15 are allowed"],
+    ),
     (
         {"monitoring": "google", "metrics_port": "metrics"},
         ['\n  metrics_port: there is no port "metrics". Known: http'],
     ),
     ({"spread": "zone"}, ["spread", "'preferred', 'required' or 'none'"]),
-    ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: is not made", "Deployment, Service"]),
+    (
+        {"overrides": {"Deploymnt": {}}},
+        ["\n  overrides.Deploymnt: is not made", "Deployment, Service"],
+    ),
     ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: is not made"]),
     ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
     (
         {"services": [{"name": "x", "ports": {"grpc": 1}}]},
         ['\n  services[0].ports.grpc: there is no port "grpc". Known: http'],
     ),
-    ({"services": [{"name": "x", "headless": True, "type": "NodePort"}]}, ["services[0].headless", "not NodePort"]),
+    (
+        {"services": [{"name": "x", "headless": True, "type": "NodePort"}]},
+        ["services[0].headless", "not NodePort"],
+    ),
     ({"services": [{"name": "chat"}]}, ["\n  services[0].name: chat is taken"]),
 ]
 
@@ -124,7 +145,9 @@ def test_a_rollout_fails_after_the_load_time_and_pulumi_outlasts_it_but_a_slow_l
     startup = probe["periodSeconds"] * probe["failureThreshold"]
     waits = int(made.customTimeouts.update.removesuffix("s"))
     assert startup >= max(load, 3600)
-    assert load + 1200 <= found["progressDeadlineSeconds"] < waits, "the node, its driver and the image come first"
+    assert load + 1200 <= found["progressDeadlineSeconds"] < waits, (
+        "the node, its driver and the image come first"
+    )
     assert waits >= replicas * load
     assert made.customTimeouts.create == made.customTimeouts.update
 
@@ -155,7 +178,10 @@ def test_a_stopping_pod_serves_until_all_know_and_then_drains() -> None:
     ("more", "strategy"),
     [
         ({}, {"type": "Recreate"}),
-        ({"replicas": 3}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+        (
+            {"replicas": 3},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        ),
         (
             {"replicas": 9, "max_unavailable": 3},
             {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 3}},
@@ -164,7 +190,10 @@ def test_a_stopping_pod_serves_until_all_know_and_then_drains() -> None:
             {"autoscaling": {"max_replicas": 2, "cpu_percent": 80}},
             {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
         ),
-        ({"surge": True}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
+        (
+            {"surge": True},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        ),
     ],
 )
 def test_a_rollout_needs_a_spare_gpu_only_where_it_was_said_to_be_there(
@@ -176,13 +205,22 @@ def test_a_rollout_needs_a_spare_gpu_only_where_it_was_said_to_be_there(
 
 
 def test_the_autoscaler_alone_sets_the_number_of_pods() -> None:
-    more = {"replicas": 2, "autoscaling": {"max_replicas": 8, "metric": "vllm_num_requests_waiting", "target": "5"}}
+    more = {
+        "replicas": 2,
+        "autoscaling": {"max_replicas": 8, "metric": "vllm_num_requests_waiting", "target": "5"},
+    }
     made = children(**more)
     assert list(made["deployment"].ignoreChanges) == ["spec.replicas"]
-    assert inputs(made["deployment"])["spec"]["replicas"] == 2, "without a number, a new Deployment starts with one pod"
+    assert inputs(made["deployment"])["spec"]["replicas"] == 2, (
+        "without a number, a new Deployment starts with one pod"
+    )
     found = inputs(made["autoscaler"])["spec"]
     assert (found["minReplicas"], found["maxReplicas"]) == (2, 8)
-    assert found["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    assert found["scaleTargetRef"] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "chat",
+    }
     assert found["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 300}}
     assert not children(replicas=2)["deployment"].ignoreChanges
 
@@ -194,12 +232,15 @@ def test_scaling_leaves_the_pods_as_they_are() -> None:
 
 def test_pods_spread_over_zones_and_nodes_for_each_rollout() -> None:
     found = pod()["topologySpreadConstraints"]
-    assert [item["topologyKey"] for item in found] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert [item["topologyKey"] for item in found] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
     assert {item["whenUnsatisfiable"] for item in found} == {"ScheduleAnyway"}
     assert all(item["matchLabelKeys"] == ["pod-template-hash"] for item in found)
-    assert {item["whenUnsatisfiable"] for item in pod(spread="required")["topologySpreadConstraints"]} == {
-        "DoNotSchedule"
-    }
+    assert {
+        item["whenUnsatisfiable"] for item in pod(spread="required")["topologySpreadConstraints"]
+    } == {"DoNotSchedule"}
     assert "topologySpreadConstraints" not in pod(spread="none")
 
 
@@ -234,7 +275,9 @@ def test_only_named_callers_reach_the_declared_ports() -> None:
     ],
 )
 def test_one_switch_tells_the_monitoring_system(system: str, kind: str) -> None:
-    made = children(monitoring=system, ports=[{"name": "metrics", "port": 8002}], metrics_port="metrics")
+    made = children(
+        monitoring=system, ports=[{"name": "metrics", "port": 8002}], metrics_port="metrics"
+    )
     assert made["monitoring"].type == kind
     found = inputs(made["monitoring"])["spec"]
     assert found["endpoints"] == [{"port": "metrics", "path": "/metrics", "interval": "30s"}]
@@ -263,7 +306,9 @@ def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
                 }
             ],
         },
-        overrides={"Deployment": {"spec": {"minReadySeconds": 30, "strategy": {"rollingUpdate": None}}}},
+        overrides={
+            "Deployment": {"spec": {"minReadySeconds": 30, "strategy": {"rollingUpdate": None}}}
+        },
     )["spec"]
     main = found["template"]["spec"]["containers"][0]
     assert main["imagePullPolicy"] == "Always"
@@ -271,9 +316,9 @@ def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
     assert "httpGet" not in main["livenessProbe"]
     assert found["template"]["spec"]["priorityClassName"] == "serving"
     assert found["minReadySeconds"] == 30
-    assert manifest_of(spec(overrides={"Service": {"spec": {"type": "LoadBalancer"}}}), "Service")["spec"]["type"] == (
-        "LoadBalancer"
-    )
+    assert manifest_of(spec(overrides={"Service": {"spec": {"type": "LoadBalancer"}}}), "Service")[
+        "spec"
+    ]["type"] == ("LoadBalancer")
 
 
 def test_an_autoscaler_finds_a_deployment_of_another_name() -> None:
@@ -310,19 +355,29 @@ def test_t5_of_googles_samples() -> None:
         image_pull_policy="IfNotPresent",
         pod_overrides={
             "securityContext": {"runAsGroup": 1000},
-            "containers": [{"name": "inference", "livenessProbe": {"httpGet": {"port": "management"}}}],
+            "containers": [
+                {"name": "inference", "livenessProbe": {"httpGet": {"port": "management"}}}
+            ],
         },
     )
     found = manifest_of(t5, "Deployment")
     template = found["spec"]["template"]
     assert found["spec"]["replicas"] == 1
-    assert template["metadata"]["labels"].items() >= {"model": "t5", "version": "v1.0", "machine": "gpu"}.items()
+    assert (
+        template["metadata"]["labels"].items()
+        >= {"model": "t5", "version": "v1.0", "machine": "gpu"}.items()
+    )
     assert template["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
     assert (
-        template["spec"]["securityContext"].items() >= {"fsGroup": 1000, "runAsUser": 1000, "runAsGroup": 1000}.items()
+        template["spec"]["securityContext"].items()
+        >= {"fsGroup": 1000, "runAsUser": 1000, "runAsGroup": 1000}.items()
     )
     [main] = template["spec"]["containers"]
-    assert (main["name"], main["image"], main["imagePullPolicy"]) == ("inference", image, "IfNotPresent")
+    assert (main["name"], main["image"], main["imagePullPolicy"]) == (
+        "inference",
+        image,
+        "IfNotPresent",
+    )
     assert main["args"] == ["torchserve", "--start", "--foreground"]
     amounts = {"nvidia.com/gpu": "1", "cpu": "3", "memory": "16Gi", "ephemeral-storage": "10Gi"}
     assert main["resources"] == {"requests": amounts, "limits": amounts}
@@ -336,7 +391,11 @@ def test_t5_of_googles_samples() -> None:
         (name, number, name) for name, number in ports
     ]
     scaled = manifest_of(t5, "HorizontalPodAutoscaler")["spec"]
-    assert scaled["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "t5-inference"}
+    assert scaled["scaleTargetRef"] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "t5-inference",
+    }
     assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 5)
     metric = {"name": "prometheus.googleapis.com|ts_queue_latency_microseconds|counter"}
     # 30k is how the API server writes 30000.
@@ -346,9 +405,14 @@ def test_t5_of_googles_samples() -> None:
 
 def test_vllm_of_the_kubernetes_examples() -> None:
     """kubernetes/examples, AI/vllm-deployment: vllm-deployment.yaml and hpa/horizontal-pod-autoscaler.yaml."""
-    image = "vllm/vllm-openai@sha256:05a31dc4185b042e91f4d2183689ac8a87bd845713d5c3f987563c5899878271"
+    image = (
+        "vllm/vllm-openai@sha256:05a31dc4185b042e91f4d2183689ac8a87bd845713d5c3f987563c5899878271"
+    )
     arguments = ["--model=$(MODEL_ID)", "--tensor-parallel-size=1", "--host=0.0.0.0", "--port=8080"]
-    token = {"name": "HUGGING_FACE_HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "hf_token"}}}
+    token = {
+        "name": "HUGGING_FACE_HUB_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "hf_token"}},
+    }
     shared = {"name": "shared-memory", "mountPath": "/dev/shm"}
     vllm = spec(
         service_name="vllm-gemma-deployment",
@@ -372,13 +436,19 @@ def test_vllm_of_the_kubernetes_examples() -> None:
         overrides={
             "Deployment": {
                 "spec": {
-                    "selector": {"matchLabels": {"app.kubernetes.io/name": None, "app": "gemma-server"}},
+                    "selector": {
+                        "matchLabels": {"app.kubernetes.io/name": None, "app": "gemma-server"}
+                    }
                 }
             },
             "HorizontalPodAutoscaler": {
                 "metadata": {"name": "gemma-server-hpa"},
                 "spec": {
-                    "behavior": {"scaleDown": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}}
+                    "behavior": {
+                        "scaleDown": {
+                            "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]
+                        }
+                    }
                 },
             },
         },
@@ -414,17 +484,31 @@ def test_vllm_of_the_kubernetes_examples() -> None:
 
 
 def test_gke_reads_the_metric_from_the_pods() -> None:
-    scaling = {"max_replicas": 4, "metric": "vllm:num_requests_waiting", "target": "5", "served_by": "gke"}
+    scaling = {
+        "max_replicas": 4,
+        "metric": "vllm:num_requests_waiting",
+        "target": "5",
+        "served_by": "gke",
+    }
     made = children(autoscaling=scaling)
     read = inputs(made["autoscaling-metric"])["spec"]["metrics"][0]["pod"]
-    gauge = {"name": "vllm-num-requests-waiting", "prometheusMetricName": "vllm:num_requests_waiting"}
-    assert read["containers"] == [{"endpoint": {"port": 8080, "path": "/metrics"}, "metrics": [{"gauge": gauge}]}]
+    gauge = {
+        "name": "vllm-num-requests-waiting",
+        "prometheusMetricName": "vllm:num_requests_waiting",
+    }
+    assert read["containers"] == [
+        {"endpoint": {"port": 8080, "path": "/metrics"}, "metrics": [{"gauge": gauge}]}
+    ]
     labels = inputs(made["deployment"])["spec"]["template"]["metadata"]["labels"]
     assert labels.items() >= read["selector"]["matchLabels"].items()
-    assert not any(set(name) & set("./") for name in read["selector"]["matchLabels"]), "GKE takes no such label"
+    assert not any(set(name) & set("./") for name in read["selector"]["matchLabels"]), (
+        "GKE takes no such label"
+    )
     (metric,) = inputs(made["autoscaler"])["spec"]["metrics"]
     assert metric["pods"]["metric"]["name"] == "autoscaling.gke.io|chat|vllm-num-requests-waiting"
-    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.served_by: names who serves the metric"):
+    with pytest.raises(
+        pulumi.InputPropertiesError, match=r"autoscaling\.served_by: names who serves the metric"
+    ):
         spec(autoscaling={"max_replicas": 4, "cpu_percent": 80, "served_by": "gke"})
 
 
@@ -440,6 +524,8 @@ def test_a_server_may_have_other_services_or_none() -> None:
     balancer = inputs(made["service-chat-internal"])
     assert balancer["metadata"]["annotations"]["networking.gke.io/load-balancer-type"] == "Internal"
     assert balancer["spec"]["type"] == "LoadBalancer"
-    assert balancer["spec"]["ports"] == [{"name": "http", "port": 443, "targetPort": "http", "protocol": "TCP"}]
+    assert balancer["spec"]["ports"] == [
+        {"name": "http", "port": 443, "targetPort": "http", "protocol": "TCP"}
+    ]
     assert inputs(made["service-chat-peers"])["spec"]["clusterIP"] == "None"
     assert spec(service=False).url == ""

@@ -53,8 +53,28 @@ def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
 
 WORDS = [
     *("namespace", "queue", "rank"),
-    *("image", "command", "argument", "value", "secret", "map", "all-secrets", "all-settings", "mounted", "settings"),
-    *("bucket", "artifact", "account", "priority", "registry", "label", "object-label", "annotation"),
+    *(
+        "image",
+        "command",
+        "argument",
+        "value",
+        "secret",
+        "map",
+        "all-secrets",
+        "all-settings",
+        "mounted",
+        "settings",
+    ),
+    *(
+        "bucket",
+        "artifact",
+        "account",
+        "priority",
+        "registry",
+        "label",
+        "object-label",
+        "annotation",
+    ),
 ]
 
 
@@ -70,24 +90,43 @@ def test_outputs_go_into_every_workload(component: str) -> None:
 
 def test_outputs_go_into_what_only_servers_have() -> None:
     def program() -> None:
-        caller, note, label = (pulumi.Output.from_input(f"{word}-of-another") for word in ("caller", "note", "label"))
+        caller, note, label = (
+            pulumi.Output.from_input(f"{word}-of-another") for word in ("caller", "note", "label")
+        )
         services: Any = [{"name": "more", "annotations": {"n": note}}]
-        volumes: Any = [{"name": "d", "size": "1Gi", "storage_class": "s", "path": "/d", "labels": {"l": label}}]
-        args: Any = {**SPECS["ShardedSet"], **building.WORKLOAD, "callers": [caller], "volumes": volumes}
+        volumes: Any = [
+            {"name": "d", "size": "1Gi", "storage_class": "s", "path": "/d", "labels": {"l": label}}
+        ]
+        args: Any = {
+            **SPECS["ShardedSet"],
+            **building.WORKLOAD,
+            "callers": [caller],
+            "volumes": volumes,
+        }
         ml_foundations.ShardedSet("w", {**args, "services": services})
 
     text = json.dumps([inputs(request) for request in declared(program).values()])
-    assert [word for word in ("caller", "note", "label") if f'"{word}-of-another"' not in text] == []
+    assert [
+        word for word in ("caller", "note", "label") if f'"{word}-of-another"' not in text
+    ] == []
 
 
 def test_a_secret_stays_secret() -> None:
     def program() -> None:
-        ml_foundations.Task("w", {**building.WORKLOAD, "env": {"TOKEN": pulumi.Output.secret("hunter2")}})
+        ml_foundations.Task(
+            "w", {**building.WORKLOAD, "env": {"TOKEN": pulumi.Output.secret("hunter2")}}
+        )
 
-    [token] = [v for v in inputs(declared(program)["w-pod"])["spec"]["containers"][0]["env"] if v["name"] == "TOKEN"]
+    [token] = [
+        v
+        for v in inputs(declared(program)["w-pod"])["spec"]["containers"][0]["env"]
+        if v["name"] == "TOKEN"
+    ]
     assert token["value"][SIGNATURE] == SECRET_SIGNATURE
 
 
 def test_plain_values_are_checked_as_before() -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match=r"image: .*\n.*env\.A: .*\n.*labels\.l: "):
+    with pytest.raises(
+        pulumi.InputPropertiesError, match=r"image: .*\n.*env\.A: .*\n.*labels\.l: "
+    ):
         building.task_spec(image="", env={"A": [1]}, labels={"l": 2})

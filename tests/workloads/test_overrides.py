@@ -41,7 +41,10 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {
-            "overrides": {"Job": {"metdata": {}, "spec": 3, "kind": "Pod", "metadata": []}, "Pod": {}},
+            "overrides": {
+                "Job": {"metdata": {}, "spec": 3, "kind": "Pod", "metadata": []},
+                "Pod": {},
+            },
             "queue_priority": "a",
         },
         [
@@ -56,7 +59,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     ),
     (
         job_spec,
-        {"overrides": {"Job": {"spec": {"suspended": True, "template": {"metadata": {"labels": ["a"]}}}}}},
+        {
+            "overrides": {
+                "Job": {"spec": {"suspended": True, "template": {"metadata": {"labels": ["a"]}}}}
+            }
+        },
         [
             "\n  overrides.Job.spec.suspended: is not known. Did you mean suspend",
             "\n  overrides.Job.spec.template.metadata.labels: is ['a']; it must be a map",
@@ -69,7 +76,10 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     ),
     (
         gang_spec,
-        {"jobset": True, "overrides": {"JobSet": {"metadata": {"label": {}}, "status": {}, "spec": []}}},
+        {
+            "jobset": True,
+            "overrides": {"JobSet": {"metadata": {"label": {}}, "status": {}, "spec": []}},
+        },
         [
             "overrides.JobSet.metadata.label: is not known",
             "overrides.JobSet.status: is not",
@@ -83,7 +93,15 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     ),
     (
         job_spec,
-        {"image": "", "pod_overrides": {"containers": ["main"], "hostIPC": {}, "tolerations": {}, "volumes": [{}]}},
+        {
+            "image": "",
+            "pod_overrides": {
+                "containers": ["main"],
+                "hostIPC": {},
+                "tolerations": {},
+                "volumes": [{}],
+            },
+        },
         [
             "\n  image: ",
             "\n  pod_overrides.containers[0]: is 'main'; it must be a map",
@@ -102,27 +120,48 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     ),
     (
         job_spec,
-        {"pod_overrides": {"containers": [{"name": "mian", "tty": True}], "initContainers": [{"name": "a"}]}},
+        {
+            "pod_overrides": {
+                "containers": [{"name": "mian", "tty": True}],
+                "initContainers": [{"name": "a"}],
+            }
+        },
         [
             '\n  pod_overrides.containers[0].name: is "mian", and there is main. Name an existing one, or add',
             '\n  pod_overrides.initContainers[0].name: is "a", and there is none',
         ],
     ),
-    (monitor_spec, {"pod_overrides": {"containers": [{"name": "agent"}]}}, ['[0].name: is "agent", and there is main']),
+    (
+        monitor_spec,
+        {"pod_overrides": {"containers": [{"name": "agent"}]}},
+        ['[0].name: is "agent", and there is main'],
+    ),
     (
         job_spec,
         {"init_containers": [{"name": "a", "imge": "i"}]},
         ["\n  init_containers[0].imge: is not known. Did you"],
     ),
-    (service_spec, {"labels": {NAME: "other"}}, [f"\n  labels.{NAME}: is set by the component, whose selectors"]),
+    (
+        service_spec,
+        {"labels": {NAME: "other"}},
+        [f"\n  labels.{NAME}: is set by the component, whose selectors"],
+    ),
     *(
         (
             spec,
-            {"overrides": {kind: {"spec": {"template": {"metadata": {"labels": {NAME: "other"}}}}}}},
+            {
+                "overrides": {
+                    kind: {"spec": {"template": {"metadata": {"labels": {NAME: "other"}}}}}
+                }
+            },
             [f"\n  overrides.{kind}.spec.selector: is ", "override both in the same way", *others],
         )
         for spec, kind, others in (
-            (shards_spec, "StatefulSet", ["overrides.Service.spec.selector", "overrides.PodDisruptionBudget.spec.sel"]),
+            (
+                shards_spec,
+                "StatefulSet",
+                ["overrides.Service.spec.selector", "overrides.PodDisruptionBudget.spec.sel"],
+            ),
             (service_spec, "Deployment", ["3 invalid arguments"]),
             (monitor_spec, "DaemonSet", ["overrides.Service.spec.selector"]),
         )
@@ -136,7 +175,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         ],
     ),
     *(
-        (spec, {"pod_overrides": main(ports=None)} | others, ["ports: is null, but probes and Services know the ports"])
+        (
+            spec,
+            {"pod_overrides": main(ports=None)} | others,
+            ["ports: is null, but probes and Services know the ports"],
+        )
         for spec, others in (
             (service_spec, {"service": False}),
             (service_spec, {"probes": NO_PROBES}),
@@ -147,7 +190,9 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("spec", "args", "parts"), WRONG)
-def test_what_no_object_can_have_is_told(spec: Callable[..., Any], args: dict[str, Any], parts: list[str]) -> None:
+def test_what_no_object_can_have_is_told(
+    spec: Callable[..., Any], args: dict[str, Any], parts: list[str]
+) -> None:
     with pytest.raises(pulumi.InputPropertiesError) as caught:
         spec(**args)
     for part in parts:
@@ -157,14 +202,18 @@ def test_what_no_object_can_have_is_told(spec: Callable[..., Any], args: dict[st
 def test_values_may_be_outputs_and_what_holds_them_may_not() -> None:
     def program() -> None:
         later: Any = pulumi.Output.from_input("later")
-        made = job(pod_overrides={"hostname": later}, overrides={"Job": {"spec": {"managedBy": later}}})
+        made = job(
+            pod_overrides={"hostname": later}, overrides={"Job": {"spec": {"managedBy": later}}}
+        )
         assert pod_of(made)["hostname"] is made["spec"]["managedBy"] is later
         with pytest.raises(
-            pulumi.InputPropertiesError, match=r"overrides\.Job\.spec: is an Output; the map must be known"
+            pulumi.InputPropertiesError,
+            match=r"overrides\.Job\.spec: is an Output; the map must be known",
         ):
             job_spec(overrides={"Job": {"spec": later}})
         with pytest.raises(
-            pulumi.InputPropertiesError, match=r"pod_overrides\.volumes: is an Output; the list must be"
+            pulumi.InputPropertiesError,
+            match=r"pod_overrides\.volumes: is an Output; the list must be",
         ):
             job_spec(pod_overrides={"volumes": later})
 
@@ -174,11 +223,15 @@ def test_values_may_be_outputs_and_what_holds_them_may_not() -> None:
 def test_labels_and_selectors_can_be_overridden_together() -> None:
     selector = {"matchLabels": {NAME: "other"}}
     overrides = {
-        "Deployment": {"spec": {"selector": selector, "template": {"metadata": {"labels": {NAME: "other"}}}}},
+        "Deployment": {
+            "spec": {"selector": selector, "template": {"metadata": {"labels": {NAME: "other"}}}}
+        },
         "Service": {"spec": {"selector": {NAME: "other"}}},
         "PodDisruptionBudget": {"spec": {"selector": selector}},
     }
-    assert manifest_of(service_spec(overrides=overrides), "Deployment")["spec"]["selector"] == selector
+    assert (
+        manifest_of(service_spec(overrides=overrides), "Deployment")["spec"]["selector"] == selector
+    )
 
 
 def test_a_service_may_be_for_some_of_the_pods() -> None:
@@ -190,10 +243,16 @@ def test_a_service_may_be_for_some_of_the_pods() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        {"init_containers": [{"name": "check", "image": "i", "resources": {"limits": {labels.GPU_RESOURCE: 1}}}]},
+        {
+            "init_containers": [
+                {"name": "check", "image": "i", "resources": {"limits": {labels.GPU_RESOURCE: 1}}}
+            ]
+        },
         {
             "pod_overrides": {
-                "containers": [{"name": "b", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
+                "containers": [
+                    {"name": "b", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+                ]
             }
         },
         {"pod_overrides": main(resources={"limits": {"nvidia.com/gpu": 1}})},
@@ -213,14 +272,20 @@ def test_null_removes_what_a_kind_of_workload_adds() -> None:
     assert "activeDeadlineSeconds" not in pod(pod_overrides={"activeDeadlineSeconds": None})["spec"]
 
 
-@pytest.mark.parametrize("context", [{"privileged": True}, {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}])
-def test_what_gives_privileges_drops_the_default_that_contradicts_it(context: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "context", [{"privileged": True}, {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}]
+)
+def test_what_gives_privileges_drops_the_default_that_contradicts_it(
+    context: dict[str, Any],
+) -> None:
     """Kubernetes refuses allowPrivilegeEscalation: false beside either (pkg/apis/core/validation)."""
     assert (
         "allowPrivilegeEscalation"
         not in container_of(job(pod_overrides=main(securityContext=context)))["securityContext"]
     )
-    made = pod_of(job(init_containers=[{"name": "sysctl", "image": "i", "securityContext": context}]))
+    made = pod_of(
+        job(init_containers=[{"name": "sysctl", "image": "i", "securityContext": context}])
+    )
     assert "allowPrivilegeEscalation" not in made["initContainers"][0]["securityContext"]
     assert made["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
 
@@ -235,13 +300,18 @@ def test_the_port_has_one_name_everywhere() -> None:
     deployment, service = manifest_of(spec, "Deployment"), manifest_of(spec, "Service")
     container = container_of(deployment)
     assert container["ports"][0]["name"] == container["startupProbe"]["httpGet"]["port"] == "web"
-    assert (service["spec"]["ports"][0]["name"], service["spec"]["ports"][0]["targetPort"]) == ("web", "web")
+    assert (service["spec"]["ports"][0]["name"], service["spec"]["ports"][0]["targetPort"]) == (
+        "web",
+        "web",
+    )
     assert manifest_of(spec, "PodMonitoring")["spec"]["endpoints"][0]["port"] == "web"
 
 
 def test_a_secret_given_as_a_name_is_led_to_secret_env_and_never_shown() -> None:
     def program() -> None:
-        with pytest.raises(pulumi.InputPropertiesError, match=r"secret_env\.TOKEN: must be the name") as caught:
+        with pytest.raises(
+            pulumi.InputPropertiesError, match=r"secret_env\.TOKEN: must be the name"
+        ) as caught:
             job_spec(secret_env={"TOKEN": "hf_1234"})
         assert "hf_1234" not in str(caught.value)
 

@@ -44,14 +44,26 @@ def test_where_it_may_run(args: dict[str, Any], expressions: Any, tolerated: lis
 
 def test_requests_equal_limits_unless_the_user_says_otherwise() -> None:
     same = container_of(job(gpus=2))["resources"]
-    assert same["requests"] == same["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
-    other = container_of(job(requests={"ephemeral-storage": "1Ti"}, limits={"cpu": None, "memory": "96Gi"}))
-    assert other["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "ephemeral-storage": "1Ti"}
+    assert (
+        same["requests"] == same["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+    )
+    other = container_of(
+        job(requests={"ephemeral-storage": "1Ti"}, limits={"cpu": None, "memory": "96Gi"})
+    )
+    assert other["resources"]["requests"] == {
+        "cpu": "8",
+        "memory": "64Gi",
+        "ephemeral-storage": "1Ti",
+    }
     assert other["resources"]["limits"] == {"memory": "96Gi", "ephemeral-storage": "1Ti"}
 
 
 def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
-    args = {"gpu": "H100", "gpus": 8, "gpu_claim": {"selectors": ["device.driver == 'gpu.nvidia.com'"]}}
+    args = {
+        "gpu": "H100",
+        "gpus": 8,
+        "gpu_claim": {"selectors": ["device.driver == 'gpu.nvidia.com'"]},
+    }
     made, pod = manifest_of(job_spec(**args), "ResourceClaimTemplate"), pod_of(job(**args))
     exactly = made["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["deviceClassName"], exactly["count"]) == ("gpu.nvidia.com", 8)
@@ -60,7 +72,9 @@ def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
         product,
         "device.driver == 'gpu.nvidia.com'",
     ]
-    assert pod["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": made["metadata"]["name"]}]
+    assert pod["resourceClaims"] == [
+        {"name": "gpus", "resourceClaimTemplateName": made["metadata"]["name"]}
+    ]
     assert pod["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
     assert labels.GPU_RESOURCE not in pod["containers"][0]["resources"]["requests"]
 
@@ -73,7 +87,12 @@ def test_a_claims_name_follows_its_content_and_nothing_else() -> None:
     assert name() == name(image="other", cpu="1")
     different = [{}, {"gpus": 2}, {"gpu": "L4"}, {"gpu_claim": {"device_class": "mig"}}]
     patch = {"spec": {"spec": {"devices": {"config": []}}}}
-    assert len({name(**more) for more in [*different, {"overrides": {"ResourceClaimTemplate": patch}}]}) == 5
+    assert (
+        len(
+            {name(**more) for more in [*different, {"overrides": {"ResourceClaimTemplate": patch}}]}
+        )
+        == 5
+    )
 
 
 def test_a_template_that_there_is_is_taken_and_none_is_made() -> None:
@@ -84,7 +103,10 @@ def test_a_template_that_there_is_is_taken_and_none_is_made() -> None:
 
 def test_by_default_it_is_as_the_level_restricted_wants_it_and_root_as_baseline_does() -> None:
     pod = pod_of(job())
-    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 1000)
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (
+        True,
+        1000,
+    )
     assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     root = pod_of(job(run_as_user=0))
     assert "runAsNonRoot" not in root["securityContext"]
@@ -97,13 +119,20 @@ def test_the_users_variables_come_last_and_win() -> None:
         "field_env": {"NODE": "spec.nodeName"},
         "secret_env": {"S": {"name": "n", "key": "k"}},
     }
-    assert [item["name"] for item in container_of(job(**args))["env"]] == [*("HOME", "USER", "NODE", "S", "A")]
+    assert [item["name"] for item in container_of(job(**args))["env"]] == [
+        *("HOME", "USER", "NODE", "S", "A")
+    ]
 
 
 def test_a_bucket_brings_gkes_sidecar() -> None:
-    made = template_of(job(mounts=[{"bucket": "models", "path": "/models", "mount_options": "uid=1000"}]))
+    made = template_of(
+        job(mounts=[{"bucket": "models", "path": "/models", "mount_options": "uid=1000"}])
+    )
     assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {"bucketName": "models", "mountOptions": "uid=1000"}
+    assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {
+        "bucketName": "models",
+        "mountOptions": "uid=1000",
+    }
     assert "annotations" not in template_of(job())["metadata"]
 
 
@@ -111,14 +140,19 @@ def test_a_bucket_brings_gkes_sidecar() -> None:
     "mount",
     [
         {"claim": "raw", "fuse": True},
-        {"name": "raw", "volume": {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True}}},
+        {
+            "name": "raw",
+            "volume": {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True}},
+        },
     ],
     ids=["claim", "volume"],
 )
 def test_a_bucket_brings_the_sidecar_however_it_is_mounted(mount: dict[str, Any]) -> None:
     made = template_of(job(mounts=[{"path": "/raw", **mount}]))
     assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    assert "annotations" not in template_of(job(mounts=[{"path": "/raw", "claim": "raw"}]))["metadata"]
+    assert (
+        "annotations" not in template_of(job(mounts=[{"path": "/raw", "claim": "raw"}]))["metadata"]
+    )
     with pytest.raises(pulumi.InputPropertiesError, match="fuse: is for a claim"):
         job(mounts=[{"path": "/raw", "bucket": "raw", "fuse": True}])
 
@@ -127,7 +161,9 @@ def test_a_queue_takes_the_job_and_never_its_schedule() -> None:
     assert job(queue="research")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     made = cron(queue="research")
     assert "kueue.x-k8s.io/queue-name" not in made["metadata"]["labels"]
-    assert made["spec"]["jobTemplate"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert (
+        made["spec"]["jobTemplate"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    )
 
 
 OVERRIDES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
@@ -135,13 +171,31 @@ OVERRIDES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}),
     ({}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ({"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}),
-    ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, {"tolerations": [{"key": "b"}]}),
     (
-        {"containers": [{"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]},
-        {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "c", "stdin": None}]},
+        {"tolerations": [{"key": "a"}]},
+        {"tolerations": [{"key": "b"}]},
+        {"tolerations": [{"key": "b"}]},
+    ),
+    (
         {
             "containers": [
-                {"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                {"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}]},
+                {"name": "b"},
+            ]
+        },
+        {
+            "containers": [
+                {"name": "a", "env": [{"name": "Y", "value": "2"}]},
+                {"name": "c", "stdin": None},
+            ]
+        },
+        {
+            "containers": [
+                {
+                    "name": "a",
+                    "image": "i",
+                    "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}],
+                },
                 {"name": "b"},
                 {"name": "c"},
             ]
@@ -155,7 +209,12 @@ OVERRIDES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     (
         {"volumeMounts": [{"mountPath": "/a", "name": "a"}]},
         {"volumeMounts": [{"mountPath": "/a", "readOnly": True}, {"mountPath": "/b", "name": "b"}]},
-        {"volumeMounts": [{"mountPath": "/a", "name": "a", "readOnly": True}, {"mountPath": "/b", "name": "b"}]},
+        {
+            "volumeMounts": [
+                {"mountPath": "/a", "name": "a", "readOnly": True},
+                {"mountPath": "/b", "name": "b"},
+            ]
+        },
     ),
     ({"containers": [{"name": "a"}]}, {"containers": None}, {}),
 ]
@@ -183,7 +242,10 @@ def test_overrides_reach_anything_in_the_pod() -> None:
     }
     made = pod_of(job(pod_overrides=overrides, node_selector={"c": "d"}))
     assert made["nodeSelector"] == {"a": "b", "c": "d"}
-    assert made["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert made["containers"][0]["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["IPC_LOCK"],
+    }
     assert made["containers"][1] == {"name": "exporter", "image": "e"}
     assert made["hostNetwork"] is True
     assert "affinity" not in made

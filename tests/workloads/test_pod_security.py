@@ -18,7 +18,9 @@ LEVELS = ("privileged", "baseline", "restricted")
 
 
 def of_monitor(**args: Any) -> dict[str, Any]:
-    return manifest_of(check(GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args), "DaemonSet")
+    return manifest_of(
+        check(GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args), "DaemonSet"
+    )
 
 
 RESTRICTED: dict[str, dict[str, Any]] = {
@@ -27,7 +29,9 @@ RESTRICTED: dict[str, dict[str, Any]] = {
     "TrainingJob without GPUs": building.job(),
     "TrainingJob with files": building.job(files={"/workspace/train.py": ""}),
     "TrainingJob with a claim of GPUs": building.job(**building.CLAIM),
-    "TrainingJob with an init container": building.job(init_containers=[{"name": "fetch", "image": "fetch"}]),
+    "TrainingJob with an init container": building.job(
+        init_containers=[{"name": "fetch", "image": "fetch"}]
+    ),
     "DistributedTraining": building.gang(**GPU)[-1],
     "DistributedTraining as a JobSet": building.gang(**GPU, jobset=True)[-1],
     "Sweep": building.searched(**GPU)[-1],
@@ -48,7 +52,11 @@ PRIVILEGED = {
     "Task with privileges by overrides": building.pod(pod_overrides={"containers": [PRIVILEGES]}),
     "Task with an init container that adds CAP_SYS_ADMIN": building.pod(
         init_containers=[
-            {"name": "mount", "image": "i", "securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}}
+            {
+                "name": "mount",
+                "image": "i",
+                "securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}},
+            }
         ]
     ),
 }
@@ -81,7 +89,9 @@ def refusal(core: client.CoreV1Api, level: str, manifest: dict[str, Any]) -> str
 
 
 @pytest.mark.parametrize("name", RESTRICTED)
-def test_by_default_the_strictest_level_is_satisfied(namespaces: client.CoreV1Api, name: str) -> None:
+def test_by_default_the_strictest_level_is_satisfied(
+    namespaces: client.CoreV1Api, name: str
+) -> None:
     assert not refusal(namespaces, "restricted", RESTRICTED[name])
 
 

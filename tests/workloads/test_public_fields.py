@@ -10,7 +10,9 @@ from tests.support.checkout import CHECKOUT
 from tests.workloads.fields import fields_of, unsaid
 from tests.workloads.public import OURS
 
-PUBLIC: Mapping[str, Any] = yaml.safe_load((CHECKOUT / "tests" / "workloads" / "public_fields.yaml").read_text())
+PUBLIC: Mapping[str, Any] = yaml.safe_load(
+    (CHECKOUT / "tests" / "workloads" / "public_fields.yaml").read_text()
+)
 
 
 def missing(name: str, **overrides: Any) -> list[str]:
@@ -34,7 +36,9 @@ def test_overrides_say_the_rest(name: str) -> None:
 
 def test_a_field_counts_by_its_value() -> None:
     public = {"pod": {"spec.containers[main].resources.limits.memory": "1Gi", "spec.hostname": "a"}}
-    ours = {"pod": {"spec.containers[main].resources.limits.memory": "1024Mi", "spec.hostname": "b"}}
+    ours = {
+        "pod": {"spec.containers[main].resources.limits.memory": "1024Mi", "spec.hostname": "b"}
+    }
     assert unsaid(public, ours) == ["pod spec.hostname: 'b', not 'a'"]
     assert len(unsaid(public, {})) == 2
 
@@ -43,5 +47,7 @@ def test_the_manifests_are_named_and_are_others_than_those_compared_one_by_one()
     sources = [public["source"] for public in PUBLIC.values()]
     assert len(set(sources)) == 12
     assert all(len(source.partition("@")[2].partition(":")[0]) == 40 for source in sources)
-    compared = "".join(path.read_text() for path in (CHECKOUT / "tests" / "workloads").glob("test_public_*.py"))
+    compared = "".join(
+        path.read_text() for path in (CHECKOUT / "tests" / "workloads").glob("test_public_*.py")
+    )
     assert not [source for source in sources if source.rpartition(":")[2] in compared]

@@ -6,7 +6,10 @@ An expectation holds what the public manifest says, as in test_public_training.p
 from tests.workloads.building import cron, gang, job
 from tests.workloads.comparing import differences, plain
 
-DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+DISRUPTIONS = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 
 
 def test_axolotl_with_settings_a_claim_and_a_bucket() -> None:
@@ -57,7 +60,10 @@ def test_axolotl_with_settings_a_claim_and_a_bucket() -> None:
                             "command": ["/bin/bash", "-c"],
                             "env": [
                                 *plain(**env),
-                                {"name": "HUGGING_FACE_HUB_TOKEN", "valueFrom": {"secretKeyRef": token}},
+                                {
+                                    "name": "HUGGING_FACE_HUB_TOKEN",
+                                    "valueFrom": {"secretKeyRef": token},
+                                },
                             ],
                             "resources": {
                                 "limits": {"nvidia.com/gpu": "1"},
@@ -77,12 +83,18 @@ def test_axolotl_with_settings_a_claim_and_a_bucket() -> None:
                     ],
                     "volumes": [
                         {"name": "config-volume", "configMap": {"name": "axolotl-config"}},
-                        {"name": "model-storage", "persistentVolumeClaim": {"claimName": "model-storage"}},
+                        {
+                            "name": "model-storage",
+                            "persistentVolumeClaim": {"claimName": "model-storage"},
+                        },
                         {
                             "name": "gcs-fuse-csi",
                             "csi": {
                                 "driver": "gcsfuse.csi.storage.gke.io",
-                                "volumeAttributes": {"bucketName": "images", "mountOptions": "implicit-dirs"},
+                                "volumeAttributes": {
+                                    "bucketName": "images",
+                                    "mountOptions": "implicit-dirs",
+                                },
                             },
                         },
                     ],
@@ -118,7 +130,12 @@ def test_a_job_in_a_queue_of_its_team() -> None:
         node_selector={"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"},
         overrides={"Job": {"spec": {"suspend": True}}},
     )
-    amounts = {"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "512Mi", "nvidia.com/gpu": "1"}
+    amounts = {
+        "cpu": "500m",
+        "memory": "512Mi",
+        "ephemeral-storage": "512Mi",
+        "nvidia.com/gpu": "1",
+    }
     expected = {
         "metadata": {"namespace": "team-a", "labels": {"kueue.x-k8s.io/queue-name": "lq-team-a"}},
         "spec": {
@@ -164,7 +181,7 @@ def test_jax_over_several_nodes() -> None:
         arguments=arguments,
         ports=[{"port": 1234}],
         pod_overrides={
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
         },
     )
     expected = {
@@ -178,7 +195,9 @@ def test_jax_over_several_nodes() -> None:
                 "spec": {
                     "subdomain": "headless-svc",
                     "restartPolicy": "Never",
-                    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                    "tolerations": [
+                        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+                    ],
                     "containers": [
                         {
                             "name": "jax-worker",
@@ -235,7 +254,12 @@ def test_a_job_set_of_one_job_on_a_node_pool_of_its_own() -> None:
                             "template": {
                                 "spec": {
                                     "containers": [
-                                        {"name": "sleep", "image": "busybox", "command": ["sleep"], "args": ["1000s"]}
+                                        {
+                                            "name": "sleep",
+                                            "image": "busybox",
+                                            "command": ["sleep"],
+                                            "args": ["1000s"],
+                                        }
                                     ]
                                 }
                             },
@@ -265,13 +289,19 @@ def test_a_sidecar_ships_the_logs() -> None:
         mounts=[{"name": "data", "path": "/opt", "volume": {"emptyDir": {}}}],
         init_containers=[shipper],
     )
-    main = {"name": "myjob", "image": "alpine:latest", "command": ["sh", "-c", 'echo "logging" > /opt/logs.txt']}
+    main = {
+        "name": "myjob",
+        "image": "alpine:latest",
+        "command": ["sh", "-c", 'echo "logging" > /opt/logs.txt'],
+    }
     expected = {
         "metadata": {"name": "myjob"},
         "spec": {
             "template": {
                 "spec": {
-                    "containers": [main | {"volumeMounts": [{"name": "data", "mountPath": "/opt"}]}],
+                    "containers": [
+                        main | {"volumeMounts": [{"name": "data", "mountPath": "/opt"}]}
+                    ],
                     "initContainers": [shipper],
                     "restartPolicy": "Never",
                     "volumes": [{"name": "data", "emptyDir": {}}],
@@ -294,7 +324,10 @@ def test_an_exit_code_that_fails_the_job_and_disruptions_that_do_not() -> None:
         command=["bash"],
         arguments=["-c", 'echo "Hello world!" && sleep 5 && exit 42'],
     )
-    fatal = {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}}
+    fatal = {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]},
+    }
     assert made["spec"]["podFailurePolicy"] == {"rules": [fatal, DISRUPTIONS]}
     expected = {"completions": 12, "parallelism": 3, "backoffLimit": 6}
     assert not list(differences(expected, made["spec"]))
@@ -332,7 +365,12 @@ def test_hello_every_minute() -> None:
         container_name="hello",
         command=command,
     )
-    container = {"name": "hello", "image": "busybox:1.28", "imagePullPolicy": "IfNotPresent", "command": command}
+    container = {
+        "name": "hello",
+        "image": "busybox:1.28",
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+    }
     expected = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -340,7 +378,9 @@ def test_hello_every_minute() -> None:
         "spec": {
             "schedule": "* * * * *",
             "jobTemplate": {
-                "spec": {"template": {"spec": {"containers": [container], "restartPolicy": "OnFailure"}}},
+                "spec": {
+                    "template": {"spec": {"containers": [container], "restartPolicy": "OnFailure"}}
+                }
             },
         },
     }

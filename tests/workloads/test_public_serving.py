@@ -32,7 +32,11 @@ def test_triton_with_models_in_a_bucket() -> None:
 
     Its pods are selected by the label app; here they have that label, and are selected by one of the component's.
     """
-    command = ["tritonserver", "--model-repository=/data/triton-model-repository", "--exit-on-error=false"]
+    command = [
+        "tritonserver",
+        "--model-repository=/data/triton-model-repository",
+        "--exit-on-error=false",
+    ]
     deployment, front = service(
         service_name="triton-service",
         deployment_name="triton-deployment",
@@ -52,7 +56,10 @@ def test_triton_with_models_in_a_bucket() -> None:
         health_path="/v2/health/ready",
         overrides={
             "Deployment": {"metadata": {"labels": {"app": "triton-server"}}},
-            "Service": {"metadata": {"labels": {"app": "triton"}}, "spec": {"type": "LoadBalancer"}},
+            "Service": {
+                "metadata": {"labels": {"app": "triton"}},
+                "spec": {"type": "LoadBalancer"},
+            },
         },
     )
     amounts = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1"}
@@ -63,7 +70,10 @@ def test_triton_with_models_in_a_bucket() -> None:
         "spec": {
             "replicas": 1,
             "template": {
-                "metadata": {"labels": {"app": "triton"}, "annotations": {"gke-gcsfuse/volumes": "true"}},
+                "metadata": {
+                    "labels": {"app": "triton"},
+                    "annotations": {"gke-gcsfuse/volumes": "true"},
+                },
                 "spec": {
                     "nodeSelector": L4,
                     "serviceAccountName": "triton",
@@ -86,7 +96,10 @@ def test_triton_with_models_in_a_bucket() -> None:
                             "name": "gcs-fuse-csi-vol",
                             "csi": {
                                 "driver": "gcsfuse.csi.storage.gke.io",
-                                "volumeAttributes": {"bucketName": "models", "mountOptions": "implicit-dirs"},
+                                "volumeAttributes": {
+                                    "bucketName": "models",
+                                    "mountOptions": "implicit-dirs",
+                                },
                             },
                         }
                     ],
@@ -96,7 +109,11 @@ def test_triton_with_models_in_a_bucket() -> None:
     }
     assert not list(differences(expected, deployment))
     # Targets are ports of the pod by name, which are the same numbers.
-    ports = [{"name": "http", "port": 8000}, {"name": "grpc", "port": 8001}, {"name": "metrics", "port": 8002}]
+    ports = [
+        {"name": "http", "port": 8000},
+        {"name": "grpc", "port": 8001},
+        {"name": "metrics", "port": 8002},
+    ]
     expected = {
         "metadata": {"name": "triton-service", "labels": {"app": "triton"}},
         "spec": {"type": "LoadBalancer", "ports": ports},
@@ -138,7 +155,10 @@ def test_falcon_on_spot_nodes_with_a_disk_for_its_weights() -> None:
         labels={"app": "llm"},
         node_selector=spot_l4,
         spot=True,
-        mounts=[SHARED_MEMORY, {"name": "ephemeral-volume", "path": "/data", "volume": {"ephemeral": disk}}],
+        mounts=[
+            SHARED_MEMORY,
+            {"name": "ephemeral-volume", "path": "/data", "volume": {"ephemeral": disk}},
+        ],
     )
     amounts = {"cpu": "10", "memory": "60Gi", "nvidia.com/gpu": "2"}
     expected = {
@@ -178,7 +198,14 @@ def test_vllm_with_adapters_that_a_sidecar_loads() -> None:
     It asks for GPUs alone, and probes every second: both by pod_overrides.
     """
     command = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
-    arguments = ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--tensor-parallel-size", "1", "--port", "8000"]
+    arguments = [
+        "--model",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "--tensor-parallel-size",
+        "1",
+        "--port",
+        "8000",
+    ]
     arguments += ["--enable-lora", "--max-loras", "2", "--max-cpu-loras", "12"]
     env = {"VLLM_USE_V1": "1", "PORT": "8000", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true"}
     syncer = {
@@ -194,8 +221,18 @@ def test_vllm_with_adapters_that_a_sidecar_loads() -> None:
     asked = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1}
     probes = {
         "startupProbe": {"periodSeconds": 1, "failureThreshold": 600, "initialDelaySeconds": 2},
-        "readinessProbe": {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 1, "successThreshold": 1},
-        "livenessProbe": {"periodSeconds": 1, "failureThreshold": 5, "timeoutSeconds": 1, "successThreshold": 1},
+        "readinessProbe": {
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+            "timeoutSeconds": 1,
+            "successThreshold": 1,
+        },
+        "livenessProbe": {
+            "periodSeconds": 1,
+            "failureThreshold": 5,
+            "timeoutSeconds": 1,
+            "successThreshold": 1,
+        },
     }
     deployment, _ = service(
         service_name="vllm-llama3-8b-instruct",
@@ -222,7 +259,11 @@ def test_vllm_with_adapters_that_a_sidecar_loads() -> None:
         ],
         pod_overrides={
             "containers": [
-                {"name": "vllm", "resources": {"limits": NO_AMOUNTS, "requests": NO_AMOUNTS}, **probes},
+                {
+                    "name": "vllm",
+                    "resources": {"limits": NO_AMOUNTS, "requests": NO_AMOUNTS},
+                    **probes,
+                }
             ]
         },
     )
@@ -244,12 +285,17 @@ def test_vllm_with_adapters_that_a_sidecar_loads() -> None:
                                 *plain(**env),
                                 {
                                     "name": "HUGGING_FACE_HUB_TOKEN",
-                                    "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}},
+                                    "valueFrom": {
+                                        "secretKeyRef": {"name": "hf-token", "key": "token"}
+                                    },
                                 },
                             ],
                             "ports": [{"containerPort": 8000, "name": "http", "protocol": "TCP"}],
                             "lifecycle": {"preStop": {"sleep": {"seconds": 30}}},
-                            "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+                            "resources": {
+                                "limits": {"nvidia.com/gpu": "1"},
+                                "requests": {"nvidia.com/gpu": "1"},
+                            },
                             "volumeMounts": [
                                 {"mountPath": "/data", "name": "data"},
                                 {"mountPath": "/dev/shm", "name": "shm"},
@@ -275,7 +321,9 @@ def test_vllm_with_adapters_that_a_sidecar_loads() -> None:
     }
     assert not list(differences(expected, deployment))
     main = deployment["spec"]["template"]["spec"]["containers"][0]
-    assert main["resources"]["limits"] == {"nvidia.com/gpu": "1"}, "the source names no CPU and no memory"
+    assert main["resources"]["limits"] == {"nvidia.com/gpu": "1"}, (
+        "the source names no CPU and no memory"
+    )
 
 
 def test_a_stateful_set_with_a_volume_for_each_pod() -> None:
@@ -292,7 +340,14 @@ def test_a_stateful_set_with_a_volume_for_each_pod() -> None:
         container_name="nginx",
         labels={"app": "nginx"},
         port=80,
-        volumes=[{"name": "www", "size": "1Gi", "storage_class": "standard-rwo", "path": "/usr/share/nginx/html"}],
+        volumes=[
+            {
+                "name": "www",
+                "size": "1Gi",
+                "storage_class": "standard-rwo",
+                "path": "/usr/share/nginx/html",
+            }
+        ],
     )
     expected = {
         "apiVersion": "apps/v1",
@@ -317,7 +372,10 @@ def test_a_stateful_set_with_a_volume_for_each_pod() -> None:
             "volumeClaimTemplates": [
                 {
                     "metadata": {"name": "www"},
-                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": {"requests": {"storage": "1Gi"}},
+                    },
                 }
             ],
         },

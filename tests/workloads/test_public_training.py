@@ -43,7 +43,9 @@ def test_gemma_on_one_node() -> None:
         mounts=[SHARED_MEMORY],
         annotations={"kubectl.kubernetes.io/default-container": "finetuner"},
         pod_overrides={
-            "containers": [{"name": "finetuner", "resources": {"limits": NO_AMOUNTS, "requests": NO_AMOUNTS}}]
+            "containers": [
+                {"name": "finetuner", "resources": {"limits": NO_AMOUNTS, "requests": NO_AMOUNTS}}
+            ]
         },
     )
     expected = {
@@ -53,7 +55,9 @@ def test_gemma_on_one_node() -> None:
         "spec": {
             "backoffLimit": 2,
             "template": {
-                "metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "finetuner"}},
+                "metadata": {
+                    "annotations": {"kubectl.kubernetes.io/default-container": "finetuner"}
+                },
                 "spec": {
                     "terminationGracePeriodSeconds": 600,
                     "containers": [
@@ -74,7 +78,9 @@ def test_gemma_on_one_node() -> None:
     }
     assert not list(differences(expected, made))
     container = made["spec"]["template"]["spec"]["containers"][0]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}, "the source names no CPU and no memory"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}, (
+        "the source names no CPU and no memory"
+    )
 
 
 def test_gemma_on_two_nodes_in_a_queue() -> None:
@@ -148,7 +154,10 @@ def test_gemma_on_two_nodes_in_a_queue() -> None:
             "template": {
                 "metadata": {
                     "labels": {"app": "finetune-job"},
-                    "annotations": {"gke-gcsfuse/volumes": "true", "gke-gcsfuse/memory-limit": "35Gi"},
+                    "annotations": {
+                        "gke-gcsfuse/volumes": "true",
+                        "gke-gcsfuse/memory-limit": "35Gi",
+                    },
                 },
                 "spec": {
                     "priorityClassName": "low-priority-preempting",
@@ -158,7 +167,10 @@ def test_gemma_on_two_nodes_in_a_queue() -> None:
                             "imagePullPolicy": "Always",
                             "image": image,
                             "ports": [{"containerPort": 29500}],
-                            "resources": {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}},
+                            "resources": {
+                                "requests": {"nvidia.com/gpu": "2"},
+                                "limits": {"nvidia.com/gpu": "2"},
+                            },
                             "command": ["bash", "-c", launch],
                             "env": [*plain(**env), HF_TOKEN],
                             "volumeMounts": [
@@ -193,7 +205,10 @@ def test_gemma_on_two_nodes_in_a_queue() -> None:
     assert not list(differences(expected, made))
     headless = {
         "metadata": {"name": "headless-svc-l4"},
-        "spec": {"clusterIP": "None", "selector": {"batch.kubernetes.io/job-name": "finetune-gemma-l4"}},
+        "spec": {
+            "clusterIP": "None",
+            "selector": {"batch.kubernetes.io/job-name": "finetune-gemma-l4"},
+        },
     }
     assert not list(differences(headless, service))
 
@@ -218,7 +233,11 @@ def test_mnist_as_a_jobset() -> None:
         ports=[{"port": 3389}],
         rendezvous_port=3389,
         field_env={"RANK": rank},
-        env={"MASTER_ADDR": "$(PET_MASTER_ADDR)", "MASTER_PORT": "$(PET_MASTER_PORT)", "PYTHONUNBUFFERED": "0"},
+        env={
+            "MASTER_ADDR": "$(PET_MASTER_ADDR)",
+            "MASTER_PORT": "$(PET_MASTER_PORT)",
+            "PYTHONUNBUFFERED": "0",
+        },
     )
     expected = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -241,13 +260,19 @@ def test_mnist_as_a_jobset() -> None:
                                             "image": "gcr.io/k8s-staging-jobset/pytorch-mnist:latest",
                                             "ports": [{"containerPort": 3389}],
                                             "env": [
-                                                {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": rank}}},
+                                                {
+                                                    "name": "RANK",
+                                                    "valueFrom": {"fieldRef": {"fieldPath": rank}},
+                                                },
                                                 *plain(PYTHONUNBUFFERED="0"),
                                                 # What the source writes out, from the component's own variables.
                                                 *plain(
-                                                    MASTER_ADDR="$(PET_MASTER_ADDR)", MASTER_PORT="$(PET_MASTER_PORT)"
+                                                    MASTER_ADDR="$(PET_MASTER_ADDR)",
+                                                    MASTER_PORT="$(PET_MASTER_PORT)",
                                                 ),
-                                                *plain(PET_MASTER_ADDR="pytorch-workers-0-0.pytorch"),
+                                                *plain(
+                                                    PET_MASTER_ADDR="pytorch-workers-0-0.pytorch"
+                                                ),
                                                 *plain(PET_MASTER_PORT="3389"),
                                             ],
                                             "command": ["bash", "-xc", run],
@@ -266,7 +291,9 @@ def test_mnist_as_a_jobset() -> None:
 
 def test_failures_by_index() -> None:
     """kubernetes/website, content/en/examples/controllers/job-backoff-limit-per-index-example.yaml."""
-    script = 'import os, sys\nif int(os.environ.get("JOB_COMPLETION_INDEX")) % 2 == 0:\n  sys.exit(1)\n'
+    script = (
+        'import os, sys\nif int(os.environ.get("JOB_COMPLETION_INDEX")) % 2 == 0:\n  sys.exit(1)\n'
+    )
     made = job(
         job_name="job-backoff-limit-per-index-example",
         image="python",
@@ -292,7 +319,9 @@ def test_failures_by_index() -> None:
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
-                    "containers": [{"name": "example", "image": "python", "command": ["python3", "-c", script]}],
+                    "containers": [
+                        {"name": "example", "image": "python", "command": ["python3", "-c", script]}
+                    ],
                 }
             },
         },

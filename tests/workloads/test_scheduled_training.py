@@ -22,9 +22,15 @@ def test_the_defaults_skip_a_run_that_would_meet_another() -> None:
     assert spec["jobTemplate"]["spec"]["backoffLimit"] == 1
 
 
-@pytest.mark.parametrize(("schedule", "deadline"), [("0 3 * * *", 77760), ("*/10 * * * *", 540), ("0 3 * * 0", 544320)])
-def test_without_a_deadline_a_run_has_nine_tenths_of_the_interval(schedule: str, deadline: int) -> None:
-    assert cron(schedule=schedule)["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == deadline
+@pytest.mark.parametrize(
+    ("schedule", "deadline"), [("0 3 * * *", 77760), ("*/10 * * * *", 540), ("0 3 * * 0", 544320)]
+)
+def test_without_a_deadline_a_run_has_nine_tenths_of_the_interval(
+    schedule: str, deadline: int
+) -> None:
+    assert (
+        cron(schedule=schedule)["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == deadline
+    )
 
 
 def test_the_deadline_and_the_pause_of_the_user_are_taken() -> None:
@@ -34,7 +40,12 @@ def test_the_deadline_and_the_pause_of_the_user_are_taken() -> None:
 
 
 def test_jobs_may_delete_themselves_for_nobody_makes_them_again() -> None:
-    assert cron(ttl_seconds_after_finished=60)["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 60
+    assert (
+        cron(ttl_seconds_after_finished=60)["spec"]["jobTemplate"]["spec"][
+            "ttlSecondsAfterFinished"
+        ]
+        == 60
+    )
 
 
 def test_a_rename_ends_the_old_schedule_first() -> None:

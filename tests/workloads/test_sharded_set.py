@@ -11,7 +11,12 @@ from tests.support.declaring import declared, inputs
 from tests.support.parts import manifest_of
 from tests.workloads.building import WORKLOAD, shards_spec
 
-VOLUME: dict[str, Any] = {"name": "weights", "size": "500Gi", "storage_class": "zonal-ssd", "path": "/weights"}
+VOLUME: dict[str, Any] = {
+    "name": "weights",
+    "size": "500Gi",
+    "storage_class": "zonal-ssd",
+    "path": "/weights",
+}
 BASE: dict[str, Any] = {"shards": 4, "volumes": [VOLUME]}
 
 
@@ -35,14 +40,21 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"volumes": [VOLUME | {"path": "weights"}]}, ["volumes[0].path"]),
     (
         {"volumes": [VOLUME, VOLUME]},
-        ["2 invalid arguments", "volumes[1].name: weights is taken", "volumes[1].path: /weights is"],
+        [
+            "2 invalid arguments",
+            "volumes[1].name: weights is taken",
+            "volumes[1].path: /weights is",
+        ],
     ),
     (
         {"mounts": [{"claim": "data", "path": "/weights"}]},
         ["\n  mounts[0].path: /weights is taken"],
     ),
     ({"volumes": [VOLUME | {"access_mode": "ReadWriteMany"}]}, ["access_mode", "'ReadWriteOnce'"]),
-    ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
+    (
+        {"load_seconds": 900, "timeout_seconds": 600},
+        ["timeout_seconds: is 600, but a shard may load for 900 s"],
+    ),
     ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "Service, StatefulSet"]),
     ({"rendezvous_port": 8080}, ["\n  rendezvous_port: is 8080, which serves already"]),
     ({"hostname": "mine"}, ["\n  hostname: is set by the component", "service_name"]),
@@ -73,8 +85,13 @@ def test_shards_start_together_and_find_each_other_before_they_are_ready() -> No
 
 
 def test_each_shard_learns_its_rank_from_its_ordinal() -> None:
-    env = {item["name"]: item for item in stateful_set()["template"]["spec"]["containers"][0]["env"]}
-    assert env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
+    env = {
+        item["name"]: item for item in stateful_set()["template"]["spec"]["containers"][0]["env"]
+    }
+    assert (
+        env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
+        == "metadata.labels['apps.kubernetes.io/pod-index']"
+    )
     assert env["WORLD_SIZE"]["value"] == "4"
     assert env["MASTER_ADDR"]["value"] == "parts-0.parts"
     assert env["MASTER_PORT"]["value"] == "29500"
@@ -84,7 +101,10 @@ def test_each_shard_learns_its_rank_from_its_ordinal() -> None:
 
 def test_each_shard_has_its_own_volume_and_keeps_it() -> None:
     found = stateful_set()
-    assert found["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert found["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
     [claim] = found["volumeClaimTemplates"]
     assert claim["metadata"] == {"name": "weights"}
     assert claim["spec"] == {
@@ -122,7 +142,9 @@ def test_a_replacement_comes_after_the_old_set_is_gone() -> None:
 
 @pytest.mark.parametrize(("shards", "at_once", "steps"), [(4, 1, 4), (4, 4, 1), (5, 2, 3)])
 def test_pulumi_waits_for_a_rollout_of_all_shards(shards: int, at_once: int, steps: int) -> None:
-    made = children(shards=shards, max_unavailable=at_once, load_seconds=600, grace_seconds=60)["set"]
+    made = children(shards=shards, max_unavailable=at_once, load_seconds=600, grace_seconds=60)[
+        "set"
+    ]
     assert int(made.customTimeouts.update.removesuffix("s")) == steps * 660 + 1200
     assert int(made.customTimeouts.delete.removesuffix("s")) > 60
 
@@ -137,7 +159,10 @@ def test_the_hosts_are_known_at_preview() -> None:
     def program() -> None:
         args: Any = WORKLOAD | BASE | {"shards": 2}
         made = ShardedSet("parts", args)
-        assert known(made.hosts) == ["parts-0.parts.ml.svc.cluster.local", "parts-1.parts.ml.svc.cluster.local"]
+        assert known(made.hosts) == [
+            "parts-0.parts.ml.svc.cluster.local",
+            "parts-1.parts.ml.svc.cluster.local",
+        ]
 
     declared(program)
 
@@ -147,10 +172,15 @@ def test_a_service_of_another_name_is_where_the_shards_meet() -> None:
     assert inputs(made["service"])["metadata"]["name"] == "ring"
     found = inputs(made["set"])
     assert (found["metadata"]["name"], found["spec"]["serviceName"]) == ("parts", "ring")
-    env = {item["name"]: item.get("value") for item in found["spec"]["template"]["spec"]["containers"][0]["env"]}
+    env = {
+        item["name"]: item.get("value")
+        for item in found["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
     assert env["MASTER_ADDR"] == "parts-0.ring"
 
 
 def test_shards_talk_to_each_other_on_any_port_whoever_else_may_connect() -> None:
     rules = inputs(children(callers=[])["network-policy"])["spec"]["ingress"]
-    assert {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "parts"}}}]} in rules
+    assert {
+        "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "parts"}}}]
+    } in rules

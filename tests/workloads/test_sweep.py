@@ -15,7 +15,9 @@ from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, s
 
 
 def test_a_grid_is_every_combination() -> None:
-    spec = sweep_spec(parameters={"LR": {"values": [0.1, 0.01]}, "OPT": {"values": ["adam", "sgd"]}})
+    spec = sweep_spec(
+        parameters={"LR": {"values": [0.1, 0.01]}, "OPT": {"values": ["adam", "sgd"]}}
+    )
     assert spec.combinations == [
         {"LR": 0.1, "OPT": "adam"},
         {"LR": 0.1, "OPT": "sgd"},
@@ -65,12 +67,18 @@ def test_a_sample_keeps_to_its_ranges_types_and_scale() -> None:
 
 def test_whole_numbers_are_the_same_in_every_language() -> None:
     """The engine carries all numbers as floats."""
-    hosted = sweep_spec(parameters={"BATCH": {"values": [16.0, 32.0]}, "LR": {"values": [0.5, True, "a"]}})
+    hosted = sweep_spec(
+        parameters={"BATCH": {"values": [16.0, 32.0]}, "LR": {"values": [0.5, True, "a"]}}
+    )
     assert [trial["BATCH"] for trial in hosted.combinations[:1]] == [16]
-    assert searched(parameters={"BATCH": {"values": [16.0]}}) == searched(parameters={"BATCH": {"values": [16]}})
+    assert searched(parameters={"BATCH": {"values": [16.0]}}) == searched(
+        parameters={"BATCH": {"values": [16]}}
+    )
 
 
-def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(tmp_path: Path) -> None:
+def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(
+    tmp_path: Path,
+) -> None:
     """The container's own command is run, with the files where the volume would have them."""
     parameters = {
         "LR": {"values": [0.1, 1e-05]},
@@ -78,7 +86,8 @@ def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(tmp
         "AMP": {"values": [True]},
     }
     config_map, job = searched(
-        parameters=parameters, command=["sh", "-c", 'echo "$LR|$NOTE|$AMP"; cat "$SWEEP_PARAMETERS"']
+        parameters=parameters,
+        command=["sh", "-c", 'echo "$LR|$NOTE|$AMP"; cat "$SWEEP_PARAMETERS"'],
     )
     for name, content in config_map["data"].items():
         (tmp_path / name).write_text(content)
@@ -104,7 +113,10 @@ def test_the_job_mounts_the_parameters_that_it_is_made_of() -> None:
     ("args", "counted"),
     [
         ({}, {"backoffLimitPerIndex": 1}),
-        ({"backoff_limit_per_index": 0, "max_failed_indexes": 1}, {"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}),
+        (
+            {"backoff_limit_per_index": 0, "max_failed_indexes": 1},
+            {"backoffLimitPerIndex": 0, "maxFailedIndexes": 1},
+        ),
         ({"backoff_limit": 4}, {"backoffLimitPerIndex": 1, "backoffLimit": 4}),
     ],
 )

@@ -12,7 +12,10 @@ IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", 
 
 
 def fatal(*codes: int) -> dict[str, Any]:
-    return {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": list(codes)}}
+    return {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "main", "operator": "In", "values": list(codes)},
+    }
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,9 @@ def fatal(*codes: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_disruptions_are_no_failures_and_some_failures_are_final(args: dict[str, Any], rules: Any) -> None:
+def test_disruptions_are_no_failures_and_some_failures_are_final(
+    args: dict[str, Any], rules: Any
+) -> None:
     assert job(**args)["spec"].get("podFailurePolicy") == (rules and {"rules": rules})
 
 
@@ -89,7 +94,11 @@ def test_a_task_is_a_pod_that_ends_and_that_any_change_runs_anew() -> None:
     assert list(made.replaceOnChanges) == ["spec"]
 
 
-@pytest.mark.parametrize(("wait", "path"), [(False, "{.metadata.uid}"), (True, "{.status.phase}=Succeeded")])
-def test_a_task_is_awaited_only_where_it_says_so_and_its_deletion_always(wait: bool, path: str) -> None:
+@pytest.mark.parametrize(
+    ("wait", "path"), [(False, "{.metadata.uid}"), (True, "{.status.phase}=Succeeded")]
+)
+def test_a_task_is_awaited_only_where_it_says_so_and_its_deletion_always(
+    wait: bool, path: str
+) -> None:
     annotations = pod(wait_for_completion=wait)["metadata"]["annotations"]
     assert annotations == {"pulumi.com/waitFor": f"jsonpath={path}"}

@@ -33,7 +33,9 @@ def test_every_trap_names_tests_that_exist_and_most_run_on_a_replica() -> None:
     named = [TEST.findall(trap) for trap in traps]
     assert all(named)
     assert not {test for found in named for test in found} - known
-    on_a_replica = [found for found in named if (CHECKOUT / "tests" / "rehearsal" / found[0][0]).exists()]
+    on_a_replica = [
+        found for found in named if (CHECKOUT / "tests" / "rehearsal" / found[0][0]).exists()
+    ]
     assert len(on_a_replica) == 23
 
 

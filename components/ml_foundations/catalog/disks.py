@@ -54,7 +54,9 @@ def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
 
     An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets the largest range.
     """
-    ranges = [each for each in _FILESTORE_RANGES if tier.lower() in each["tiers"].split()] or _FILESTORE_RANGES[:1]
+    ranges = [
+        each for each in _FILESTORE_RANGES if tier.lower() in each["tiers"].split()
+    ] or _FILESTORE_RANGES[:1]
     return next((each for each in ranges if wanted <= milli(each["largest"])), ranges[-1])
 
 
@@ -76,7 +78,9 @@ class ClassFacts(NamedTuple):
     largest: str | None = None
 
 
-def billed_storage(provisioner: Any, parameters: Mapping[str, Any], wanted: int) -> Mapping[str, int]:
+def billed_storage(
+    provisioner: Any, parameters: Mapping[str, Any], wanted: int
+) -> Mapping[str, int]:
     """Return the amounts that are billed for a volume, by their rows in ``charges.csv``; GiB of a type come first.
 
     Args:
@@ -93,13 +97,22 @@ def billed_storage(provisioner: Any, parameters: Mapping[str, Any], wanted: int)
         return {"lustre": size}
     if provisioner == FILESTORE_CSI:
         kind = f"filestore-{filestore_range(str(parameters.get('tier')), wanted)['name'].removesuffix('-large')}"
-        return {kind: size, **({SMALL_BASIC_HDD: 1} if kind == "filestore-basic-hdd" and size < 1024 else {})}
-    kind = f"{'regional ' * (parameters.get('replication-type') == 'regional-pd')}{parameters['type']}"
-    speed = milli(parameters.get("provisioned-throughput-on-create")) if kind == BILLED_BY_SPEED else 0
+        return {
+            kind: size,
+            **({SMALL_BASIC_HDD: 1} if kind == "filestore-basic-hdd" and size < 1024 else {}),
+        }
+    kind = (
+        f"{'regional ' * (parameters.get('replication-type') == 'regional-pd')}{parameters['type']}"
+    )
+    speed = (
+        milli(parameters.get("provisioned-throughput-on-create")) if kind == BILLED_BY_SPEED else 0
+    )
     return {kind: size, **({f"{kind} MiB/s": speed // milli("1Mi")} if speed else {})}
 
 
-def class_facts(provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0) -> ClassFacts | None:
+def class_facts(
+    provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0
+) -> ClassFacts | None:
     """Return what is known of a storage class, or None for a driver that is not one of these.
 
     A Filestore tier may have two ranges of sizes: those that hold the wanted size, in thousandths of a byte, count.
@@ -108,7 +121,10 @@ def class_facts(provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0
     Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
     GoogleCloudPlatform/lustre-csi-driver; Filestore, "Service tiers" (its steps).
     """
-    disk, regional = DISK_TYPES.get(parameters.get("type", "")), parameters.get("replication-type") == "regional-pd"
+    disk, regional = (
+        DISK_TYPES.get(parameters.get("type", "")),
+        parameters.get("replication-type") == "regional-pd",
+    )
     if provisioner == PD_CSI and disk is not None:
         if parameters.get("enable-multi-zone-provisioning") == "true":
             return ClassFacts(("ReadOnlyMany",), disk.smallest)
@@ -118,8 +134,16 @@ def class_facts(provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0
         if parameters.get("multishare") == "true":
             return ClassFacts(_SHARED, raises=True)
         sizes = filestore_range(str(parameters.get("tier")), wanted)
-        return ClassFacts(_SHARED, sizes["smallest"], raises=True, step=sizes["step"] or None, largest=sizes["largest"])
+        return ClassFacts(
+            _SHARED,
+            sizes["smallest"],
+            raises=True,
+            step=sizes["step"] or None,
+            largest=sizes["largest"],
+        )
     if provisioner == LUSTRE_CSI:
-        step = LUSTRE_STEPS.get(str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"])
+        step = LUSTRE_STEPS.get(
+            str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"]
+        )
         return ClassFacts(_SHARED, step, step=step)
     return ClassFacts(_SHARED) if provisioner == f"cluster.local/{NFS_PROVISIONER.name}" else None

@@ -15,7 +15,9 @@ from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 _METRICS_VERSION = "1.35.1-gke.1396000"
-METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
+METRICS_NEED = (
+    f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
+)
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
 
 _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
@@ -43,7 +45,9 @@ def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
     for driver, (key, argument) in CSI_ADDONS.items():
         enabled = _value(addons, key, "enabled")
         if enabled is False or (enabled is None and driver != PD_CSI):
-            found[driver] = f"addonsConfig.{key}" + (f" ({argument} of a GkeCluster)" if argument else "")
+            found[driver] = f"addonsConfig.{key}" + (
+                f" ({argument} of a GkeCluster)" if argument else ""
+            )
     # Without GKE's metadata server on a node, it mounts nothing there (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
     if not cluster.get("workloadIdentityConfig"):
         found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")

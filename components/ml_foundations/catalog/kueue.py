@@ -41,7 +41,11 @@ def configuration_object(values: Manifest | Unknown) -> Manifest | None:
 def mounted_configuration(config_map: Manifest) -> Manifest | None:
     """Return Kueue's configuration in the ConfigMap that its chart and its manifests make; None in any other."""
     text = section(config_map, "data").get("controller_manager_config.yaml")
-    if config_map["kind"] != "ConfigMap" or name_of(config_map) != "kueue-manager-config" or text is None:
+    if (
+        config_map["kind"] != "ConfigMap"
+        or name_of(config_map) != "kueue-manager-config"
+        or text is None
+    ):
         return None
     try:
         found = UNKNOWN if any(unknown_paths(text)) else yaml.safe_load(str(text))
@@ -51,7 +55,11 @@ def mounted_configuration(config_map: Manifest) -> Manifest | None:
 
 
 def _as_object(resources: Any) -> Manifest:
-    kind = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "kueue"}}
+    kind = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "metadata": {"name": "kueue"},
+    }
     return {**kind, "resources": resources or {}}
 
 
@@ -60,7 +68,9 @@ def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
     configuration = configuration_of(values)
     if configuration is None:
         return frozenset(name for names in FRAMEWORKS.values() for name in names)
-    return frozenset(section(configuration, "integrations").get("frameworks") or _DEFAULT_FRAMEWORKS)
+    return frozenset(
+        section(configuration, "integrations").get("frameworks") or _DEFAULT_FRAMEWORKS
+    )
 
 
 PROVISIONING_CLASS = "queued-provisioning.gke.io"

@@ -27,7 +27,10 @@ class UnknownNameError(KeyError, ValueError):
 
     def __init__(self, what: str, name: str, known: Iterable[str], fix: str) -> None:
         lowered = {candidate.lower(): candidate for candidate in sorted(known)}
-        near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
+        near = [
+            lowered[match]
+            for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
+        ]
         hint = f"Did you mean {alternatives(near)}? " if near else ""
         super().__init__(f"{what} {name!r} is not in the catalog. {hint}{fix}")
 
@@ -119,7 +122,9 @@ class MachineType:
         if accelerator_type not in GPUS or not self.takes_gpus:
             return ()
         limits = GPUS[accelerator_type].n1_limits
-        return tuple(gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib)
+        return tuple(
+            gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib
+        )
 
     @property
     def interface_gbps(self) -> int | None:
@@ -135,7 +140,9 @@ class MachineType:
         """The zonal disk types that are known to attach."""
         support = DISKS.get(self.family)
         known = support.disk_types if support else ()
-        return tuple(disk for disk in known if support and self.vcpus >= support.from_vcpus.get(disk, 0))
+        return tuple(
+            disk for disk in known if support and self.vcpus >= support.from_vcpus.get(disk, 0)
+        )
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
         """Whether a type of disk, such as pd-ssd, attaches to this machine type; None where the catalog cannot tell.
@@ -151,10 +158,16 @@ class MachineType:
         if disk_type in self.disk_types:
             return True
         # A family of which Persistent Disks are known is one of Hyperdisk only where none of them is.
-        only_hyperdisk = is_persistent and not any(known.startswith("pd-") for known in support.disk_types)
-        return False if support.complete or only_hyperdisk or disk_type in support.from_vcpus else None
+        only_hyperdisk = is_persistent and not any(
+            known.startswith("pd-") for known in support.disk_types
+        )
+        return (
+            False if support.complete or only_hyperdisk or disk_type in support.from_vcpus else None
+        )
 
-    def price(self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
+    def price(
+        self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False
+    ) -> Decimal | None:
         """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""
         host = list_price(self.name, region, spot=spot)
         if self.gpu is not None or not gpu_count or gpu is None or host is None:
@@ -213,7 +226,9 @@ def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | No
 
     It goes by Compute Engine's name; the labels are those that its node pool declares.
     """
-    product, mib = (str(node_labels.get(key, "")) for key in (labels.GPU_PRODUCT, labels.GPU_MEMORY))
+    product, mib = (
+        str(node_labels.get(key, "")) for key in (labels.GPU_PRODUCT, labels.GPU_MEMORY)
+    )
     if accelerator_type in GPUS or not (product and mib.isdecimal()):
         return GPUS.get(accelerator_type)
     return declared_gpu(accelerator_type, _parts(product)["name"] or "", int(mib))
@@ -222,7 +237,10 @@ def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | No
 def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
     """A GPU model that the catalog lacks: it is not cut into partitions, and of its generation nothing is known."""
     return Gpu(
-        accelerator_type=accelerator_type, product=product, memory_gb=memory_mib // 1024, memory_label_mib=memory_mib
+        accelerator_type=accelerator_type,
+        product=product,
+        memory_gb=memory_mib // 1024,
+        memory_label_mib=memory_mib,
     )
 
 
@@ -240,11 +258,15 @@ _PRODUCTS: dict[str, tuple[Gpu, ...]] = {}
 for _gpu in GPUS.values():
     _PRODUCTS[_gpu.product] = (*_PRODUCTS.get(_gpu.product, ()), _gpu)
 _GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.items()} | {
-    _normalised(name): (gpu,) for gpu in GPUS.values() for name in (gpu.accelerator_type, *gpu.aliases)
+    _normalised(name): (gpu,)
+    for gpu in GPUS.values()
+    for name in (gpu.accelerator_type, *gpu.aliases)
 }
 """GPUs by their names: a product label may stand for several types (A3 High and A3 Mega)."""
 
-_SUFFIX = re.compile(r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE)
+_SUFFIX = re.compile(
+    r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE
+)
 """GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin, internal/lm/resource.go)."""
 
 

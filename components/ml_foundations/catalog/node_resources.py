@@ -39,13 +39,20 @@ def capacity(machine: MachineType) -> Allocatable:
 _KERNEL_BASE_KIB = Fraction(126_716)
 _KERNEL_SHARE = Fraction(1588, 100_000)
 
-_CPU_TIERS = ((1, Fraction(6, 100)), (1, Fraction(1, 100)), (2, Fraction(5, 1000)), (None, Fraction(25, 10_000)))
+_CPU_TIERS = (
+    (1, Fraction(6, 100)),
+    (1, Fraction(1, 100)),
+    (2, Fraction(5, 1000)),
+    (None, Fraction(25, 10_000)),
+)
 """What GKE reserves of each next slice of cores; the last tier has no end."""
 
 _SHARED_CORE_MILLIS = 1060
 """What it reserves of a machine with shared cores (GKE, "Plan GKE Standard node sizes")."""
 
-_MEMORY_TIERS = [(gib, Fraction(part, 100)) for gib, part in ((4, 25), (4, 20), (8, 10), (112, 6), (None, 2))]
+_MEMORY_TIERS = [
+    (gib, Fraction(part, 100)) for gib, part in ((4, 25), (4, 20), (8, 10), (112, 6), (None, 2))
+]
 """What GKE reserves of each next slice of memory, in GiB."""
 
 _EVICTION_KIB = 100 * 1024
@@ -64,9 +71,17 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 
     """What GKE leaves to pods on a node of this machine type: all but its published reservations and huge pages."""
     whole = capacity(machine)
     tiers = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000
-    cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (400 if max_pods > MAX_PODS else 0)
-    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB + huge_kib
-    return Allocatable(cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(whole.memory_kib - memory))
+    cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (
+        400 if max_pods > MAX_PODS else 0
+    )
+    memory = (
+        _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB
+        + _EVICTION_KIB
+        + huge_kib
+    )
+    return Allocatable(
+        cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(whole.memory_kib - memory)
+    )
 
 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:

@@ -15,9 +15,20 @@ NEW_NODE_SECONDS = 1200
 
 def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
     """The taints of a pool's nodes: those declared and those that GKE adds, each once."""
-    taints = [{key: taint[key] for key in ("key", "value", "effect") if taint.get(key)} for taint in pool.taints]
-    if pool.automatic_gpu_taint and not any(taint["key"] == labels.GPU_TAINT_KEY for taint in taints):
-        taints.append({"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT})
+    taints = [
+        {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
+        for taint in pool.taints
+    ]
+    if pool.automatic_gpu_taint and not any(
+        taint["key"] == labels.GPU_TAINT_KEY for taint in taints
+    ):
+        taints.append(
+            {
+                "key": labels.GPU_TAINT_KEY,
+                "value": labels.GPU_TAINT_VALUE,
+                "effect": labels.GPU_TAINT_EFFECT,
+            }
+        )
     if pool.queued:
         taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
     if pool.machine.arch == "arm64":
@@ -31,7 +42,12 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
     GPU Feature Discovery writes over what the pool declares.
     """
     found = _gke_labels(pool, zone) | dict(pool.labels)
-    if operator and operator.feature_discovery and _starts(operator, pool) and has_driver(pool, operator):
+    if (
+        operator
+        and operator.feature_discovery
+        and _starts(operator, pool)
+        and has_driver(pool, operator)
+    ):
         found |= _discovered(pool, operator.sharing_of(pool.labels))
     return found
 
@@ -51,7 +67,12 @@ def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
         return 0
     if pool.is_gke_managed:
         return pool.gpu.devices
-    if pool.is_left_to_operator and operator and _starts(operator, pool) and has_driver(pool, operator):
+    if (
+        pool.is_left_to_operator
+        and operator
+        and _starts(operator, pool)
+        and has_driver(pool, operator)
+    ):
         return operator.advertised(pool.gpu.count, pool.image_os, pool.labels)
     return 0
 
@@ -95,9 +116,14 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
     }
     found |= {key: "true" for key, holds in flags.items() if holds}
     if pool.reservation:
-        found[labels.GKE_RESERVATION] = pool.reservation.partition("/reservationBlocks/")[0].rpartition("/")[2]
+        found[labels.GKE_RESERVATION] = pool.reservation.partition("/reservationBlocks/")[
+            0
+        ].rpartition("/")[2]
     if pool.gpu:
-        found |= {labels.GKE_ACCELERATOR: pool.gpu.type, labels.GKE_ACCELERATOR_COUNT: str(pool.gpu.count)}
+        found |= {
+            labels.GKE_ACCELERATOR: pool.gpu.type,
+            labels.GKE_ACCELERATOR_COUNT: str(pool.gpu.count),
+        }
         if pool.is_gke_managed:
             found |= _managed_gpu_labels(pool.gpu)
     return found
@@ -121,9 +147,15 @@ def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
     major, minor = model.compute_capability or (None, None)
     parts = ("major", "minor", "revision")
     found = {
-        **{f"cuda.driver-version.{part}": number for part, number in zip(parts, DRIVER, strict=True)},
+        **{
+            f"cuda.driver-version.{part}": number
+            for part, number in zip(parts, DRIVER, strict=True)
+        },
         "cuda.driver-version.full": ".".join(DRIVER),
-        **{f"cuda.runtime-version.{part}": number for part, number in zip(parts[:2], CUDA, strict=True)},
+        **{
+            f"cuda.runtime-version.{part}": number
+            for part, number in zip(parts[:2], CUDA, strict=True)
+        },
         "cuda.runtime-version.full": ".".join(CUDA),
         "gpu.compute.major": major,
         "gpu.compute.minor": minor,

@@ -106,7 +106,10 @@ class Operator:
         parts = [_enabled(values, part) for part in _OPERANDS]
         parts += [section(values, part).get("enabled") is True for part in _OPTIONAL_OPERANDS]
         parts.append(any(each.strategy == "mps" for each in sharing.values()))
-        is_critical = section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0]) in CRITICAL_CLASSES
+        is_critical = (
+            section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0])
+            in CRITICAL_CLASSES
+        )
         return cls(
             drivers=frozenset({"ubuntu"} if _enabled(values, "driver") else ()),
             driver_branch=_driver_branch(section(values, "driver"), DRIVER[0] if is_ours else ""),
@@ -124,7 +127,11 @@ class Operator:
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
         """The operator, in a cluster with these DaemonSets: some install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
-        installed = {name.removeprefix(DRIVER_INSTALLER) for name in names if name.startswith(DRIVER_INSTALLER)}
+        installed = {
+            name.removeprefix(DRIVER_INSTALLER)
+            for name in names
+            if name.startswith(DRIVER_INSTALLER)
+        }
         return replace(self, drivers=self.drivers | installed)
 
     def on(self, clusters: Sequence[Mapping[str, Any]]) -> Operator:
@@ -190,7 +197,10 @@ def _asks_containerd(values: Mapping[str, Any]) -> bool:
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
     """The device plugin's configurations in the chart's value for their ConfigMap."""
-    found = {name: _sharing_in(yaml.safe_load(text) or {}) for name, text in section(config, "data").items()}
+    found = {
+        name: _sharing_in(yaml.safe_load(text) or {})
+        for name, text in section(config, "data").items()
+    }
     return found | {"": found.get(config.get("default") or "", Sharing())}
 
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
+from ml_foundations.catalog.machine_types import (
+    GPUS,
+    MAX_PODS,
+    Gpu,
+    MachineType,
+    gpu_model,
+    machine_type,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -15,7 +22,11 @@ CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 """Pulumi's types of GKE's clusters and node pools."""
 
-TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+TAINT_EFFECTS = {
+    "NO_SCHEDULE": "NoSchedule",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+    "NO_EXECUTE": "NoExecute",
+}
 """The effects of taints, as the GKE API and as Kubernetes spell them."""
 
 MOST_CLIENTS = 48
@@ -27,7 +38,9 @@ INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 SPOT_GRACE_SECONDS, _CRITICAL_GRACE_SECONDS = 15, 15
 """Seconds that pods have when Google takes a Spot node back, and then critical pods (GKE, "Spot VMs")."""
 
-_OF_KUBERNETES = re.compile(r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*")
+_OF_KUBERNETES = re.compile(
+    r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*"
+)
 _BILLED = re.compile(r"[-\w]{0,63}")
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -35,7 +48,10 @@ SHUTDOWN_GRACE = "shutdownGracePeriodSeconds"
 CRITICAL_GRACE = "shutdownGracePeriodCriticalPodsSeconds"
 """The kubelet's settings for a node that shuts down: the whole time, and the end of it for critical pods."""
 
-_HUGEPAGES = {"hugepageSize2m": ("hugepages-2Mi", 2**11), "hugepageSize1g": ("hugepages-1Gi", 2**20)}
+_HUGEPAGES = {
+    "hugepageSize2m": ("hugepages-2Mi", 2**11),
+    "hugepageSize1g": ("hugepages-1Gi", 2**20),
+}
 """Sizes of huge pages: the resource of each, and the KiB of a page."""
 
 
@@ -147,19 +163,32 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels", "About flex-start".
     """
     config = section(inputs, "nodeConfig")
-    machine, tags = machine_types.MACHINE_TYPES.get(str(config.get("machineType"))), config.get("tags")
-    is_sold = config.get("guestAccelerators") or not machine or machine.gpu or machine.family == "h4d"
+    machine, tags = (
+        machine_types.MACHINE_TYPES.get(str(config.get("machineType"))),
+        config.get("tags"),
+    )
+    is_sold = (
+        config.get("guestAccelerators") or not machine or machine.gpu or machine.family == "h4d"
+    )
     if config.get("flexStart") is True and not is_sold:
         yield "nodeConfig.flexStart", "is for machines with GPUs and for H4D, and this is neither"
     for tag in cast("list[Any]", tags) if isinstance(tags, list) else ():
         if isinstance(tag, str) and not _TAG.fullmatch(tag):
-            yield "nodeConfig.tags", f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on'
+            yield (
+                "nodeConfig.tags",
+                f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on',
+            )
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
-        yield f"nodeConfig.labels.{key}", "is Kubernetes' own, which GKE does not let you set; choose a different name"
+        yield (
+            f"nodeConfig.labels.{key}",
+            "is Kubernetes' own, which GKE does not let you set; choose a different name",
+        )
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():
             words = [word for word in (key, value) if isinstance(word, str)]
-            if not key[:1].isalpha() or any(word != word.lower() or not _BILLED.fullmatch(word) for word in words):
+            if not key[:1].isalpha() or any(
+                word != word.lower() or not _BILLED.fullmatch(word) for word in words
+            ):
                 reason = "has other than lower case letters, digits, - and _, 63 at most, which Google Cloud refuses"
                 yield ".".join([*path, last, key]), reason
 
@@ -174,20 +203,31 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "flex_start": bool(config.get("flexStart")),
         "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
         "image_type": config.get("imageType") or PoolTraits.image_type,
-        "max_pods": int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS),
+        "max_pods": int(
+            inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS
+        ),
         "workload_identity": bool(cluster.get("workloadIdentityConfig"))
         and metadata_server in ("GKE_METADATA", UNKNOWN),
         "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
-        "boot_disk_gib": int(config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100),
-        "ephemeral_local_ssds": int(section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0),
-        "hugepages": {name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)},
+        "boot_disk_gib": int(
+            config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100
+        ),
+        "ephemeral_local_ssds": int(
+            section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
+        ),
+        "hugepages": {
+            name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)
+        },
         "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
     }
 
 
 def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
     """Return the seconds that the kubelet leaves to pods that are not critical."""
-    whole, critical = kubelet.get(SHUTDOWN_GRACE), kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS)
+    whole, critical = (
+        kubelet.get(SHUTDOWN_GRACE),
+        kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS),
+    )
     if whole is None or UNKNOWN in (whole, critical):
         return SPOT_GRACE_SECONDS
     return max(0, int(whole) - int(critical))
@@ -202,4 +242,6 @@ def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
         return count, count
     if scaling.get("totalMaxNodeCount") is not None:
         return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
-    return int(scaling.get("minNodeCount") or 0) * zones, int(scaling.get("maxNodeCount") or 0) * zones
+    return int(scaling.get("minNodeCount") or 0) * zones, int(
+        scaling.get("maxNodeCount") or 0
+    ) * zones

@@ -25,7 +25,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Mapping[str, int]": _counts,
     "tuple[str, ...]": lambda text: tuple(text.split()),
     "tuple[int, int]": lambda text: tuple(map(int, text.split("."))),
-    "tuple[tuple[int, ...], ...]": lambda text: tuple(tuple(map(int, part.split(":"))) for part in text.split()),
+    "tuple[tuple[int, ...], ...]": lambda text: tuple(
+        tuple(map(int, part.split(":"))) for part in text.split()
+    ),
 }
 """What a cell becomes, by the annotation of its field."""
 
@@ -40,7 +42,9 @@ def table(name: str, kind: type[T]) -> Mapping[str, T]:
     return MappingProxyType({next(iter(each.values())): kind(**each) for each in cells})
 
 
-def rows(name: str, package: str = "ml_foundations.catalog", delimiter: str = ",") -> Iterator[Mapping[str, str]]:
+def rows(
+    name: str, package: str = "ml_foundations.catalog", delimiter: str = ","
+) -> Iterator[Mapping[str, str]]:
     """The rows of a file of a package as text, by column; lines that begin with # are comments."""
     lines = files(package).joinpath(name).read_text(encoding="utf-8").splitlines()
     return csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter)
@@ -48,5 +52,7 @@ def rows(name: str, package: str = "ml_foundations.catalog", delimiter: str = ",
 
 def _reader(annotation: str) -> Callable[[str], Any]:
     """What makes a value of a cell, by the annotation of its field."""
-    read = cache(_READERS[annotation.removesuffix(" | None")])  # most cells are as others above them
+    read = cache(
+        _READERS[annotation.removesuffix(" | None")]
+    )  # most cells are as others above them
     return (lambda text: read(text) if text else None) if annotation.endswith(" | None") else read

@@ -13,17 +13,24 @@ class Chart(NamedTuple):
 
 GPU_OPERATOR = Chart("gpu-operator", "v26.7.0", "https://helm.ngc.nvidia.com/nvidia")
 NFS_PROVISIONER = Chart(
-    "nfs-subdir-external-provisioner", "4.0.18", "https://kubernetes-sigs.github.io/nfs-subdir-external-provisioner/"
+    "nfs-subdir-external-provisioner",
+    "4.0.18",
+    "https://kubernetes-sigs.github.io/nfs-subdir-external-provisioner/",
 )
-DRA_DRIVER = Chart("dra-driver-nvidia-gpu", "0.4.1", "oci://registry.k8s.io/dra-driver-nvidia/charts")
+DRA_DRIVER = Chart(
+    "dra-driver-nvidia-gpu", "0.4.1", "oci://registry.k8s.io/dra-driver-nvidia/charts"
+)
 
-DRIVER_INSTALLER_IMAGES = {"cos": "cos-nvidia-installer:fixed", "ubuntu": "gke-nvidia-installer:fixed"}
+DRIVER_INSTALLER_IMAGES = {
+    "cos": "cos-nvidia-installer:fixed",
+    "ubuntu": "gke-nvidia-installer:fixed",
+}
 """Images that are part of the node images of GKE; they have no other version than the node's."""
 
-GPU_PARTITIONER_IMAGE = (
-    "gcr.io/gke-release/nvidia-partition-gpu@sha256:de12f85ebfb4fb6c1893cd30c23aab662a72fa0448f97ef74fccb82d7522ef17"
+GPU_PARTITIONER_IMAGE = "gcr.io/gke-release/nvidia-partition-gpu@sha256:de12f85ebfb4fb6c1893cd30c23aab662a72fa0448f97ef74fccb82d7522ef17"
+PAUSE_IMAGE = (
+    "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 )
-PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 
 DCGM_EXPORTER_IMAGE = (
     "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"

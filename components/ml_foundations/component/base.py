@@ -67,7 +67,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
         """
         kind = type(self).__name__
         title = f"{kind} {name}"
-        spec, expansion, sources = self._checked(title, name, _one_form(title, args, kwargs), kwargs, opts)
+        spec, expansion, sources = self._checked(
+            title, name, _one_form(title, args, kwargs), kwargs, opts
+        )
         for warning in spec.advice():
             pulumi.log.warn(f"{title}: {warning}")
         after = [*sources, *self.joined(expansion.objects)]
@@ -76,10 +78,16 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for part in spec.declared_parts():
             made[part.role] = part.declare(name, self, made, after)
         outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
-        results = {key: published(getattr(spec, key), made.values()) for key in outputs if hasattr(spec, key)}
+        results = {
+            key: published(getattr(spec, key), made.values())
+            for key in outputs
+            if hasattr(spec, key)
+        }
         for key, value in self.publish(spec, made).items():
             # An output of a child depends on that child, and a change of another child must not change it.
-            results[key] = value if isinstance(value, pulumi.Output) else published(value, made.values())
+            results[key] = (
+                value if isinstance(value, pulumi.Output) else published(value, made.values())
+            )
         for key, value in results.items():
             setattr(self, key, value)
         self.register_outputs(results)
@@ -126,7 +134,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
         expansion = expanded(spec_type, kwargs if is_checked else args)
         values, sources = unwrapped(expansion.args)
         if is_checked:
-            defaults = {field for argument in spec_type.objects.values() for field in argument.defaults}
+            defaults = {
+                field for argument in spec_type.objects.values() for field in argument.defaults
+            }
             update = {key: value for key, value in values.items() if key not in defaults}
             spec = cast("S", args.model_copy(update=update))
         else:
@@ -134,11 +144,18 @@ class Component(pulumi.ComponentResource, Generic[S]):
             spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
 
-    def _options(self, opts: Options, expansion: Expansion, after: list[pulumi.Resource]) -> pulumi.ResourceOptions:
+    def _options(
+        self, opts: Options, expansion: Expansion, after: list[pulumi.Resource]
+    ) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
-        objects = [cast("Component[Any]", expansion.objects[name]) for name in self._provider_objects(expansion)]
+        objects = [
+            cast("Component[Any]", expansion.objects[name])
+            for name in self._provider_objects(expansion)
+        ]
         provider = objects[0].kubernetes_provider() if objects else None
-        return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=after, provider=provider))
+        return pulumi.ResourceOptions.merge(
+            opts, pulumi.ResourceOptions(depends_on=after, provider=provider)
+        )
 
     def _provider_objects(self, expansion: Expansion) -> list[str]:
         objects = self.spec_type().objects
@@ -147,10 +164,16 @@ class Component(pulumi.ComponentResource, Generic[S]):
     def _provider_errors(self, opts: Options, expansion: Expansion) -> Iterator[tuple[str, str]]:
         names = self._provider_objects(expansion)
         for name in names[1:]:
-            yield names[0], f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
+            yield (
+                names[0],
+                f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}",
+            )
         for name in names[:1]:
             if _has_kubernetes_provider(opts):
-                yield name, f"is set, and opts has a Kubernetes provider. Leave out {name} or the provider"
+                yield (
+                    name,
+                    f"is set, and opts has a Kubernetes provider. Leave out {name} or the provider",
+                )
 
 
 def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -166,10 +189,17 @@ def _has_kubernetes_provider(opts: Options) -> bool:
     if opts is None:
         return False
     providers = pulumi.ResourceOptions.merge(None, opts).providers or {}
-    given = [*cast("Mapping[str, pulumi.ProviderResource]", providers).values(), *filter(None, [opts.provider])]
+    given = [
+        *cast("Mapping[str, pulumi.ProviderResource]", providers).values(),
+        *filter(None, [opts.provider]),
+    ]
     return any(provider.package == "kubernetes" for provider in given)
 
 
 def _annotated(base: type) -> list[str]:
     is_ours = issubclass(base, Component) and base is not Component
-    return [key for key in inspect.get_annotations(cast("type", base)) if is_ours and not key.startswith("_")]
+    return [
+        key
+        for key in inspect.get_annotations(cast("type", base))
+        if is_ours and not key.startswith("_")
+    ]

@@ -46,7 +46,9 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
         lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
-        super().__init__(f"{component}: {number(len(details), 'invalid argument')}:{lines}", details)
+        super().__init__(
+            f"{component}: {number(len(details), 'invalid argument')}:{lines}", details
+        )
 
 
 def explain(
@@ -58,12 +60,21 @@ def explain(
         path, model, page = _place(location, spec, spell)
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
-                yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
+                yield (
+                    f"{path}.{_spelled(field, model, spell)}".lstrip("."),
+                    _spelled(reason, model, spell),
+                )
         elif item["type"] == "extra_forbidden":
             section, model, page = _place(location[:-1], spec, spell)
-            yield f"{section}.{location[-1]}".lstrip("."), _unknown_argument(str(location[-1]), model, page, spell)
+            yield (
+                f"{section}.{location[-1]}".lstrip("."),
+                _unknown_argument(str(location[-1]), model, page, spell),
+            )
         elif isinstance(item["input"], pulumi.Output):
-            yield path, f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}"
+            yield (
+                path,
+                f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}",
+            )
         elif item["type"] == "missing" and spell is str:
             _, model, page = _place(location[:-1], spec, spell)
             yield path, _missing(str(location[-1]), model)
@@ -89,14 +100,18 @@ def _reason(item: ErrorDetails, page: str) -> str:
     if len(allowed) > _MOST_LISTED:
         return f"{shown(value)} {unknown(str(value), allowed, f'See {page}')}"
     if "secret_env" in item["loc"]:  # what was given may be the secret itself
-        return "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
+        return (
+            "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
+        )
     message = item["msg"].removeprefix("Value error, ")
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
     is_quoted = isinstance(value, str) and repr(value) in message
     return message if is_quoted else f"{message} (got {shown(value)})"
 
 
-def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Iterator[tuple[str, str]]:
+def taken(
+    field: str, values: Sequence[str], others: Container[str] = ()
+) -> Iterator[tuple[str, str]]:
     """The values of a list that stand in it before, or that others have; {} in the field's path is a value's index."""
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
@@ -110,7 +125,9 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in models_in(part)]
 
 
-def _instead(location: tuple[int | str, ...], spec: type[BaseModel], page: str, spell: Callable[[str], str]) -> str:
+def _instead(
+    location: tuple[int | str, ...], spec: type[BaseModel], page: str, spell: Callable[[str], str]
+) -> str:
     """Return how to fix an Output where a plain value is required."""
     if location[0] == "env" and "secret_env" in spec.model_fields:
         return f"Put it into a Secret, and name that and its key in {spell('secret_env')}"
@@ -127,18 +144,24 @@ def unknown(name: str, known: Iterable[str], where_listed: str) -> str:
     return " ".join(filter(None, ["is not known.", did_you_mean(name, known), where_listed]))
 
 
-def _unknown_argument(name: str, model: type[BaseModel], page: str, spell: Callable[[str], str]) -> str:
+def _unknown_argument(
+    name: str, model: type[BaseModel], page: str, spell: Callable[[str], str]
+) -> str:
     of_python = getattr(model, "objects", {}) if spell is str else {}
     known = [*map(spell, model.model_fields), *of_python]
     is_misspelt = to_camel(name).lower() in (to_camel(field).lower() for field in known)
     is_of_pod = "pod_overrides" in model.model_fields and not is_misspelt and _is_pod_field(name)
-    fix = f"It is a field of the PodSpec: put it into {spell('pod_overrides')}. " if is_of_pod else ""
+    fix = (
+        f"It is a field of the PodSpec: put it into {spell('pod_overrides')}. " if is_of_pod else ""
+    )
     return unknown(name, known, f"{fix}See {page}")
 
 
 def _is_pod_field(name: str) -> bool:
     """Return whether a PodSpec has a field of a name, which may be in snake_case."""
-    return to_camel(name) in types.input_type_types(import_module("pulumi_kubernetes.core.v1").PodSpecArgs)
+    return to_camel(name) in types.input_type_types(
+        import_module("pulumi_kubernetes.core.v1").PodSpecArgs
+    )
 
 
 class _Place(NamedTuple):
@@ -149,7 +172,9 @@ class _Place(NamedTuple):
     page: str
 
 
-def _place(location: tuple[int | str, ...], spec: type[BaseModel], spell: Callable[[str], str]) -> _Place:
+def _place(
+    location: tuple[int | str, ...], spec: type[BaseModel], spell: Callable[[str], str]
+) -> _Place:
     """Return the place of an error, from the location in which pydantic reports it."""
     path, page, choices, is_key = "", _page([spec], STACK_FILE_PAGE), [spec], False
     for part in location:
@@ -161,9 +186,14 @@ def _place(location: tuple[int | str, ...], spec: type[BaseModel], spell: Callab
         is_key = False
         if part in fields:
             annotation = fields[str(part)].annotation
-            choices, is_key = models_in(annotation), dict in map(get_origin, (annotation, *get_args(annotation)))
+            choices, is_key = (
+                models_in(annotation),
+                dict in map(get_origin, (annotation, *get_args(annotation))),
+            )
             page = _page(choices, page)
-        path += f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
+        path += (
+            f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
+        )
     return _Place(path.lstrip("."), next(iter(choices), spec), page)
 
 
@@ -175,5 +205,9 @@ def _page(choices: Sequence[type[BaseModel]], default: str) -> str:
 
 def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:
     """A text with the names of the model's fields as the user writes them."""
-    names = sorted((name for name in model.model_fields if spell(name) != name), key=len, reverse=True)
-    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: spell(found[0]), text) if names else text
+    names = sorted(
+        (name for name in model.model_fields if spell(name) != name), key=len, reverse=True
+    )
+    return (
+        re.sub(rf"\b({'|'.join(names)})\b", lambda found: spell(found[0]), text) if names else text
+    )

@@ -52,7 +52,9 @@ class Expansion:
 
     args: dict[str, Any]
     """The arguments, in which outputs of the objects stand for the objects."""
-    objects: dict[str, pulumi.ComponentResource] = field(default_factory=dict[str, pulumi.ComponentResource])
+    objects: dict[str, pulumi.ComponentResource] = field(
+        default_factory=dict[str, pulumi.ComponentResource]
+    )
     """The objects at the top level, by argument."""
     sources: list[pulumi.ComponentResource] = field(default_factory=list[pulumi.ComponentResource])
     """The objects, also those in nested arguments, whose outputs are used."""
@@ -74,7 +76,10 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
     result = Expansion(dict(args))
     for name, argument in spec.objects.items():
         value = args.get(name)
-        if not (isinstance(value, pulumi.ComponentResource) or (value is not None and name not in spec.model_fields)):
+        if not (
+            isinstance(value, pulumi.ComponentResource)
+            or (value is not None and name not in spec.model_fields)
+        ):
             continue
         del result.args[name]
         reason = _mismatch(value, argument)
@@ -103,7 +108,9 @@ def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any
         if result.args.get(target) is None:
             result.args[target] = getattr(component, output, None)
         elif target not in argument.defaults:
-            result.errors.append((target, f"is set, and {name} sets it too. Leave out {target} or {name}"))
+            result.errors.append(
+                (target, f"is set, and {name} sets it too. Leave out {target} or {name}")
+            )
 
 
 def _expand_nested(spec: type[Spec], result: Expansion) -> None:
@@ -112,7 +119,8 @@ def _expand_nested(spec: type[Spec], result: Expansion) -> None:
         if isinstance(value, list):
             values = cast("list[Any]", value)
             result.args[name] = [
-                _expanded_item(nested, item, f"{name}[{index}]", result) for index, item in enumerate(values)
+                _expanded_item(nested, item, f"{name}[{index}]", result)
+                for index, item in enumerate(values)
             ]
 
 

@@ -47,13 +47,19 @@ class KnownOutput(pulumi.Output[T_co]):
     ) -> pulumi.Output[U]: ...
 
     @overload
-    def apply(self, func: Callable[[T_co], Awaitable[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]: ...
+    def apply(
+        self, func: Callable[[T_co], Awaitable[U]], run_with_unknowns: bool = False
+    ) -> pulumi.Output[U]: ...
 
     @overload
-    def apply(self, func: Callable[[T_co], U], run_with_unknowns: bool = False) -> "KnownOutput[U]": ...
+    def apply(
+        self, func: Callable[[T_co], U], run_with_unknowns: bool = False
+    ) -> "KnownOutput[U]": ...
 
     @override
-    def apply(self, func: Callable[[T_co], Any], run_with_unknowns: bool = False) -> pulumi.Output[Any]:
+    def apply(
+        self, func: Callable[[T_co], Any], run_with_unknowns: bool = False
+    ) -> pulumi.Output[Any]:
         """Run ``func`` at once; the result is known, too, unless it is an Output or must be awaited."""
         result: Any = func(self.value)
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
@@ -103,7 +109,9 @@ def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[
     async def resources() -> set[pulumi.Resource]:
         return {*await output.resources(), *sources}
 
-    return pulumi.Output(resources(), output.future(with_unknowns=True), output.is_known(), output.is_secret())
+    return pulumi.Output(
+        resources(), output.future(with_unknowns=True), output.is_known(), output.is_secret()
+    )
 
 
 def _contains_output(value: Any) -> bool:
@@ -180,7 +188,10 @@ def known(value: Any, *, secrets: bool = False) -> Any:
     if isinstance(value, pulumi.Resource) or inspect.isawaitable(value):
         return pulumi.output.Unknown()
     if isinstance(value, Mapping):
-        return {key: known(item, secrets=secrets) for key, item in cast("Mapping[str, Any]", value).items()}
+        return {
+            key: known(item, secrets=secrets)
+            for key, item in cast("Mapping[str, Any]", value).items()
+        }
     if isinstance(value, list | tuple):
         return [known(item, secrets=secrets) for item in cast("list[Any]", value)]
     if types.is_input_type(cast("Any", type(value))):

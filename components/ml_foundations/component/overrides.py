@@ -18,7 +18,10 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, sectio
 from ml_foundations.kubernetes.selectors import selects
 
 _SELECTORS = {
-    **dict.fromkeys(("DaemonSet", "Deployment", "PodDisruptionBudget", "PodMonitoring", "StatefulSet"), "selector"),
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "PodDisruptionBudget", "PodMonitoring", "StatefulSet"),
+        "selector",
+    ),
     "NetworkPolicy": "podSelector",
     "Service": "selector",
 }
@@ -50,13 +53,17 @@ Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type=
 """A container, as Kubernetes writes it."""
 
 
-def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def object_errors(
+    api_version: str, kind: str, fields: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """What overrides of a kind give that its objects cannot have; of one that Kubernetes lacks, metadata is checked."""
     typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     known = types.input_type_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
     yield from _wrong_fields(
-        fields, {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}, f"overrides.{kind}"
+        fields,
+        {key: known[key] for key in known.keys() - {"apiVersion", "kind"}},
+        f"overrides.{kind}",
     )
 
 
@@ -69,7 +76,9 @@ def _class_of(api_version: str, kind: str) -> Any:
     return None
 
 
-def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> Iterator[tuple[str, str]]:
+def container_errors(
+    pod: Manifest, made: Mapping[str, Sequence[Manifest]]
+) -> Iterator[tuple[str, str]]:
     """Containers in ``pod_overrides`` that neither exist nor, by an image, are new.
 
     ``made`` are the component's containers and initContainers.
@@ -87,7 +96,9 @@ def selector_errors(
     manifests: Sequence[Manifest], overrides: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
     """Selectors that do not select the component's pods any more, in what it declares with the overrides, by kind."""
-    templates = [section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")]
+    templates = [
+        section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")
+    ]
     pods = [labels_of(template) for template in templates if template]
     for manifest in manifests:
         kind, field = manifest["kind"], _SELECTORS.get(manifest["kind"], "")
@@ -109,21 +120,28 @@ def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
     if types.is_input_type(cast("Any", type(value))) or shape is Any:
         return
     if is_object and isinstance(value, Mapping):
-        yield from _wrong_fields(cast("Mapping[str, Any]", value), types.input_type_types(shape), path)
+        yield from _wrong_fields(
+            cast("Mapping[str, Any]", value), types.input_type_types(shape), path
+        )
     elif shape is Sequence and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
             yield from _wrong(item, get_args(wanted)[0], f"{path}[{index}]")
     elif is_object or shape in (Mapping, Sequence):
         wanted_shape = "list" if shape is Sequence else "map"
         if isinstance(value, pulumi.Output):
-            yield path, f"is an Output; the {wanted_shape} must be known at preview, and what is in it may be Outputs"
+            yield (
+                path,
+                f"is an Output; the {wanted_shape} must be known at preview, and what is in it may be Outputs",
+            )
         elif shape is Sequence or not isinstance(value, Mapping):
             yield path, f"is {shown(value)}; it must be a {wanted_shape}"
     elif isinstance(value, Mapping | list):
         yield path, f"is {shown(value)}; it must be a single value"
 
 
-def _wrong_fields(value: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+def _wrong_fields(
+    value: Mapping[str, Any], known: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, str]]:
     for key, item in value.items():
         where = f"{path}.{key}".lstrip(".")
         if key not in known:

@@ -53,7 +53,13 @@ def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more
     """A Helm release of a pinned chart; one in an OCI registry goes by its address. ``more`` are further arguments."""
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
-    release = {"name": chart.name, "chart": address, "version": chart.version, "namespace": namespace, "values": values}
+    release = {
+        "name": chart.name,
+        "chart": address,
+        "version": chart.version,
+        "namespace": namespace,
+        "values": values,
+    }
     return Cloud(RELEASE, {"compat": "true"} | release | repository | more)
 
 
@@ -92,12 +98,19 @@ class Part:
         before = [*(made[role] for role in self.after), *after]
         ours = pulumi.ResourceOptions(parent=parent, depends_on=before)
         opts = pulumi.ResourceOptions.merge(ours, self.options)
-        type_, inputs, outputs = self.declared if isinstance(self.declared, Cloud) else _as_cloud(self.declared)
+        type_, inputs, outputs = (
+            self.declared if isinstance(self.declared, Cloud) else _as_cloud(self.declared)
+        )
         # Not the SDK's class: its module's, with all their types, are half of the work of a program.
         opts.version = opts.version or _sdk_version(type_.partition(":")[0])
-        opts.additional_secret_outputs = [*(opts.additional_secret_outputs or ()), *_SECRET_OUTPUTS.get(type_, ())]
+        opts.additional_secret_outputs = [
+            *(opts.additional_secret_outputs or ()),
+            *_SECRET_OUTPUTS.get(type_, ()),
+        ]
         given = mapped(inputs, lambda value: _resolved(value, made))
-        return pulumi.CustomResource(type_, f"{name}-{self.role}", {**dict.fromkeys(outputs), **given}, opts)
+        return pulumi.CustomResource(
+            type_, f"{name}-{self.role}", {**dict.fromkeys(outputs), **given}, opts
+        )
 
 
 def _as_cloud(manifest: Manifest) -> Cloud:

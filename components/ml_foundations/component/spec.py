@@ -24,7 +24,11 @@ class Spec(BaseModel):
     """Arguments of Python programs that are components, in place of others."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, loc_by_alias=False
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        loc_by_alias=False,
     )
 
     def given(self) -> Any:
@@ -36,7 +40,9 @@ class Spec(BaseModel):
     def _null_is_nothing(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        return {key: value for key, value in cast("dict[str, Any]", given).items() if value is not None}
+        return {
+            key: value for key, value in cast("dict[str, Any]", given).items() if value is not None
+        }
 
     def errors(self) -> Iterator[tuple[str, str]]:
         """What each field allows and the whole does not: the name of a field, and why."""
@@ -73,7 +79,9 @@ class ComponentSpec(Spec):
         """The parts with the user's ``overrides``, where the component takes any."""
         overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})
         return [
-            Part(part.role, overridden(part.manifest, overrides), part.after, part.options) if part.manifest else part
+            Part(part.role, overridden(part.manifest, overrides), part.after, part.options)
+            if part.manifest
+            else part
             for part in self.parts()
         ]
 
@@ -88,9 +96,14 @@ class ComponentSpec(Spec):
         if overrides := getattr(self, "overrides", {}):
             yield from self._override_errors(overrides)
 
-    def _override_errors(self, overrides: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    def _override_errors(
+        self, overrides: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, str]]:
         made = self.model_copy(update={"overrides": {}}).overridable_kinds()
-        found = [(f"overrides.{kind}", f"is not made. Made are: {', '.join(made)}") for kind in overrides.keys() - made]
+        found = [
+            (f"overrides.{kind}", f"is not made. Made are: {', '.join(made)}")
+            for kind in overrides.keys() - made
+        ]
         for kind in overrides.keys() & made:
             found += object_errors(made[kind], kind, overrides[kind])
         yield from sorted(found) or selector_errors(self.manifests(), overrides)
@@ -103,7 +116,9 @@ class ComponentSpec(Spec):
 S = TypeVar("S", bound=Spec)
 
 
-def check(spec: type[S], component: str, args: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()) -> S:
+def check(
+    spec: type[S], component: str, args: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()
+) -> S:
     """Return the arguments of a component as its checked spec.
 
     Args:

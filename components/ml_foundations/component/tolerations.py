@@ -26,11 +26,18 @@ class Toleration(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.operator == "Exists" and self.value:
-            yield "value", f'is "{self.value}", but the operator Exists accepts no value; leave it out'
+            yield (
+                "value",
+                f'is "{self.value}", but the operator Exists accepts no value; leave it out',
+            )
 
 
 GPU_TOLERATION = Toleration.model_validate(
-    {"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT}
+    {
+        "key": labels.GPU_TAINT_KEY,
+        "value": labels.GPU_TAINT_VALUE,
+        "effect": labels.GPU_TAINT_EFFECT,
+    }
 )
 
 
@@ -38,5 +45,10 @@ def toleration_manifest(toleration: Toleration) -> dict[str, str]:
     """A toleration as Kubernetes writes it."""
     value = toleration.value if toleration.operator == "Equal" else None
     return without_none(
-        {"key": toleration.key, "operator": toleration.operator, "value": value, "effect": toleration.effect}
+        {
+            "key": toleration.key,
+            "operator": toleration.operator,
+            "value": value,
+            "effect": toleration.effect,
+        }
     )

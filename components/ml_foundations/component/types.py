@@ -23,10 +23,14 @@ class InputOf:
     def __init__(self, type_: type) -> None:
         self.type = type_
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         """Check what is plain; neither check nor copy an output."""
         written = core_schema.plain_serializer_function_ser_schema(lambda value: value)
-        return core_schema.no_info_wrap_validator_function(_unless_output, handler(source), serialization=written)
+        return core_schema.no_info_wrap_validator_function(
+            _unless_output, handler(source), serialization=written
+        )
 
 
 def _unless_output(value: Any, check: Callable[[Any], Any]) -> Any:
@@ -42,7 +46,11 @@ InputText = Annotated[str, InputOf(str)]
 
 def concat(*parts: Any) -> Any:
     """Texts as one, which is an output where one of them is."""
-    return pulumi.Output.concat(*parts) if any(isinstance(part, pulumi.Output) for part in parts) else "".join(parts)
+    return (
+        pulumi.Output.concat(*parts)
+        if any(isinstance(part, pulumi.Output) for part in parts)
+        else "".join(parts)
+    )
 
 
 def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
@@ -53,7 +61,9 @@ def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
     """
     full = concat(name, suffix)
     if isinstance(full, str) and len(full) > limit:
-        raise ValueError(f'"{full}" has {len(full)} characters, and {limit} are allowed: shorten "{name}"')
+        raise ValueError(
+            f'"{full}" has {len(full)} characters, and {limit} are allowed: shorten "{name}"'
+        )
     return full
 
 
@@ -79,7 +89,9 @@ def _name(value: str) -> str:
     if len(value) > MAX_LABEL:
         raise ValueError(f"has {len(value)} characters, and {MAX_LABEL} are allowed")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
-        raise ValueError("must be lower case letters, digits and dashes, from a letter on, with no dash at the end")
+        raise ValueError(
+            "must be lower case letters, digits and dashes, from a letter on, with no dash at the end"
+        )
     return value
 
 
@@ -117,5 +129,7 @@ def _gpu_names(value: object) -> str | list[str]:
 GpuNames = Annotated[str | list[str], BeforeValidator(_gpu_names)]
 """GPU models of which any will do, or one, each by any of its names."""
 
-MachineTypeName = Annotated[str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})]
+MachineTypeName = Annotated[
+    str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})
+]
 """A machine type of Compute Engine."""

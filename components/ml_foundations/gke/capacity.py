@@ -21,8 +21,30 @@ _RESERVATION = re.compile(
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
-_COMPACT_GPUS = {"a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "g2", "g4"}
-_COMPACT = _COMPACT_GPUS | {"c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d", "c4n", "h3", "h4d", "n2", "n2d"}
+_COMPACT_GPUS = {
+    "a2",
+    "a3-edgegpu",
+    "a3-highgpu",
+    "a3-megagpu",
+    "a3-ultragpu",
+    "a4-highgpu",
+    "g2",
+    "g4",
+}
+_COMPACT = _COMPACT_GPUS | {
+    "c2",
+    "c2d",
+    "c3",
+    "c3d",
+    "c4",
+    "c4a",
+    "c4d",
+    "c4n",
+    "h3",
+    "h4d",
+    "n2",
+    "n2d",
+}
 """Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes"; for those with GPUs
 also AI Hypercomputer, "Compact placement policy and workload policy overview")."""
 _COMPACT_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
@@ -163,7 +185,10 @@ class CapacitySpec(Spec):
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:
             field = "machine_type" if chosen == "on-demand" else _field(chosen)
-            yield field, f"{machine.name} is not sold as {chosen}; set {' or '.join(map(_field, machine.purchase))}"
+            yield (
+                field,
+                f"{machine.name} is not sold as {chosen}; set {' or '.join(map(_field, machine.purchase))}",
+            )
 
     @property
     def _purchase(self) -> str:
@@ -182,22 +207,38 @@ class CapacitySpec(Spec):
             yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
         if reservation not in _ANY and self.zones is None:
             yield "zones", "are needed with a reservation: it is in one zone"
-        ways = {"spot": self.spot, "flex_start": self.flex_start, "queued_provisioning": self.queued_provisioning}
+        ways = {
+            "spot": self.spot,
+            "flex_start": self.flex_start,
+            "queued_provisioning": self.queued_provisioning,
+        }
         for way in (way for way, is_chosen in ways.items() if is_chosen):
-            yield "reservation", f"is given, but nodes of {way} come from no reservation; leave one out"
+            yield (
+                "reservation",
+                f"is given, but nodes of {way} come from no reservation; leave one out",
+            )
 
     def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
         if not self.flex_start:
             return
         if self.max_run_seconds is not None and self.max_run_seconds > _LONGEST_FLEX_START:
-            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {_LONGEST_FLEX_START} at most"
+            yield (
+                "max_run_seconds",
+                f"is {self.max_run_seconds}; nodes of flex_start run {_LONGEST_FLEX_START} at most",
+            )
         if self.spot:
             yield "flex_start", "and spot exclude each other; choose one"
         if self.min_nodes and not self.queued_provisioning:
-            yield "min_nodes", f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them; set it to 0"
+            yield (
+                "min_nodes",
+                f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them; set it to 0",
+            )
         if self.compact_placement and self.shape.family not in _COMPACT_FLEX_START:
             families = " and ".join(_COMPACT_FLEX_START)
-            yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"
+            yield (
+                "compact_placement",
+                f"is possible with flex_start on {families} machines only; leave one of them out",
+            )
 
     def _queue_errors(self) -> Iterator[tuple[str, str]]:
         if not self.queued_provisioning:
@@ -208,17 +249,28 @@ class CapacitySpec(Spec):
             reason = f"is {self.min_nodes}, but a request creates queued nodes when it waits for them; set it to 0"
             yield "min_nodes", reason
         if self.compact_placement:
-            yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
+            yield (
+                "compact_placement",
+                "is not for GPUs with queued_provisioning; leave one of them out",
+            )
         if self.location_policy == "BALANCED":
-            reason = "is BALANCED, but queued nodes are created in any zone that has them; set it to ANY"
+            reason = (
+                "is BALANCED, but queued nodes are created in any zone that has them; set it to ANY"
+            )
             yield "location_policy", reason
         if self.limits == "zone":
-            yield "limits", "are per zone, but queued_provisioning needs them for the whole pool; set it to total"
+            yield (
+                "limits",
+                "are per zone, but queued_provisioning needs them for the whole pool; set it to total",
+            )
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
         if not self.compact_placement:
             if self.placement_policy is not None:
-                yield "placement_policy", "names a policy of compact placement; set compact_placement too"
+                yield (
+                    "placement_policy",
+                    "names a policy of compact placement; set compact_placement too",
+                )
             return
         if self.shape.family in _FAMILIES - _COMPACT:
             yield (
@@ -226,7 +278,10 @@ class CapacitySpec(Spec):
                 f"is not for {self.machine_type} machines; leave it out, or change machine_type",
             )
         if len(self.zones or []) != 1:
-            yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
+            yield (
+                "compact_placement",
+                "puts the nodes close together, so in one zone: name it in zones",
+            )
 
 
 def _field(way: str) -> str:
@@ -237,14 +292,19 @@ def _field(way: str) -> str:
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """The arguments of a pool about how many nodes there are, and where."""
     least, most = (
-        ("minNodeCount", "maxNodeCount") if spec.limits == "zone" else ("totalMinNodeCount", "totalMaxNodeCount")
+        ("minNodeCount", "maxNodeCount")
+        if spec.limits == "zone"
+        else ("totalMinNodeCount", "totalMaxNodeCount")
     )
     limits = {least: spec.min_nodes, most: spec.max_nodes}
-    compact = {"type": "COMPACT", "policyName": spec.placement_policy} if spec.compact_placement else None
+    compact = (
+        {"type": "COMPACT", "policyName": spec.placement_policy} if spec.compact_placement else None
+    )
     return {
         "nodeLocations": spec.zones,
         "initialNodeCount": _initial_nodes_per_zone(spec),
-        "autoscaling": limits | {"locationPolicy": "ANY" if spec.queued_provisioning else spec.location_policy},
+        "autoscaling": limits
+        | {"locationPolicy": "ANY" if spec.queued_provisioning else spec.location_policy},
         "queuedProvisioning": {"enabled": True} if spec.queued_provisioning else None,
         "placementPolicy": compact,
     }
@@ -278,4 +338,8 @@ def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
         return None
     if name in _ANY:
         return {"consumeReservationType": _ANY[name]}
-    return {"consumeReservationType": "SPECIFIC_RESERVATION", "key": _RESERVATION_KEY, "values": [name]}
+    return {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": _RESERVATION_KEY,
+        "values": [name],
+    }

@@ -76,7 +76,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     needs."""
     node_roles: list[str] = []
     """More roles of the created service account of the nodes."""
-    security_group: Annotated[str, Field(pattern=r"^gke-security-groups@.+\..+$"), InputOf(str)] | None = None
+    security_group: (
+        Annotated[str, Field(pattern=r"^gke-security-groups@.+\..+$"), InputOf(str)] | None
+    ) = None
     """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC knows no groups."""
     binary_authorization: bool = True
     """Enforce the project's policy for images. The default is true. Google's initial policy allows all images."""
@@ -130,7 +132,10 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield from self._node_account_errors()
         yield from self._maintenance_errors()
         if self.endpoint == "public" and not self.authorized_networks:
-            yield "authorized_networks", "are needed: the public endpoint refuses every address that is not listed"
+            yield (
+                "authorized_networks",
+                "are needed: the public endpoint refuses every address that is not listed",
+            )
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
@@ -138,7 +143,10 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             key = _KEY.fullmatch(self.secrets_key)
             if key is None or key["location"] not in (self.location, "global"):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
-                yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
+                yield (
+                    "secrets_key",
+                    f"is {self.secrets_key}; write {form}: a key in the cluster's region",
+                )
 
     def _node_account_errors(self) -> Iterator[tuple[str, str]]:
         try:
@@ -146,15 +154,25 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
         if self.node_roles and self.node_service_account is not None:
-            yield "node_roles", "are those of an account that is made, and node_service_account is given"
+            yield (
+                "node_roles",
+                "are those of an account that is made, and node_service_account is given",
+            )
         ends = Counter(role.rpartition("/")[2] for role in (*_NODE_ROLES, *self.node_roles))
         for end in (end for end, count in ends.items() if count > 1):
-            yield "node_roles", f"grant {end} twice, with those that nodes always have; leave one out"
+            yield (
+                "node_roles",
+                f"grant {end} twice, with those that nodes always have; leave one out",
+            )
 
     def _maintenance_errors(self) -> Iterator[tuple[str, str]]:
         if self.maintenance_exclusions and self.maintenance_window is None:
             yield "maintenance_exclusions", "are exceptions from a maintenance_window; add one"
-        freezes = [name for name, item in self.maintenance_exclusions.items() if item.scope == "NO_UPGRADES"]
+        freezes = [
+            name
+            for name, item in self.maintenance_exclusions.items()
+            if item.scope == "NO_UPGRADES"
+        ]
         if len(freezes) > MOST_FREEZES:
             reason = f"have {len(freezes)} of the scope NO_UPGRADES, but GKE accepts {MOST_FREEZES}; change some scopes"
             yield "maintenance_exclusions", reason
@@ -205,7 +223,9 @@ class GkeCluster(Component[GkeClusterSpec]):
     def __init__(self, name: str, args: GkeClusterArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GkeClusterArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[GkeClusterArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -219,7 +239,9 @@ class GkeCluster(Component[GkeClusterSpec]):
         cluster = made["cluster"]
         fields = ("endpoint", "masterAuth", "controlPlaneEndpointsConfig", "privateClusterConfig")
         known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
-        account = made["nodes"].email if spec.node_service_account is None else spec.node_service_account
+        account = (
+            made["nodes"].email if spec.node_service_account is None else spec.node_service_account
+        )
         return {
             "cluster_name": cluster.name,
             "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
@@ -242,23 +264,33 @@ class GkeCluster(Component[GkeClusterSpec]):
                 f"{name}-kubernetes",
                 kubeconfig=self.kubeconfig,
                 cluster_identifier=name,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[*self.node_pools, *depends_on]),
+                opts=pulumi.ResourceOptions(
+                    parent=self, depends_on=[*self.node_pools, *depends_on]
+                ),
             )
         return self._kubernetes_provider
 
 
-def _kubeconfig(spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any) -> str:
+def _kubeconfig(
+    spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any
+) -> str:
     """The standard kubeconfig of a GKE cluster, as JSON (GKE, "Install kubectl and configure cluster access").
 
     It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate.
     """
     if spec.endpoint != "public":
         is_dns = spec.endpoint == "dns"
-        address = endpoints["dnsEndpointConfig"]["endpoint"] if is_dns else private_cluster["privateEndpoint"]
+        address = (
+            endpoints["dnsEndpointConfig"]["endpoint"]
+            if is_dns
+            else private_cluster["privateEndpoint"]
+        )
     cluster = {"server": f"https://{address}"}
     if spec.endpoint != "dns" and (ca_certificate := master_auth["clusterCaCertificate"]):
         cluster["certificate-authority-data"] = ca_certificate
-    return json.dumps(yaml_file("gke", "kubeconfig.yaml", cluster_name=spec.name, access=json.dumps(cluster)))
+    return json.dumps(
+        yaml_file("gke", "kubeconfig.yaml", cluster_name=spec.name, access=json.dumps(cluster))
+    )
 
 
 def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
@@ -270,11 +302,15 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
     yield Part("nodes", Cloud("gcp:serviceaccount/account:Account", account, ("email", "member")))
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
-        yield Part(f"nodes-{role.rpartition('/')[2]}", Cloud("gcp:projects/iAMMember:IAMMember", member))
+        yield Part(
+            f"nodes-{role.rpartition('/')[2]}", Cloud("gcp:projects/iAMMember:IAMMember", member)
+        )
 
 
 def _cluster(spec: GkeClusterSpec) -> Part:
-    account = Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
+    account = (
+        Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
+    )
     cluster = {
         "name": spec.name,
         "project": spec.project,
@@ -288,7 +324,9 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         **_endpoint_arguments(spec),
         "releaseChannel": {"channel": spec.release_channel},
         "minMasterVersion": spec.kubernetes_version,
-        "maintenancePolicy": maintenance_arguments(spec.maintenance_window, spec.maintenance_exclusions),
+        "maintenancePolicy": maintenance_arguments(
+            spec.maintenance_window, spec.maintenance_exclusions
+        ),
         **_security_arguments(spec),
         "addonsConfig": _addons(spec),
         "podAutoscaling": {"hpaProfile": spec.hpa_profile} if spec.hpa_profile else None,
@@ -303,19 +341,28 @@ def _cluster(spec: GkeClusterSpec) -> Part:
     }
     ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
     whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
-    return Part("cluster", Cloud("gcp:container/cluster:Cluster", whole, ("endpoint",)), options=ignored)
+    return Part(
+        "cluster", Cloud("gcp:container/cluster:Cluster", whole, ("endpoint",)), options=ignored
+    )
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     """How the control plane is reached. Its IP endpoint is closed to all but the networks that are named."""
-    networks = [{"displayName": name, "cidrBlock": str(block)} for name, block in spec.authorized_networks.items()]
+    networks = [
+        {"displayName": name, "cidrBlock": str(block)}
+        for name, block in spec.authorized_networks.items()
+    ]
     return {
         "privateClusterConfig": {
             "enablePrivateEndpoint": spec.endpoint != "public",
-            "masterIpv4CidrBlock": str(spec.control_plane_cidr) if spec.control_plane_cidr else None,
+            "masterIpv4CidrBlock": str(spec.control_plane_cidr)
+            if spec.control_plane_cidr
+            else None,
         },
         "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
-        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": spec.endpoint == "dns"}},
+        "controlPlaneEndpointsConfig": {
+            "dnsEndpointConfig": {"allowExternalTraffic": spec.endpoint == "dns"}
+        },
     }
 
 
@@ -326,13 +373,17 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     return {
         "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
         "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,
-        "authenticatorGroupsConfig": {"securityGroup": spec.security_group} if spec.security_group else None,
+        "authenticatorGroupsConfig": {"securityGroup": spec.security_group}
+        if spec.security_group
+        else None,
         "binaryAuthorization": {"evaluationMode": mode},
     }
 
 
 def _addons(spec: GkeClusterSpec) -> dict[str, Any]:
     """What is on; the driver of Compute Engine's disks always is."""
-    drivers = {key: getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()}
+    drivers = {
+        key: getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()
+    }
     addons = drivers | {"statefulHaConfig": spec.stateful_ha, "dnsCacheConfig": spec.node_local_dns}
     return {addon: {"enabled": enabled} for addon, enabled in addons.items()}

@@ -24,9 +24,15 @@ class CpuNodePoolSpec(NodePoolSpec):
             yield "machine_type", f"{machine.name} has GPUs; use a GpuNodePool"
         # GKE, "About flex-start provisioning": GPUs, TPUs and H4D.
         if self.flex_start and machine.family != "h4d" and not machine.is_declared:
-            yield "flex_start", f"is for machines with GPUs and for H4D, and {machine.name} is neither; leave it out"
+            yield (
+                "flex_start",
+                f"is for machines with GPUs and for H4D, and {machine.name} is neither; leave it out",
+            )
         if self.queued_provisioning and not machine.is_declared:
-            yield "queued_provisioning", f"is for machines with GPUs, and {machine.name} has none; leave it out"
+            yield (
+                "queued_provisioning",
+                f"is for machines with GPUs, and {machine.name} has none; leave it out",
+            )
 
     @override
     def parts(self) -> Iterator[Part]:
@@ -52,7 +58,9 @@ class CpuNodePool(Component[CpuNodePoolSpec]):
     def __init__(self, name: str, args: CpuNodePoolArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[CpuNodePoolArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[CpuNodePoolArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""

@@ -34,7 +34,10 @@ class SecondaryBootDisk(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if "/family/" in self.disk_image:
-            yield "disk_image", "names a family of images, but GKE accepts a single image; name one image"
+            yield (
+                "disk_image",
+                "names a family of images, but GKE accepts a single image; name one image",
+            )
 
 
 def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str, str]]:
@@ -51,19 +54,29 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
     elif ssd.count is None:
         yield here, f"needs a count: {machine.name} has none by default"
     elif (counts := _counts(machine)) and ssd.count not in counts:
-        yield here, f"has count {ssd.count}, but {machine.name} accepts {' or '.join(map(str, counts))}"
+        yield (
+            here,
+            f"has count {ssd.count}, but {machine.name} accepts {' or '.join(map(str, counts))}",
+        )
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
     """The part of a pool's node_config about local SSDs; by default they back the nodes' ephemeral storage."""
-    use = "localNvmeSsdBlockConfig" if ssd and ssd.use == "block" else "ephemeralStorageLocalSsdConfig"
+    use = (
+        "localNvmeSsdBlockConfig"
+        if ssd and ssd.use == "block"
+        else "ephemeralStorageLocalSsdConfig"
+    )
     count = (ssd.count if ssd else None) or _ssds_of(machine)
     return {use: {"localSsdCount": count}} if count else {}
 
 
 def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, Any]] | None:
     """The secondary_boot_disks of a pool. A disk of data has no mode of its own."""
-    found = [{"diskImage": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode} for disk in disks]
+    found = [
+        {"diskImage": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode}
+        for disk in disks
+    ]
     return found or None
 
 

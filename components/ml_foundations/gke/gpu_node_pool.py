@@ -25,7 +25,14 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
-from ml_foundations.gke.node_pool import CLUSTER, NodePoolSpec, Taint, join_cluster, node_arguments, pool_part
+from ml_foundations.gke.node_pool import (
+    CLUSTER,
+    NodePoolSpec,
+    Taint,
+    join_cluster,
+    node_arguments,
+    pool_part,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
 
@@ -115,7 +122,9 @@ class GpuNodePoolSpec(NodePoolSpec):
         """The GPU model, of the catalog or as it is declared."""
         declared = self.machine and self.machine.gpu
         if declared:
-            return declared_gpu(declared.accelerator_type, declared.product, declared.memory_gib * 1024)
+            return declared_gpu(
+                declared.accelerator_type, declared.product, declared.memory_gib * 1024
+            )
         return GPUS[self.shape.gpu] if self.shape.gpu else gpu_by_name(self.gpu or "")
 
     @property
@@ -164,7 +173,10 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield from self._network_errors()
         yield from self._driver_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
-            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
+            yield (
+                "labels",
+                f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true",
+            )
         if not no_such_gpus:
             yield from self._partition_errors()
 
@@ -173,7 +185,10 @@ class GpuNodePoolSpec(NodePoolSpec):
         machine, gpus = self.shape, self.gpus
         declared = self.machine and self.machine.gpu
         if declared and (self.gpu or declared.accelerator_type in GPUS):
-            yield "machine.gpu", f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog"
+            yield (
+                "machine.gpu",
+                f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog",
+            )
             return
         try:
             wanted = self.model if declared else gpu_by_name(self.gpu) if self.gpu else None
@@ -181,7 +196,10 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpu", str(error)
             return
         if machine.gpu is None and not machine.takes_gpus:
-            yield "machine_type", f"{machine.name} has no GPU; use a CpuNodePool, or choose a machine type with GPUs"
+            yield (
+                "machine_type",
+                f"{machine.name} has no GPU; use a CpuNodePool, or choose a machine type with GPUs",
+            )
             return
         if machine.takes_gpus and not (wanted and gpus):
             yield "machine_type", f"{machine.name} accepts attached GPUs; set gpu and gpus"
@@ -190,7 +208,10 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpu", wrong
         allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
         if gpus is not None and gpus not in allowed:
-            yield "gpus", f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
+            yield (
+                "gpus",
+                f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}",
+            )
 
     def _name_error(self, named: Accelerator, machine: MachineType) -> str | None:
         """Return why nodes of a machine type do not have the GPUs that a name stands for."""
@@ -207,23 +228,40 @@ class GpuNodePoolSpec(NodePoolSpec):
         machine = self.shape
         given, wanted = len(self.additional_networks), _GPU_NETWORKS.get(machine.network, 0)
         if self.accelerator_networks and not machine.name.startswith(_PROFILE_FAMILIES):
-            yield "accelerator_networks", f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
+            yield (
+                "accelerator_networks",
+                f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}",
+            )
         if 0 < given < wanted:
-            yield "additional_networks", f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others"
+            yield (
+                "additional_networks",
+                f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others",
+            )
         if self.accelerator_networks and self.additional_networks:
-            yield "additional_networks", "are those that accelerator_networks lets GKE make; leave one of them out"
+            yield (
+                "additional_networks",
+                "are those that accelerator_networks lets GKE make; leave one of them out",
+            )
         if self.fast_socket and not self.uses_gvnic:
             yield "fast_socket", "needs gvnic, and so the image cos"
 
     def _driver_errors(self) -> Iterator[tuple[str, str]]:
         if self.driver == "operator" and self.image == "cos":
-            yield "image", "is cos, for which the operator has no driver; set it to ubuntu, or change driver"
+            yield (
+                "image",
+                "is cos, for which the operator has no driver; set it to ubuntu, or change driver",
+            )
         if self.driver == "latest" and self.image == "ubuntu":
             yield "driver", "is latest, which GKE has for the image cos only; set it to default"
         if self.driver == "operator" and self.secure_boot:
-            yield "secure_boot", "is true, but the operator's driver is not signed for it; change driver"
+            yield (
+                "secure_boot",
+                "is true, but the operator's driver is not signed for it; change driver",
+            )
         if self.dra and self.is_managed:
-            reason = "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
+            reason = (
+                "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
+            )
             yield "driver", f"is {self.driver}, {reason}"
         reason = f"is for GPUs that GKE advertises, and driver is {self.driver}: set"
         if self.mig_partition and not self.is_managed:
@@ -245,7 +283,9 @@ class GpuNodePoolSpec(NodePoolSpec):
         socket = {"enabled": True} if self.fast_socket else None
         nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
         pool = pool_part(self, nodes, spare=False, network_config=_network_config(self))
-        guarded = pulumi.ResourceOptions.merge(pool.options, pulumi.ResourceOptions(protect=self.deletion_protection))
+        guarded = pulumi.ResourceOptions.merge(
+            pool.options, pulumi.ResourceOptions(protect=self.deletion_protection)
+        )
         yield replace(pool, options=guarded)
 
 
@@ -279,7 +319,9 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -315,12 +357,16 @@ def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
         "count": spec.gpus_per_node,
         "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
         "gpuPartitionSize": spec.mig_partition,
-        "gpuSharingConfig": of and {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients},
+        "gpuSharingConfig": of
+        and {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients},
     }
 
 
 def _network_config(spec: GpuNodePoolSpec) -> dict[str, Any] | None:
     if spec.accelerator_networks:
         return {"acceleratorNetworkProfile": "auto"}
-    networks = [{"network": item.network, "subnetwork": item.subnetwork} for item in spec.additional_networks]
+    networks = [
+        {"network": item.network, "subnetwork": item.subnetwork}
+        for item in spec.additional_networks
+    ]
     return {"additionalNodeNetworkConfigs": networks} if networks else None

@@ -36,8 +36,12 @@ class _Period(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        zoneless = [field for field in ("start_time", "end_time") if getattr(self, field).tzinfo is None]
-        yield from ((field, "has no time zone; write it as 2026-01-03T02:00:00Z") for field in zoneless)
+        zoneless = [
+            field for field in ("start_time", "end_time") if getattr(self, field).tzinfo is None
+        ]
+        yield from (
+            (field, "has no time zone; write it as 2026-01-03T02:00:00Z") for field in zoneless
+        )
         if len(zoneless) != 1:
             yield from self._length_errors(self.end_time - self.start_time)
 
@@ -55,7 +59,10 @@ class MaintenanceWindow(_Period):
     @property
     def rule(self) -> dict[str, str]:
         """The parts of the recurrence, such as FREQ and BYDAY."""
-        return {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
+        return {
+            key: value
+            for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))
+        }
 
     def blocks(self, first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Yield the begin and end of each occurrence that begins between two times."""
@@ -71,18 +78,29 @@ class MaintenanceWindow(_Period):
         every = int(interval) if interval.isdecimal() and int(interval) else 1
         if self.rule.get("FREQ") == "DAILY":
             return (day - self.start_time.weekday()) % every == 0
-        days = _WEEKDAY.findall(self.rule.get("BYDAY", "")) or [_WEEKDAYS[self.start_time.weekday()]]
+        days = _WEEKDAY.findall(self.rule.get("BYDAY", "")) or [
+            _WEEKDAYS[self.start_time.weekday()]
+        ]
         return day // 7 % every == 0 and _WEEKDAYS[day % 7] in days
 
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         hours, frequency = length.total_seconds() / 3600, self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
-            yield "end_time", f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
+            yield (
+                "end_time",
+                f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24",
+            )
         elif frequency not in ("DAILY", "WEEKLY"):
-            yield "recurrence", f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
+            yield (
+                "recurrence",
+                f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU",
+            )
         elif (left := available_hours(self, [], self.end_time)) < _HOURS:
-            yield "recurrence", f"leaves GKE {left:g} hours in {_DAYS} days; it needs {_HOURS}: name more days"
+            yield (
+                "recurrence",
+                f"leaves GKE {left:g} hours in {_DAYS} days; it needs {_HOURS}: name more days",
+            )
 
 
 class MaintenanceExclusion(_Period):
@@ -101,7 +119,9 @@ class MaintenanceExclusion(_Period):
             yield "end_time", reason
 
 
-def available_hours(window: MaintenanceWindow, freezes: list[MaintenanceExclusion], start: datetime) -> float:
+def available_hours(
+    window: MaintenanceWindow, freezes: list[MaintenanceExclusion], start: datetime
+) -> float:
     """Return the hours for maintenance in the 92 days from a time on, counting blocks of four hours or more."""
     end, hours = start + timedelta(days=_DAYS), 0.0
     for block_start, block_end in window.blocks(start, end):
@@ -113,7 +133,9 @@ def available_hours(window: MaintenanceWindow, freezes: list[MaintenanceExclusio
     return hours
 
 
-def _without(period: tuple[datetime, datetime], freeze: MaintenanceExclusion) -> Iterator[tuple[datetime, datetime]]:
+def _without(
+    period: tuple[datetime, datetime], freeze: MaintenanceExclusion
+) -> Iterator[tuple[datetime, datetime]]:
     """Yield what an exclusion leaves of a period, before it and after it."""
     first, last = period
     if first < min(last, freeze.start_time):

@@ -56,7 +56,9 @@ class ClusterNetworkSpec(Spec):
 
     name: Name = Field(max_length=40)
     """The cluster's name, 40 characters at most. All resources that are created for it have names with it."""
-    project: Annotated[str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)]
+    project: Annotated[
+        str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)
+    ]
     """The Google Cloud project."""
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     """The region of the control plane, such as us-central1."""
@@ -82,7 +84,10 @@ class ClusterNetworkSpec(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
             if self.network is not None and field in self.model_fields_set:
-                yield field, "is for a network that is made, and network names one that exists; leave one of them out"
+                yield (
+                    field,
+                    "is for a network that is made, and network names one that exists; leave one of them out",
+                )
         yield from self._range_errors()
 
     def _range_errors(self) -> Iterator[tuple[str, str]]:
@@ -93,10 +98,16 @@ class ClusterNetworkSpec(Spec):
                 yield field, f"{block} overlaps with {other} ({taken})"
         for field, block in ranges:
             if field != "control_plane_cidr" and block.overlaps(_RESERVED):
-                yield field, f"{block} overlaps with {_RESERVED}, which GKE reserves; choose another range"
+                yield (
+                    field,
+                    f"{block} overlaps with {_RESERVED}, which GKE reserves; choose another range",
+                )
             largest, smallest = _PREFIXES.get(field, (8, 32))
             if not largest <= block.prefixlen <= smallest:
-                yield field, f"is {block}; GKE accepts a /{smallest}{' or larger' * (largest < smallest)}"
+                yield (
+                    field,
+                    f"is {block}; GKE accepts a /{smallest}{' or larger' * (largest < smallest)}",
+                )
 
 
 def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:
@@ -115,7 +126,12 @@ def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterat
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     """The arguments of a cluster about the network that it is in."""
     if (given := spec.network) is not None:
-        network, subnetwork, pods, services = given.network, given.subnetwork, given.pod_range, given.service_range
+        network, subnetwork, pods, services = (
+            given.network,
+            given.subnetwork,
+            given.pod_range,
+            given.service_range,
+        )
     else:
         network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "selfLink")
         pods, services = _POD_RANGE, _SERVICE_RANGE
@@ -141,7 +157,9 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
         subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
     # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
     ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
-    yield Part("network", Cloud("gcp:compute/network:Network", network, ("selfLink",)), options=ignored)
+    yield Part(
+        "network", Cloud("gcp:compute/network:Network", network, ("selfLink",)), options=ignored
+    )
     yield Part("subnetwork", Cloud("gcp:compute/subnetwork:Subnetwork", subnetwork, ("selfLink",)))
     yield from _nat(spec, Ref("network", "selfLink"))
 
@@ -171,8 +189,12 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
         "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
         "sourceRanges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
     }
-    yield Part("private-services", Cloud("gcp:compute/globalAddress:GlobalAddress", address, ("address",)))
-    yield Part("private-services-access", Cloud("gcp:servicenetworking/connection:Connection", connection))
+    yield Part(
+        "private-services", Cloud("gcp:compute/globalAddress:GlobalAddress", address, ("address",))
+    )
+    yield Part(
+        "private-services-access", Cloud("gcp:servicenetworking/connection:Connection", connection)
+    )
     yield Part("lustre-firewall", Cloud("gcp:compute/firewall:Firewall", firewall))
 
 

@@ -14,7 +14,13 @@ from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
 from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
-from ml_foundations.gke.disks import LocalSsd, SecondaryBootDisk, secondary_disk_arguments, ssd_arguments, ssd_errors
+from ml_foundations.gke.disks import (
+    LocalSsd,
+    SecondaryBootDisk,
+    secondary_disk_arguments,
+    ssd_arguments,
+    ssd_errors,
+)
 from ml_foundations.gke.tuning import Kubelet, Linux, tuning_arguments
 from ml_foundations.gke.upgrades import Upgrade, upgrade_arguments
 from ml_foundations.kubernetes import labels
@@ -140,7 +146,12 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
         arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
         return [
-            {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": TAINT_EFFECTS[taint.effect]}
+            {
+                "key": taint.key,
+                "operator": "Equal",
+                "value": taint.value,
+                "effect": TAINT_EFFECTS[taint.effect],
+            }
             for taint in (*self.declared_taints, *queued, *arm)
         ]
 
@@ -158,10 +169,20 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
                 yield "zones", f"{zone} is not in {self.location}, the cluster's region"
         fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
         if self.disk_type not in (None, *fitting):
-            yield "disk_type", f"{self.disk_type} is not a boot disk of {machine.name}; set {' or '.join(fitting)}"
+            yield (
+                "disk_type",
+                f"{self.disk_type} is not a boot disk of {machine.name}; set {' or '.join(fitting)}",
+            )
         yield from ssd_errors(machine, self.local_ssd)
-        if self.kubelet and self.kubelet.shutdown_grace_period_seconds is not None and not self.spot:
-            yield "kubelet.shutdown_grace_period_seconds", "is for Spot nodes only; set spot, or leave it out"
+        if (
+            self.kubelet
+            and self.kubelet.shutdown_grace_period_seconds is not None
+            and not self.spot
+        ):
+            yield (
+                "kubelet.shutdown_grace_period_seconds",
+                "is for Spot nodes only; set spot, or leave it out",
+            )
         yield from self._upgrade_errors()
         yield from self._image_errors()
         yield from self._thread_errors()
@@ -171,15 +192,24 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             reason = "is true, but nodes of flex_start and queued_provisioning are not repaired; leave it out"
             yield "auto_repair", reason
         if self.is_short_lived and self.upgrade.model_fields_set:
-            yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
+            yield (
+                "upgrade",
+                "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out",
+            )
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
-            yield "compact_placement", "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
+            yield (
+                "compact_placement",
+                "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE",
+            )
 
     def _image_errors(self) -> Iterator[tuple[str, str]]:
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.gvnic is False and self.shape.gpu is not None:
-            yield "gvnic", f"is false, but {self.shape.name} has no other network interface; leave it out"
+            yield (
+                "gvnic",
+                f"is false, but {self.shape.name} has no other network interface; leave it out",
+            )
         if self.image_streaming is False and self.secondary_boot_disks:
             yield "image_streaming", "is false, but secondary_boot_disks need it; leave it out"
         if self.image_name != "cos" and (self.image_streaming or self.secondary_boot_disks):
@@ -192,9 +222,15 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         machine = self.shape
         is_arm = machine.arch == "arm64" and not machine.is_declared
         if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
-            yield "threads_per_core", f"cannot be set: {machine.name} has one thread on each core; leave it out"
+            yield (
+                "threads_per_core",
+                f"cannot be set: {machine.name} has one thread on each core; leave it out",
+            )
         if machine.shared_core:
-            yield "threads_per_core", f"cannot be set: the cores of {machine.name} are shared; leave it out"
+            yield (
+                "threads_per_core",
+                f"cannot be set: the cores of {machine.name} are shared; leave it out",
+            )
 
 
 def join_cluster(
@@ -210,7 +246,11 @@ def join_cluster(
 
 
 def pool_part(
-    spec: NodePoolSpec, node_config: Mapping[str, Any], *, spare: bool, network_config: Mapping[str, Any] | None = None
+    spec: NodePoolSpec,
+    node_config: Mapping[str, Any],
+    *,
+    spare: bool,
+    network_config: Mapping[str, Any] | None = None,
 ) -> Part:
     """The pool, as it is declared to GKE: what its nodes are, and their interfaces, where they have more than one.
 
@@ -218,7 +258,9 @@ def pool_part(
     """
     # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
-    kept = [{"exclusionUntilEndOfSupports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
+    kept = (
+        [{"exclusionUntilEndOfSupports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
+    )
     pool = {
         "name": spec.pool_name,
         "project": spec.project,
@@ -232,7 +274,9 @@ def pool_part(
         "management": {"autoRepair": repair, "autoUpgrade": spec.auto_upgrade},
         "maintenancePolicies": kept,
         # GKE upgrades flex-start and queued nodes its own way (SHORT_LIVED), which no program can ask for.
-        "upgradeSettings": None if spec.is_short_lived else upgrade_arguments(spec.upgrade, spare=spare),
+        "upgradeSettings": None
+        if spec.is_short_lived
+        else upgrade_arguments(spec.upgrade, spare=spare),
     }
     # GKE reports the number of nodes that the autoscaler has made.
     ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])
@@ -246,7 +290,10 @@ def node_arguments(
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)
-    taints = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in spec.declared_taints]
+    taints = [
+        {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        for taint in spec.declared_taints
+    ]
     return {
         **purchase_arguments(spec),
         **tuning_arguments(spec.kubelet, spec.linux),
@@ -255,7 +302,9 @@ def node_arguments(
         "diskType": spec.disk_type,
         "bootDiskKmsKey": spec.disk_key,
         "imageType": f"{spec.image_name.upper()}_CONTAINERD",
-        "hostMaintenancePolicy": {"maintenanceInterval": spec.host_maintenance} if spec.host_maintenance else None,
+        "hostMaintenancePolicy": {"maintenanceInterval": spec.host_maintenance}
+        if spec.host_maintenance
+        else None,
         "serviceAccount": spec.node_service_account,
         "oauthScopes": spec.scopes,
         "labels": {**own, **queued, **spec.capacity_labels, **spec.labels},
@@ -268,7 +317,9 @@ def node_arguments(
             "enableSecureBoot": secure_boot if spec.secure_boot is None else spec.secure_boot,
         },
         "workloadMetadataConfig": {"mode": "GKE_METADATA"},
-        "advancedMachineFeatures": {"threadsPerCore": spec.threads_per_core} if spec.threads_per_core else None,
+        "advancedMachineFeatures": {"threadsPerCore": spec.threads_per_core}
+        if spec.threads_per_core
+        else None,
         "secondaryBootDisks": secondary_disk_arguments(spec.secondary_boot_disks),
         "gcfsConfig": {"enabled": True} if streaming else None,
         "gvnic": {"enabled": spec.uses_gvnic} if spec.image_name == "cos" else None,

@@ -38,8 +38,14 @@ class Kubelet(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
-            yield "memory_manager", "is Static, which needs a topology_manager: restricted or single-numa-node"
-        whole, critical = self.shutdown_grace_period_seconds, self.shutdown_grace_period_critical_pods_seconds
+            yield (
+                "memory_manager",
+                "is Static, which needs a topology_manager: restricted or single-numa-node",
+            )
+        whole, critical = (
+            self.shutdown_grace_period_seconds,
+            self.shutdown_grace_period_critical_pods_seconds,
+        )
         if critical is not None and (whole is None or critical >= whole):
             reason = f"is {critical}; it must be less than shutdown_grace_period_seconds ({whole})"
             yield "shutdown_grace_period_critical_pods_seconds", reason
@@ -64,7 +70,9 @@ def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, 
         "insecureKubeletReadonlyPortEnabled": "FALSE",
         "cpuManagerPolicy": kubelet.cpu_manager,
         "memoryManager": {"policy": kubelet.memory_manager} if kubelet.memory_manager else None,
-        "topologyManager": {"policy": kubelet.topology_manager} if kubelet.topology_manager else None,
+        "topologyManager": {"policy": kubelet.topology_manager}
+        if kubelet.topology_manager
+        else None,
         "podPidsLimit": kubelet.pod_pids_limit,
         SHUTDOWN_GRACE: kubelet.shutdown_grace_period_seconds,
         CRITICAL_GRACE: kubelet.shutdown_grace_period_critical_pods_seconds,

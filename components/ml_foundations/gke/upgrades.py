@@ -33,13 +33,25 @@ class Upgrade(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if (self.max_surge or 0) + (self.max_unavailable or 0) > _MOST_AT_ONCE:
             most = _MOST_AT_ONCE
-            yield "max_surge", f"and max_unavailable are more than {most} together; GKE upgrades no more at once"
+            yield (
+                "max_surge",
+                f"and max_unavailable are more than {most} together; GKE upgrades no more at once",
+            )
         if self.max_surge == self.max_unavailable == 0:
-            yield "max_unavailable", "is 0, and so is max_surge: no node could be upgraded; raise one of them"
-        surge, blue_green = ("max_surge", "max_unavailable"), ("batch_nodes", "batch_soak_seconds", "soak_seconds")
+            yield (
+                "max_unavailable",
+                "is 0, and so is max_surge: no node could be upgraded; raise one of them",
+            )
+        surge, blue_green = (
+            ("max_surge", "max_unavailable"),
+            ("batch_nodes", "batch_soak_seconds", "soak_seconds"),
+        )
         for field in blue_green if self.strategy == "SURGE" else surge:
             if field in self.model_fields_set:
-                yield field, f"is not for the strategy {self.strategy}; leave it out, or change the strategy"
+                yield (
+                    field,
+                    f"is not for the strategy {self.strategy}; leave it out, or change the strategy",
+                )
 
 
 def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
@@ -50,7 +62,10 @@ def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     if upgrade.strategy == "BLUE_GREEN":
         soak = _duration(upgrade.batch_soak_seconds)
         rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": soak}
-        soaking = {"standardRolloutPolicy": rollout, "nodePoolSoakDuration": _duration(upgrade.soak_seconds)}
+        soaking = {
+            "standardRolloutPolicy": rollout,
+            "nodePoolSoakDuration": _duration(upgrade.soak_seconds),
+        }
         return {"strategy": upgrade.strategy, "blueGreenSettings": soaking}
     surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
     if surge is None:

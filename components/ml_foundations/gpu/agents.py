@@ -17,11 +17,16 @@ def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> It
     Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there are no critical pods.
     """
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
-    yield Part("namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges}))
+    yield Part(
+        "namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges})
+    )
     if critical_pods is None:
         return
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL_CLASSES)}
-    spec = {"hard": {"pods": canonical_quantity(critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}}
+    spec = {
+        "hard": {"pods": canonical_quantity(critical_pods)},
+        "scopeSelector": {"matchExpressions": [scope]},
+    }
     manifest = api_object("v1", "ResourceQuota", {"name": quota, "namespace": namespace}, spec=spec)
     yield Part("critical-pods", manifest, after=["namespace"])
 

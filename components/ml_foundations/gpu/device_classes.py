@@ -68,7 +68,9 @@ class Request(Selection):
     @property
     def class_name(self) -> str:
         """The class of the devices."""
-        return self.device_class or (_DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS)
+        return self.device_class or (
+            _DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS
+        )
 
 
 class ClaimTemplate(Spec):
@@ -84,7 +86,10 @@ class ClaimTemplate(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.same_gpu and any(request.class_name == _DOMAIN for request in self.alternatives):
-            yield "same_gpu", f"is for MIG devices, and an alternative asks for whole GPUs ({_DOMAIN})"
+            yield (
+                "same_gpu",
+                f"is for MIG devices, and an alternative asks for whole GPUs ({_DOMAIN})",
+            )
 
 
 class DeviceClassesSpec(ComponentSpec):
@@ -125,7 +130,9 @@ class DeviceClassesSpec(ComponentSpec):
     @override
     def parts(self) -> Iterator[Part]:
         if self.driver:
-            yield from agent_namespace(self.namespace, "dra-driver-critical-pods", self.critical_pods)
+            yield from agent_namespace(
+                self.namespace, "dra-driver-critical-pods", self.critical_pods
+            )
             release = helm_release(DRA_DRIVER, self.namespace, _chart_values(self), timeout=600)
             yield Part("driver", release, after=["critical-pods"])
         for name, selection in self.classes.items():
@@ -133,7 +140,9 @@ class DeviceClassesSpec(ComponentSpec):
         # A template cannot change, and its name is what pods know.
         replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
         for name, template in self.claim_templates.items():
-            yield Part(f"{template.namespace}-{name}", _claim_template(name, template), options=replaced)
+            yield Part(
+                f"{template.namespace}-{name}", _claim_template(name, template), options=replaced
+            )
 
 
 class DeviceClasses(Component[DeviceClassesSpec]):
@@ -158,7 +167,9 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     def __init__(self, name: str, args: DeviceClassesArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[DeviceClassesArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[DeviceClassesArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -172,7 +183,10 @@ class DeviceClasses(Component[DeviceClassesSpec]):
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
     """Values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm of the pinned version)."""
-    nodes = {"nodeSelector": {labels.GKE_DRA_DRIVER: "true"}, "tolerations": agent_tolerations(spec.tolerations)}
+    nodes = {
+        "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
+        "tolerations": agent_tolerations(spec.tolerations),
+    }
     values: dict[str, Any] = {
         "nvidiaDriverRoot": _DRIVER_ROOTS[spec.gpu_driver_from],
         # The chart asks to confirm that no device plugin advertises the same GPUs: the node selector sees to it.
@@ -191,7 +205,9 @@ def _device_class(name: str, selection: Selection) -> dict[str, Any]:
 
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
-    wanted = [devices(each.class_name, each.count, _expressions(each)) for each in template.alternatives]
+    wanted = [
+        devices(each.class_name, each.count, _expressions(each)) for each in template.alternatives
+    ]
     if len(wanted) == 1:
         request: dict[str, Any] = {"name": "gpu", "exactly": wanted[0]}
     else:
@@ -201,7 +217,9 @@ def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
     if template.same_gpu:
         claimed["constraints"] = [{"matchAttribute": _PARENT}]
     metadata = {"name": name, "namespace": template.namespace}
-    return api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": claimed}})
+    return api_object(
+        "resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": claimed}}
+    )
 
 
 def _expressions(selection: Selection) -> list[str]:
@@ -210,7 +228,9 @@ def _expressions(selection: Selection) -> list[str]:
     found: list[str] = []
     if selection.gpu is not None:
         # GPU Feature Discovery's label is the product's name with dashes for spaces.
-        found.append(f"{attributes}.productName.replace(' ', '-') == '{accelerator(selection.gpu).product}'")
+        found.append(
+            f"{attributes}.productName.replace(' ', '-') == '{accelerator(selection.gpu).product}'"
+        )
     if selection.memory is not None:
         found.append(f"{capacity}.memory.compareTo(quantity('{selection.memory}')) >= 0")
     if selection.mig_profile is not None:

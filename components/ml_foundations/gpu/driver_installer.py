@@ -7,7 +7,11 @@ node's image.
 from typing import Any, Literal
 
 from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
-from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
+from ml_foundations.catalog.versions import (
+    DRIVER_INSTALLER_IMAGES,
+    GPU_PARTITIONER_IMAGE,
+    PAUSE_IMAGE,
+)
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
@@ -31,7 +35,11 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
     )
     images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
-    more = {"driver": GOOGLE_DRIVER_DIR, "partitioner_image": GPU_PARTITIONER_IMAGE, "pause_image": PAUSE_IMAGE}
+    more = {
+        "driver": GOOGLE_DRIVER_DIR,
+        "partitioner_image": GPU_PARTITIONER_IMAGE,
+        "pause_image": PAUSE_IMAGE,
+    }
     pod = yaml_file("gpu", "driver_installers.yaml", **images, **more)[image] | {
         "priorityClassName": "system-node-critical",
         "affinity": affinity,
@@ -39,7 +47,12 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
     }
     # Critical pods need no quota of their own in this namespace.
     # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
-    metadata = {"name": name, "namespace": "kube-system", "labels": selector, "annotations": NOT_AWAITED}
+    metadata = {
+        "name": name,
+        "namespace": "kube-system",
+        "labels": selector,
+        "annotations": NOT_AWAITED,
+    }
     daemon_set = {
         "selector": {"matchLabels": selector},
         "updateStrategy": {"type": "RollingUpdate"},

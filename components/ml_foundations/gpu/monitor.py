@@ -115,7 +115,10 @@ class GpuMonitorSpec(ComponentSpec):
     def is_dcgm_exporter(self) -> bool:
         """Whether the agent is NVIDIA's DCGM exporter."""
         name: Any = self.image  # not known here where it is an output
-        return isinstance(name, str) and name.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
+        return (
+            isinstance(name, str)
+            and name.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
+        )
 
     @property
     def in_namespace(self) -> str:
@@ -135,18 +138,27 @@ class GpuMonitorSpec(ComponentSpec):
     def parts(self) -> Iterator[Part]:
         before: list[str] = []
         if self.create_namespace:
-            quota, most = f"{self.monitor_name}-critical-pods", self.critical_pods if self.critical else None
+            quota, most = (
+                f"{self.monitor_name}-critical-pods",
+                self.critical_pods if self.critical else None,
+            )
             yield from agent_namespace(self.in_namespace, quota, most)
             # GKE admits critical pods only under a quota for them.
             before.append("critical-pods" if self.critical else "namespace")
         if self.files:
-            yield Part("files", api_object("v1", "ConfigMap", _metadata(self), data=self.files), after=before)
+            yield Part(
+                "files",
+                api_object("v1", "ConfigMap", _metadata(self), data=self.files),
+                after=before,
+            )
             before = [*before, "files"]
         yield Part("daemon-set", _daemon_set(self), after=before)
         if self.port:
             yield Part("service", _service(self), after=before)
         if self.monitoring != "none":
-            scraping = monitor_manifest(self.monitoring, _metadata(self), _labels(self), _PORT, "/metrics")
+            scraping = monitor_manifest(
+                self.monitoring, _metadata(self), _labels(self), _PORT, "/metrics"
+            )
             yield Part("monitoring", scraping, after=before)
 
 
@@ -167,7 +179,9 @@ class GpuMonitor(Component[GpuMonitorSpec]):
     def __init__(self, name: str, args: GpuMonitorArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuMonitorArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuMonitorArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -190,12 +204,17 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
             # Every GPU node: whatever taints a pool has beside the GPU taint, and while a node is not ready.
             "tolerations": [{"operator": "Exists"}],
             "containers": [_container(spec)],
-            "volumes": [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)] or None,
+            "volumes": [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)]
+            or None,
         }
     )
-    at_once = spec.max_unavailable if spec.max_unavailable.endswith("%") else int(spec.max_unavailable)
+    at_once = (
+        spec.max_unavailable if spec.max_unavailable.endswith("%") else int(spec.max_unavailable)
+    )
     digest = hashlib.sha256(json.dumps(spec.files, sort_keys=True).encode()).hexdigest()[:16]
-    metadata = {"labels": _labels(spec)} | ({"annotations": {_FILES_ANNOTATION: digest}} if spec.files else {})
+    metadata = {"labels": _labels(spec)} | (
+        {"annotations": {_FILES_ANNOTATION: digest}} if spec.files else {}
+    )
     daemon_set = {
         "selector": {"matchLabels": _labels(spec)},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
@@ -230,7 +249,9 @@ def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
     mounts = [
-        without_none({"name": mounted.name, "mountPath": mounted.path, "readOnly": mounted.read_only or None})
+        without_none(
+            {"name": mounted.name, "mountPath": mounted.path, "readOnly": mounted.read_only or None}
+        )
         for mounted in _mounted(spec)
     ]
     fields = {
@@ -239,8 +260,13 @@ def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
         "command": spec.command,
         "args": spec.arguments,
         "env": _env(spec),
-        "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}] if spec.port else None,
-        "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
+        "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}]
+        if spec.port
+        else None,
+        "resources": {
+            "requests": {"cpu": spec.cpu, "memory": spec.memory},
+            "limits": {"memory": spec.memory},
+        },
         "securityContext": _security(spec),
         "volumeMounts": mounts or None,
     }
@@ -253,7 +279,11 @@ def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
     if spec.is_dcgm_exporter:
         values = {"DCGM_EXPORTER_LISTEN": f":{spec.port}", "DCGM_EXPORTER_KUBERNETES": "true"}
         # GKE's device plugin names GPUs by their device, the operator's by their UUID.
-        values |= {"DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE": "device-name"} if spec.driver == "google" else {}
+        values |= (
+            {"DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE": "device-name"}
+            if spec.driver == "google"
+            else {}
+        )
     if spec.driver == "google":
         values["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib64"
     if spec.driver == "operator":
@@ -273,13 +303,21 @@ def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
         return {**as_root, "privileged": True}
     if spec.driver == "operator":
         return {**as_root, "capabilities": {"add": ["SYS_ADMIN"]}}
-    return {**as_root, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}}
+    return {
+        **as_root,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]},
+    }
 
 
 def _mounted(spec: GpuMonitorSpec) -> Iterator[_Mounted]:
     for index, host in enumerate(spec.host_paths):
-        yield _Mounted(f"host-{index}", {"hostPath": {"path": host.path}}, host.path, host.read_only)
+        yield _Mounted(
+            f"host-{index}", {"hostPath": {"path": host.path}}, host.path, host.read_only
+        )
     if spec.driver == "google":
-        yield _Mounted("nvidia-driver", {"hostPath": {"path": GOOGLE_DRIVER_DIR}}, "/usr/local/nvidia")
+        yield _Mounted(
+            "nvidia-driver", {"hostPath": {"path": GOOGLE_DRIVER_DIR}}, "/usr/local/nvidia"
+        )
     if spec.files:
         yield _Mounted("files", {"configMap": {"name": spec.monitor_name}}, spec.files_path)

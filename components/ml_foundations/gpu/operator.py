@@ -79,7 +79,10 @@ class DevicePlugin(Spec):
             yield "sharing", "is done by the device plugin, and enabled is false"
         if self.default_sharing is not None and self.default_sharing not in self.sharing:
             known = ", ".join(self.sharing) or "none"
-            yield "default_sharing", f'is "{self.default_sharing}", which is not in sharing ({known})'
+            yield (
+                "default_sharing",
+                f'is "{self.default_sharing}", which is not in sharing ({known})',
+            )
 
 
 class DcgmExporter(Spec):
@@ -168,21 +171,36 @@ class GpuOperatorSpec(ComponentSpec):
 
     def _mode_errors(self) -> Iterator[tuple[str, str]]:
         if self.mode != "operator" and self.driver:
-            yield "driver", f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out"
+            yield (
+                "driver",
+                f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out",
+            )
         if self.mode != "gke":
             return
         if self.device_plugin.enabled:
-            yield "device_plugin", "GKE's own device plugin advertises the GPUs in the mode gke; they would count twice"
+            yield (
+                "device_plugin",
+                "GKE's own device plugin advertises the GPUs in the mode gke; they would count twice",
+            )
         if self.device_plugin.sharing:
-            yield "device_plugin", "it shares GPUs, but GKE does that in the mode gke; set it on the node pool"
+            yield (
+                "device_plugin",
+                "it shares GPUs, but GKE does that in the mode gke; set it on the node pool",
+            )
         if self.mig:
-            yield "mig", "it partitions GPUs, but GKE does that in the mode gke; set it on the node pool"
+            yield (
+                "mig",
+                "it partitions GPUs, but GKE does that in the mode gke; set it on the node pool",
+            )
 
     def _value_errors(self) -> Iterator[tuple[str, str]]:
         values = self.chart_values
         plugin, cdi = section(values, "devicePlugin"), section(values, "cdi")
         if self.mode != "operator" and section(values, "driver").get("enabled"):
-            yield "values", f"driver.enabled is true, but in the mode {self.mode} nodes have Google's driver"
+            yield (
+                "values",
+                f"driver.enabled is true, but in the mode {self.mode} nodes have Google's driver",
+            )
         if self.mode == "gke" and not self.device_plugin.enabled and plugin.get("enabled"):
             reason = "but in the mode gke GKE advertises the GPUs; they would count twice"
             yield "values", f"devicePlugin.enabled is true, {reason}"
@@ -230,7 +248,9 @@ class GpuOperator(Component[GpuOperatorSpec]):
     def __init__(self, name: str, args: GpuOperatorArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuOperatorArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuOperatorArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -256,7 +276,9 @@ def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
         },
         "gfd": {"enabled": spec.feature_discovery},
         "nfd": {"enabled": spec.node_feature_discovery},
-        "migManager": {"enabled": False} if spec.mode == "gke" else _mig_manager_values(spec.mig or Mig()),
+        "migManager": {"enabled": False}
+        if spec.mode == "gke"
+        else _mig_manager_values(spec.mig or Mig()),
         "mig": {"strategy": (spec.mig or Mig()).strategy},
     }
     if spec.mode != "operator":
@@ -279,7 +301,10 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
         "kernelModuleType": driver.kernel_modules,
         "usePrecompiled": driver.precompiled,
         "rdma": {"enabled": driver.rdma},
-        "upgradePolicy": {"autoUpgrade": driver.auto_upgrade, "maxParallelUpgrades": driver.parallel_upgrades},
+        "upgradePolicy": {
+            "autoUpgrade": driver.auto_upgrade,
+            "maxParallelUpgrades": driver.parallel_upgrades,
+        },
     }
     return without_none(fields)
 
@@ -299,14 +324,21 @@ def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
         part = "timeSlicing" if way.strategy == "time-slicing" else "mps"
         configuration = {"version": "v1", "sharing": {part: {"resources": [resource]}}}
         data[name] = yaml.safe_dump(configuration, sort_keys=False)
-    config = {"create": True, "name": "device-plugin-config", "default": plugin.default_sharing, "data": data}
+    config = {
+        "create": True,
+        "name": "device-plugin-config",
+        "default": plugin.default_sharing,
+        "data": data,
+    }
     return {"config": without_none(config)} if data else {}
 
 
 def _mig_manager_values(mig: Mig) -> dict[str, Any]:
     """GKE's nodes change their partitioning with a reboot only (NVIDIA, "GPU Operator with Google GKE")."""
     config = without_none({"name": mig.config, "default": mig.default})
-    return {"enabled": True, "env": _environment({"WITH_REBOOT": "true"})} | ({"config": config} if config else {})
+    return {"enabled": True, "env": _environment({"WITH_REBOOT": "true"})} | (
+        {"config": config} if config else {}
+    )
 
 
 def _environment(variables: dict[str, str]) -> list[dict[str, str]]:

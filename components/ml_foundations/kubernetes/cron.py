@@ -51,7 +51,8 @@ def shortest_interval(schedule: str) -> int:
     dates = [
         day
         for day in (date(2000, 1, 1) + timedelta(days=number) for number in range(_EIGHT_YEARS))
-        if day.month in months and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
+        if day.month in months
+        and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
     ]
     if len(dates) < 2 or not times:
         raise ValueError(f'"{schedule}" never comes')
@@ -74,7 +75,9 @@ def is_schedule(text: str) -> bool:
 def _fields(schedule: str) -> list[str]:
     fields = _MACROS.get(schedule, schedule).split()
     if len(fields) != len(_FIELDS):
-        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}')
+        raise ValueError(
+            f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}'
+        )
     return fields
 
 

@@ -29,17 +29,25 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {key: without_nulls(item) for key, item in items if item is not None}
-    return [without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+    return (
+        [without_nulls(item) for item in cast("list[Any]", value)]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two trees as Helm merges values: maps join, anything else of ``top`` wins."""
     common = base.keys() & top.keys()
-    maps = [key for key in common if isinstance(base[key], Mapping) and isinstance(top[key], Mapping)]
+    maps = [
+        key for key in common if isinstance(base[key], Mapping) and isinstance(top[key], Mapping)
+    ]
     return {**base, **top, **{key: merged(base[key], top[key]) for key in maps}}
 
 
-def overridden(manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def overridden(
+    manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """Merge the overrides of a manifest's kind over it: maps join, lists are replaced, null removes a field."""
     return without_nulls(merged(manifest, overrides.get(manifest["kind"], {})))
 
@@ -64,7 +72,9 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
     return result
 
 
-def _joined(base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
+def _joined(
+    base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: str
+) -> list[dict[str, Any]]:
     changes = {item.get(key): item for item in top}
     known = {item.get(key) for item in base}
     joined = [strategic_merge(item, changes.get(item.get(key), {})) for item in base]

@@ -16,7 +16,11 @@ _MONITORS: Mapping[str, tuple[str, str]] = {
 
 
 def monitor_manifest(
-    system: MonitoringSystem, metadata: Mapping[str, Any], selector: Mapping[str, str], port: str, path: str
+    system: MonitoringSystem,
+    metadata: Mapping[str, Any],
+    selector: Mapping[str, str],
+    port: str,
+    path: str,
 ) -> dict[str, Any]:
     """The object that names the port, and the path on it, where the selected pods have their metrics."""
     api_version, kind = _MONITORS[system]

@@ -69,7 +69,10 @@ def millis(values: Mapping[str, Any]) -> Amounts:
 
 def scheduled(amounts: Mapping[str, int]) -> Amounts:
     """Amounts as the scheduler reads them: thousandths of cpu, whole units of all else, rounded up."""
-    return {name: amount if name == "cpu" else -(-amount // WHOLE) * WHOLE for name, amount in amounts.items()}
+    return {
+        name: amount if name == "cpu" else -(-amount // WHOLE) * WHOLE
+        for name, amount in amounts.items()
+    }
 
 
 def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
@@ -97,7 +100,9 @@ def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
     exact = format_milli(value)
     if len(exact) <= _LONGEST or value % WHOLE:
         return exact
-    suffix, power = [each for each in _BINARY.items() if abs(value) >= 10 * WHOLE * 1024 ** each[1]][-1]
+    suffix, power = [
+        each for each in _BINARY.items() if abs(value) >= 10 * WHOLE * 1024 ** each[1]
+    ][-1]
     amount = Fraction(value, WHOLE * 1024**power)
     tenth = 10 ** max(0, 4 - len(str(int(abs(amount)))))
     return f"{to(amount * tenth) / tenth:g}{suffix}"
@@ -125,5 +130,12 @@ def canonical_quantity(value: object) -> str:
     if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
         return format_quantity(amount)
     billionths = math.ceil(amount * 10**9)
-    wholes = ((Fraction(billionths, 10 ** (power + 9)), suffix) for suffix, power in reversed(_DECIMAL.items()))
-    return next(f"{whole}{suffix}" for whole, suffix in wholes if whole.denominator == 1) if billionths else "0"
+    wholes = (
+        (Fraction(billionths, 10 ** (power + 9)), suffix)
+        for suffix, power in reversed(_DECIMAL.items())
+    )
+    return (
+        next(f"{whole}{suffix}" for whole, suffix in wholes if whole.denominator == 1)
+        if billionths
+        else "0"
+    )

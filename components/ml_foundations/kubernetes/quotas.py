@@ -9,7 +9,9 @@ from ml_foundations.kubernetes.objects import Manifest, items, plural, section
 from ml_foundations.kubernetes.trees import is_mapping
 
 _GROUPS = {
-    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
+    **dict.fromkeys(
+        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"
+    ),
     **dict.fromkeys(("Job", "CronJob"), "batch"),
     **dict.fromkeys(("Ingress", "NetworkPolicy"), "networking.k8s.io"),
     **dict.fromkeys(("Role", "RoleBinding"), "rbac.authorization.k8s.io"),
@@ -20,7 +22,14 @@ _GROUPS = {
 _COUNTS = {plural(kind): f"count/{plural(kind)}.{group}" for kind, group in _GROUPS.items()}
 _OF_CORE = frozenset(
     {
-        *("configmaps", "endpoints", "limitranges", "persistentvolumeclaims", "pods", "podtemplates"),
+        *(
+            "configmaps",
+            "endpoints",
+            "limitranges",
+            "persistentvolumeclaims",
+            "pods",
+            "podtemplates",
+        ),
         *("replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"),
     }
 )
@@ -60,15 +69,21 @@ def uncounted(name: str, scoped_to: str = "") -> Uncounted | None:
         return None
     prefix, _, counted = name.partition("/")
     if prefix == "count":
-        return _object_count(counted) or (_scoped(name, scoped_to) if scoped_to not in ("", counted) else None)
+        return _object_count(counted) or (
+            _scoped(name, scoped_to) if scoped_to not in ("", counted) else None
+        )
     if name.endswith(_OF_CLASSES):
         is_of_claims = ".storageclass." in name and scoped_to == "persistentvolumeclaims"
         return _scoped(name, scoped_to) if scoped_to and not is_of_claims else None
-    if "kubernetes.io/" in name or any(kind in name for kind in (".storageclass.", ".deviceclass.")):
+    if "kubernetes.io/" in name or any(
+        kind in name for kind in (".storageclass.", ".deviceclass.")
+    ):
         return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}.")
     if name.startswith(_OF_PODS):
         return _scoped(name, scoped_to) if scoped_to == "persistentvolumeclaims" else None
-    return _replaced("of extended resources it counts requests only", f"{_OF_PODS}{name.removeprefix('limits.')}")
+    return _replaced(
+        "of extended resources it counts requests only", f"{_OF_PODS}{name.removeprefix('limits.')}"
+    )
 
 
 def _object_count(resource: str) -> Uncounted | None:
@@ -79,7 +94,9 @@ def _object_count(resource: str) -> Uncounted | None:
         return _replaced(reason, f"count/{plural(resource)}")
     if fixed := _COUNTS.get(resource) or _COUNTS.get(plural(resource)):
         return _replaced(reason, fixed)
-    return Uncounted(reason, f"Add its API group, as in count/jobs.batch, or remove count/{resource}.")
+    return Uncounted(
+        reason, f"Add its API group, as in count/jobs.batch, or remove count/{resource}."
+    )
 
 
 def _replaced(reason: str, instead: str) -> Uncounted:

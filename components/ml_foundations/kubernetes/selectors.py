@@ -14,7 +14,9 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def node_affinity(*expressions: Manifest) -> dict[str, Any]:
     """The affinity of a pod that needs nodes which meet all of the expressions."""
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+    return {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}
+    }
 
 
 def cel(conditions: Iterable[str]) -> list[dict[str, Any]]:
@@ -41,8 +43,11 @@ def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
 def selects_node(spec: Manifest, node: Manifest) -> bool:
     """Whether the node selector and the required node affinity of a pod's spec select a node."""
     labels, required = labels_of(node), required_node_affinity(spec)
-    return all(labels.get(key) == value for key, value in section(spec, "nodeSelector").items()) and (
-        required is None or any(not unmet(term, node) for term in items(required, "nodeSelectorTerms"))
+    return all(
+        labels.get(key) == value for key, value in section(spec, "nodeSelector").items()
+    ) and (
+        required is None
+        or any(not unmet(term, node) for term in items(required, "nodeSelectorTerms"))
     )
 
 
@@ -61,7 +66,10 @@ def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, A
         return [({}, {}, True)]
     return [
         (requirement, values, met is not None)
-        for requirements, values in ((expressions, labels_of(node)), (fields, {"metadata.name": name_of(node)}))
+        for requirements, values in (
+            (expressions, labels_of(node)),
+            (fields, {"metadata.name": name_of(node)}),
+        )
         for requirement in requirements
         if not (met := _matches(requirement, values))
     ]
@@ -83,7 +91,10 @@ def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
         case "DoesNotExist":
             return key not in labels
         case "Gt" | "Lt":
-            actual, bound = _integer(labels.get(key)), _integer(values[0]) if len(values) == 1 else None
+            actual, bound = (
+                _integer(labels.get(key)),
+                _integer(values[0]) if len(values) == 1 else None,
+            )
             if actual is None or bound is None:
                 return False
             return actual > bound if operator == "Gt" else actual < bound

@@ -18,7 +18,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     abbreviations count: gpus is similar to gpu_count, and shared_memory to shm_size.
     """
     scores = {candidate: _similarity(name, candidate) for candidate in known}
-    similar = sorted((-score, candidate) for candidate, score in scores.items() if score >= _SIMILAR)
+    similar = sorted(
+        (-score, candidate) for candidate, score in scores.items() if score >= _SIMILAR
+    )
     is_exact = bool(similar) and similar[0][0] == -1
     return [candidate for _, candidate in similar[: 1 if is_exact else _MOST]]
 
@@ -54,7 +56,10 @@ def _words(name: str) -> list[str]:
 
 def _has_word(words: Sequence[str], word: str) -> bool:
     """Return whether a word begins with one of the words, or abbreviates some that follow each other."""
-    return any(word.startswith(words[start]) or _abbreviates(word, words[start:]) for start in range(len(words)))
+    return any(
+        word.startswith(words[start]) or _abbreviates(word, words[start:])
+        for start in range(len(words))
+    )
 
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
@@ -62,4 +67,7 @@ def _abbreviates(short: str, words: Sequence[str]) -> bool:
     if not short or not words:
         return not short
     lengths = range(1, len(short) + 1)
-    return any(words[0].startswith(short[:length]) and _abbreviates(short[length:], words[1:]) for length in lengths)
+    return any(
+        words[0].startswith(short[:length]) and _abbreviates(short[length:], words[1:])
+        for length in lengths
+    )

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from ml_foundations.kubernetes.objects import Manifest
 
 
-def untolerated_taints(tolerations: Iterable[Manifest], taints: Iterable[Manifest]) -> list[Manifest]:
+def untolerated_taints(
+    tolerations: Iterable[Manifest], taints: Iterable[Manifest]
+) -> list[Manifest]:
     """The taints that keep a pod off a node: NoSchedule or NoExecute ones that none of its tolerations matches."""
     tolerations = list(tolerations)
     return [
@@ -30,4 +32,6 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
     operator = toleration.get("operator") or "Equal"
     if operator == "Equal":
         return (toleration.get("value") or "") == (taint.get("value") or "")
-    return operator == "Exists"  # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
+    return (
+        operator == "Exists"
+    )  # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.

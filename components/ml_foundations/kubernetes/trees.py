@@ -30,7 +30,9 @@ _NO_MAPPINGS = (str, int, list, type(None))
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is a mapping."""
     # To ask whether it is a Mapping takes ten times as long.
-    return isinstance(value, dict) or (not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping))
+    return isinstance(value, dict) or (
+        not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping)
+    )
 
 
 def joined(key: str, path: str) -> str:
@@ -42,7 +44,11 @@ def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
     """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
     if is_mapping(tree):
         return {key: mapped(value, of) for key, value in tree.items()}
-    return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
+    return (
+        [mapped(value, of) for value in cast("list[Any]", tree)]
+        if isinstance(tree, list)
+        else of(tree)
+    )
 
 
 def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 if TYPE_CHECKING:  # it is loaded when it is first used: who needs one room does not pay for all
-    from ml_foundations.planning.verdict.judging import Finding, Severity, Verdict, Verdicts, WorkloadVerdict, judge
+    from ml_foundations.planning.verdict.judging import (
+        Finding,
+        Severity,
+        Verdict,
+        Verdicts,
+        WorkloadVerdict,
+        judge,
+    )
 
 __all__ = ["UNKNOWN", "Finding", "Severity", "Verdict", "Verdicts", "WorkloadVerdict", "judge"]
 

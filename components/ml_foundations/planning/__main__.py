@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
-from ml_foundations.planning.input.without import without
+from ml_foundations.planning.input.drain import without
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
@@ -20,12 +20,18 @@ from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 
 _UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
-_COMPARISONS = {"text": compare.as_text, "json": compare.as_json, "markdown": markdown.of_comparison}
+_COMPARISONS = {
+    "text": compare.as_text,
+    "json": compare.as_json,
+    "markdown": markdown.of_comparison,
+}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @uncollected()
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning"
+) -> int:
     """Judge the documents of files, or of standard input; returns the exit code."""
     given = _parser(prog).parse_args(arguments)
     style = "json" if given.json else given.format
@@ -57,23 +63,38 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined, "
         "4 there is no workload to judge. With --diff and --without: 0 nothing fares worse than before.",
     )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="YAML documents, or a folder; - is standard input")
-    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="what to print")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="YAML documents, or a folder; - is standard input"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="what to print"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     change = parser.add_mutually_exclusive_group()
-    change.add_argument("--without", metavar="NODE[,NODE...]", help="what remains without nodes, or without pool:NAME")
-    change.add_argument("--diff", nargs=2, metavar=("OLD", "NEW"), help="what changes; FILEs hold for both")
+    change.add_argument(
+        "--without",
+        metavar="NODE[,NODE...]",
+        help="what remains without nodes, or without pool:NAME",
+    )
+    change.add_argument(
+        "--diff", nargs=2, metavar=("OLD", "NEW"), help="what changes; FILEs hold for both"
+    )
     return parser
 
 
 def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
     left = without(found, names)
     bare = [pod for pod in left.pods if not items(section(pod, "metadata"), "ownerReferences")]
-    pods, lost = (", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in each) for each in (left.pods, bare))
+    pods, lost = (
+        ", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in each)
+        for each in (left.pods, bare)
+    )
     notes = [f"Pods that ran there: {pods}."] if pods else []
     notes += [f"Nothing makes these pods anew: {lost}."] if lost else []
     title = f"Without {', '.join(left.nodes)}"
-    return Comparison(title, judge_documents(found), judge_documents(left.documents), tuple(notes), absent="runs")
+    return Comparison(
+        title, judge_documents(found), judge_documents(left.documents), tuple(notes), absent="runs"
+    )
 
 
 def tell(comparison: Comparison, style: str) -> int:
@@ -95,7 +116,11 @@ def _read(files: Sequence[str]) -> list[Manifest]:
     errors: list[str] = []
     for file in (each for given in files for each in _files(given)):
         try:
-            text = (sys.stdin.read() if sys.stdin else "") if file == "-" else Path(file).read_text(encoding="utf-8")
+            text = (
+                (sys.stdin.read() if sys.stdin else "")
+                if file == "-"
+                else Path(file).read_text(encoding="utf-8")
+            )
             found += documents.read(text, "standard input" if file == "-" else file)
         except documents.UnreadableError as error:
             errors += error.errors
@@ -110,7 +135,9 @@ def _files(given: str) -> list[str]:
     """The file itself, or all YAML and JSON below a folder."""
     if not Path(given).is_dir():
         return [given]
-    return sorted(str(path) for path in Path(given).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    return sorted(
+        str(path) for path in Path(given).rglob("*") if path.suffix in _SUFFIXES and path.is_file()
+    )
 
 
 if __name__ == "__main__":

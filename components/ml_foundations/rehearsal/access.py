@@ -30,7 +30,9 @@ class Access:
         user = _exec_credential(user["exec"], cluster) if "exec" in user else user
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
-        self.pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
+        self.pool = urllib3.PoolManager(
+            maxsize=_CONNECTIONS, retries=False, ssl_context=_tls(cluster, user)
+        )
         self._document = document | ({"current-context": context} if context else {})
 
     @contextmanager
@@ -92,7 +94,9 @@ def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dic
     chosen = _named(document, "contexts", context or document.get("current-context", ""))
     cluster = _named(document, "clusters", chosen.get("cluster", ""))
     if not cluster.get("server"):
-        raise RehearsalError(f'the kubeconfig gives no server for the cluster "{chosen["cluster"]}"')
+        raise RehearsalError(
+            f'the kubeconfig gives no server for the cluster "{chosen["cluster"]}"'
+        )
     return cluster, _named(document, "users", chosen.get("user", ""))
 
 
@@ -107,7 +111,11 @@ def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
     """What a credential plugin answers (Kubernetes, client authentication API), in a kubeconfig user's own keys."""
     command = plugin["command"]
-    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    info = {
+        "apiVersion": plugin["apiVersion"],
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
     if plugin.get("provideClusterInfo"):
         info["spec"]["cluster"] = cluster
     own = {item["name"]: item["value"] for item in plugin.get("env") or []}
@@ -125,10 +133,14 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
         hint = plugin.get("installHint") or f"put {command} on PATH"
         raise RehearsalError(f"the credential plugin {command} was not found. {hint}") from None
     except subprocess.TimeoutExpired:
-        raise RehearsalError(f"the credential plugin {command} did not answer within {_EXEC_SECONDS} s") from None
+        raise RehearsalError(
+            f"the credential plugin {command} did not answer within {_EXEC_SECONDS} s"
+        ) from None
     if done.returncode != 0:
         words = done.stderr.strip() or done.stdout.strip() or "no output"
-        raise RehearsalError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
+        raise RehearsalError(
+            f"the credential plugin {command} failed with code {done.returncode}: {words}"
+        )
     return _credential(command, done.stdout)
 
 
@@ -139,7 +151,10 @@ def _credential(command: str, printed: str) -> dict[str, Any]:
         raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
     encoded = {
         f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
-        for ours, theirs in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData"))
+        for ours, theirs in (
+            ("client-certificate", "clientCertificateData"),
+            ("client-key", "clientKeyData"),
+        )
         if theirs in status
     }
     return encoded | ({"token": status["token"]} if "token" in status else {})

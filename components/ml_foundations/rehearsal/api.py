@@ -85,7 +85,9 @@ class Api:
     def watch(self, path: str, **query: str) -> Iterator[Object]:
         """The events of a collection, until the server ends the watch."""
         query |= {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
-        answer = self._send("GET", path, query, _WATCH_SECONDS + _ANSWER_SECONDS, preload_content=False)
+        answer = self._send(
+            "GET", path, query, _WATCH_SECONDS + _ANSWER_SECONDS, preload_content=False
+        )
         rest = b""
         try:
             for chunk in answer.stream(None):
@@ -116,7 +118,13 @@ class Api:
         return json.loads(answer.data or b"{}")
 
     def _send(
-        self, method: str, path: str, query: dict[str, str] | None, seconds: float, content: str = _JSON, **options: Any
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        seconds: float,
+        content: str = _JSON,
+        **options: Any,
     ) -> Any:
         try:
             return self._access.pool.request(
@@ -127,7 +135,9 @@ class Api:
                 **options,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ApiError(0, f"the API server at {self._access.server} cannot be reached: {error}") from None
+            raise ApiError(
+                0, f"the API server at {self._access.server} cannot be reached: {error}"
+            ) from None
 
 
 def owners(item: Object) -> set[str]:

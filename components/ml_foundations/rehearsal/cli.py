@@ -51,17 +51,23 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     return given
 
 
-def _refuse_unknown(parser: argparse.ArgumentParser, word: str, known: list[str], command: str) -> None:
+def _refuse_unknown(
+    parser: argparse.ArgumentParser, word: str, known: list[str], command: str
+) -> None:
     if word not in known:
         from ml_foundations.kubernetes.spelling import did_you_mean
 
         hint = did_you_mean(word.partition("=")[0], known)
-        parser.exit(2, f"error: {word} is not known. {hint}{' ' if hint else ''}Run {parser.prog}{command} --help\n")
+        parser.exit(
+            2,
+            f"error: {word} is not known. {hint}{' ' if hint else ''}Run {parser.prog}{command} --help\n",
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="ml-foundations", description="Rehearse a Pulumi stack on this machine, or judge whether workloads fit."
+        prog="ml-foundations",
+        description="Rehearse a Pulumi stack on this machine, or judge whether workloads fit.",
     )
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     for name, table in _TABLE["commands"].items():
@@ -76,9 +82,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add(to: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
     # Not every shell expands a ~ behind PROJECT=.
-    types: dict[str, Callable[[str], Any]] = {"path": lambda given: Path(given).expanduser(), "stock": _stock}
+    types: dict[str, Callable[[str], Any]] = {
+        "path": lambda given: Path(given).expanduser(),
+        "stock": _stock,
+    }
     for name, option in options.items():
-        to.add_argument(name, **{**option, **({"type": types[option["type"]]} if "type" in option else {})})
+        to.add_argument(
+            name, **{**option, **({"type": types[option["type"]]} if "type" in option else {})}
+        )
 
 
 def _stock(given: str) -> tuple[str, int]:

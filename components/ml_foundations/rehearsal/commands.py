@@ -21,7 +21,7 @@ from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import files
-from ml_foundations.rehearsal.cloud import brought_nodes, replica
+from ml_foundations.rehearsal.cloud import imported_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, stack
@@ -65,10 +65,15 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         _remove(rehearsal)
         _lock(rehearsal)
     environment.install(
-        rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
+        rehearsal,
+        tools,
+        official_kubernetes=args.official_kubernetes_plugin,
+        allowed=args.allow_provider,
     )
     stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
-    (rehearsal.root / fleet.ACCEPTED).unlink(missing_ok=True)  # the program notes it anew, if it has a Proof
+    (rehearsal.root / fleet.ACCEPTED).unlink(
+        missing_ok=True
+    )  # the program notes it anew, if it has a Proof
     files.remove(rehearsal.root / under_way.FOLDER)  # calls that were killed
     with stack.begun(rehearsal) as begun:
         for each in rehearsal.replicas:
@@ -76,14 +81,16 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
-                brought_nodes.copy(rehearsal, args.nodes)
+                imported_nodes.copy(rehearsal, args.nodes)
     with (
         _fresh_page(rehearsal) if args.watch else nullcontext(),
         watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
     ):
         warned = set[tuple[str, str]]()
         try:
-            stack.up(rehearsal, begun, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned))
+            stack.up(
+                rehearsal, begun, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned)
+            )
         except RehearsalError:
             _warn(fleet.judged(rehearsal), rehearsal, warned)
             raise
@@ -98,7 +105,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
     if result.unwell:
         count, of = len(result.unwell), number(len(result.workloads), "workload")
-        raise RehearsalError(f"{count} of {of} {verb(count, 'does', 'do')} not run; see the notes above")
+        raise RehearsalError(
+            f"{count} of {of} {verb(count, 'does', 'do')} not run; see the notes above"
+        )
     if result.errors:
         raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
@@ -114,12 +123,16 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
     for each in fleet.errors(verdicts, rehearsal):
         if (each.rule, each.message) not in warned:
             warned.add((each.rule, each.message))
-            console().print(f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False)
+            console().print(
+                f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False
+            )
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:
     """Fail for a program that cannot run in any case, before tools are built for minutes."""
-    from ml_foundations.rehearsal.engine.declared import declared  # needs Pulumi's SDK, which few commands do
+    from ml_foundations.rehearsal.engine.dry_run import (
+        declared,
+    )  # needs Pulumi's SDK, which few commands do
 
     with Step("looking at the program, before tools are built"):
         found = declared(rehearsal)
@@ -129,7 +142,7 @@ def _refuse_early(rehearsal: Rehearsal) -> None:
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
-    from ml_foundations.rehearsal.engine.declared import declared  # as above
+    from ml_foundations.rehearsal.engine.dry_run import declared  # as above
 
     environment.source_stack_file(rehearsal)
     found = declared(rehearsal, judged=False)
@@ -147,7 +160,9 @@ def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Say what is there, and what is to be built; ends with 0 either way."""
     pulumi = toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))
     print(f"python         {sys.version.split()[0]}, {sys.executable}")
-    print(f"go             {shutil.which('go') or 'not on PATH: pip brings it'}, used for building only")
+    print(
+        f"go             {shutil.which('go') or 'not on PATH: pip brings it'}, used for building only"
+    )
     lacking = toolchain.to_build()
     for group in GROUPS.values():
         rest, yours = toolchain.parts(group)
@@ -201,7 +216,9 @@ def _remove(rehearsal: Rehearsal) -> None:
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     processes = list(replica.processes(rehearsal))
     for process in processes:
-        print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
+        print(
+            f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}"
+        )
     if not all(process.running for process in processes):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
 
@@ -222,13 +239,19 @@ def _fresh_page(rehearsal: Rehearsal) -> AbstractContextManager[None]:
     console().print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
 
     def write() -> None:
-        _write_page(contents.collect(rehearsal), rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS)
+        _write_page(
+            contents.collect(rehearsal), rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS
+        )
 
     return repeated(write, _PAGE_SECONDS)
 
 
-def _write_page(result: contents.Report, rehearsal: Rehearsal, file: Path, reload_seconds: int = 0) -> None:
-    text = page.render(result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC), reload_seconds)
+def _write_page(
+    result: contents.Report, rehearsal: Rehearsal, file: Path, reload_seconds: int = 0
+) -> None:
+    text = page.render(
+        result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC), reload_seconds
+    )
     try:
         files.write(file, text)
     except OSError as error:
@@ -291,11 +314,19 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
 def _under_way(report: contents.Report) -> list[contents.Workload]:
     """What has not come to rest; where some have completed, what waits in a queue may have their quota next."""
     some_left = any(workload.state == "Completed" for workload in report.workloads)
-    return [w for w in report.workloads if w.state not in STEADY or (some_left and w.state == "Suspended" and w.reason)]
+    return [
+        w
+        for w in report.workloads
+        if w.state not in STEADY or (some_left and w.state == "Suspended" and w.reason)
+    ]
 
 
 def _show_hints(rehearsal: Rehearsal) -> None:
-    folder = "" if rehearsal.project == Path.cwd() else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
+    folder = (
+        ""
+        if rehearsal.project == Path.cwd()
+        else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
+    )
     if any(ASSUMED.name in Store(each).pools() for each in rehearsal.replicas):
         output().print(
             f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed ones of {ASSUMED.machine_type}. "

@@ -9,7 +9,7 @@ from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
-from ml_foundations.rehearsal.engine.declared import declared
+from ml_foundations.rehearsal.engine.dry_run import declared
 from ml_foundations.rehearsal.engine.environment import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
@@ -21,7 +21,13 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 _LOSES_DATA = "and loses its data"
 _KEEPS_DATA = (
-    *("gcp:bigquery/", "gcp:compute/disk:", "gcp:filestore/instance:", "gcp:sql/", "gcp:storage/bucket:Bucket"),
+    *(
+        "gcp:bigquery/",
+        "gcp:compute/disk:",
+        "gcp:filestore/instance:",
+        "gcp:sql/",
+        "gcp:storage/bucket:Bucket",
+    ),
     *("kubernetes:core/v1:Namespace", "kubernetes:core/v1:PersistentVolume"),
 )
 """The types of what goes with its data; a namespace goes with its claims."""
@@ -47,7 +53,9 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
     # Of a program that is not there, no nodes are unknown.
     before = judge_program(old.values()) if old else judge([])
-    return Comparison(f"From {base} to {head}", before, judge_program(new.values()), notes, lost=lost)
+    return Comparison(
+        f"From {base} to {head}", before, judge_program(new.values()), notes, lost=lost
+    )
 
 
 def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
@@ -65,7 +73,9 @@ def _replaced(type_: str, before: Manifest, after: Manifest) -> list[str]:
     if type_.startswith("gcp:"):
         return replaced_in_google_cloud(type_, before, after)
     if type_.startswith("kubernetes:") and "kind" in after and not type_.endswith("Patch"):
-        return diff.replaced_paths(list(changed_paths(as_stored(before), as_stored(after), same=diff.same)), after)
+        return diff.replaced_paths(
+            list(changed_paths(as_stored(before), as_stored(after), same=diff.same)), after
+        )
     return []
 
 
@@ -79,7 +89,9 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
             try:
                 source_stack_file(rehearsal)
             except RehearsalError as error:
-                raise _NoSuchStackError(f"at {commit}, {error}".replace(str(tree), str(root))) from None
+                raise _NoSuchStackError(
+                    f"at {commit}, {error}".replace(str(tree), str(root))
+                ) from None
             _bring_environment(project, rehearsal.project)
             found = declared(rehearsal, judged=False)
         finally:

@@ -59,7 +59,9 @@ class _UniqueKeys(yaml.SafeLoader):
         for key in names:
             if first[key.value] is not key:
                 line = first[key.value].start_mark.line + 1
-                raise MarkedYAMLError(None, None, f'"{key.value}" stands on line {line} already', key.start_mark)
+                raise MarkedYAMLError(
+                    None, None, f'"{key.value}" stands on line {line} already', key.start_mark
+                )
         return super().construct_mapping(node, deep)
 
 
@@ -70,7 +72,11 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
         RehearsalError: it cannot be read, or holds something else; the message calls it by its title.
     """
     try:
-        text = document if isinstance(document, str) else document.expanduser().read_text(encoding="utf-8")
+        text = (
+            document
+            if isinstance(document, str)
+            else document.expanduser().read_text(encoding="utf-8")
+        )
         require_bounded(text)
         found = yaml.load(text, Loader=_UniqueKeys) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -95,7 +101,11 @@ def stamps(*roots: Path) -> dict[str, list[int]]:
     """The stamp of each file in folders, but for hidden folders and those that tools fill."""
     found: dict[str, list[int]] = {}
     for folder, folders, names in (walked for root in roots for walked in os.walk(root)):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__", "node_modules", "venv"))]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__pycache__", "node_modules", "venv"))
+        ]
         found |= {f"{folder}/{name}": stamp(Path(folder, name)) for name in names}
     return found
 
@@ -123,7 +133,9 @@ def remove(folder: Path) -> None:
     while folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
         if time.monotonic() > end:
-            raise RehearsalError(f"{folder} cannot be removed: a process writes into it. End it, then try again")
+            raise RehearsalError(
+                f"{folder} cannot be removed: a process writes into it. End it, then try again"
+            )
 
 
 def lock(path: Path) -> bool:
@@ -155,7 +167,9 @@ def draft_of(target: Path) -> Iterator[Path]:
     name = target.name[: -KEY_LENGTH - 1]
     for leftover in target.parent.glob(f".{name}-{'?' * KEY_LENGTH}.*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True) as draft:
+    with tempfile.TemporaryDirectory(
+        prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
+    ) as draft:
         yield Path(draft)
         if target.exists():
             shutil.rmtree(target)

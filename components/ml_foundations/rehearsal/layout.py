@@ -106,7 +106,9 @@ class Rehearsal:
     def beside(self, cluster_id: str) -> Rehearsal:
         """This rehearsal as a cluster has it, by the cluster's id, that does not get the first replica."""
         parts = cluster_id.split("/")[1::2]
-        return Rehearsal(self.stack, self.root, "_".join(re.sub("[^a-z0-9.-]", "-", part) for part in parts))
+        return Rehearsal(
+            self.stack, self.root, "_".join(re.sub("[^a-z0-9.-]", "-", part) for part in parts)
+        )
 
     @property
     def token(self) -> str:
@@ -121,7 +123,11 @@ class Rehearsal:
     @property
     def title(self) -> str:
         """What to call it: the stack, behind the folder of a project that is not this checkout."""
-        return self.stack if self.project == SOURCE_ROOT.parent else f"{self.project.name} {self.stack}"
+        return (
+            self.stack
+            if self.project == SOURCE_ROOT.parent
+            else f"{self.project.name} {self.stack}"
+        )
 
     def command(self, name: str, **options: str) -> str:
         """What the user would type to run a command on this rehearsal: of make, where make ran the last one."""
@@ -130,14 +136,29 @@ class Rehearsal:
         if self.project != Path.cwd():
             options = {"project": os.path.relpath(self.project)} | options
         if "ML_FOUNDATIONS_MAKE" in os.environ and name in _MAKE_TARGETS:
-            return " ".join(["make", name, *(f"{key.upper()}={shlex.quote(value)}" for key, value in options.items())])
+            return " ".join(
+                [
+                    "make",
+                    name,
+                    *(f"{key.upper()}={shlex.quote(value)}" for key, value in options.items()),
+                ]
+            )
         typed = os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations")
-        return " ".join([typed, name, *(f"--{key} {shlex.quote(value)}" for key, value in options.items())])
+        return " ".join(
+            [typed, name, *(f"--{key} {shlex.quote(value)}" for key, value in options.items())]
+        )
 
     def make(self) -> None:
         """Create the folders that do not exist yet, private to the user."""
         own = (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir)
-        for folder in (self.root.parent, self.root, self.replica_dir, *own, self.releases_dir, self.log_dir):
+        for folder in (
+            self.root.parent,
+            self.root,
+            self.replica_dir,
+            *own,
+            self.releases_dir,
+            self.log_dir,
+        ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         # It holds keys and a passphrase, in the project of somebody who may not have heard of it.

@@ -50,7 +50,9 @@ class Process:
     @property
     def end_of_log(self) -> str:
         """The last lines of its log, for the user."""
-        return "\n".join([f"The end of {self.log}:", *read_text(self.log).splitlines()[-_LAST_LINES:]])
+        return "\n".join(
+            [f"The end of {self.log}:", *read_text(self.log).splitlines()[-_LAST_LINES:]]
+        )
 
     def find(self) -> psutil.Process | None:
         """The process, where it runs: it has ended when its pid is gone, a zombie's, or that of a later process."""
@@ -85,7 +87,12 @@ class Process:
         return child
 
     def start(
-        self, command: Iterable[str | Path], version: str, is_ready: Callable[[], bool], seconds: float, **options: Any
+        self,
+        command: Iterable[str | Path],
+        version: str,
+        is_ready: Callable[[], bool],
+        seconds: float,
+        **options: Any,
     ) -> None:
         """Start the process and wait until it is ready; ``is_current`` then knows the version.
 
@@ -100,7 +107,11 @@ class Process:
                 self._version.write_text(version)
                 return
             time.sleep(0.05)
-        what = f"was not ready within {seconds:.0f} s" if child.poll() is None else "ended as soon as it was started"
+        what = (
+            f"was not ready within {seconds:.0f} s"
+            if child.poll() is None
+            else "ended as soon as it was started"
+        )
         self.stop()
         child.wait()
         raise RehearsalError(f"{self.name} {what}. {self.end_of_log}")
@@ -136,12 +147,17 @@ def run(command: Iterable[str | Path], failed: str, **options: Any) -> str:
 def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
     """End processes by SIGTERM, and after some seconds by SIGKILL; return when they have ended."""
     left = list(processes)
-    for send, seconds in ((psutil.Process.terminate, patience), (psutil.Process.kill, _KILL_SECONDS)):
+    for send, seconds in (
+        (psutil.Process.terminate, patience),
+        (psutil.Process.kill, _KILL_SECONDS),
+    ):
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 send(process)
         deadline = time.monotonic() + seconds
-        while (left := [process for process in left if not has_ended(process)]) and time.monotonic() < deadline:
+        while (
+            left := [process for process in left if not has_ended(process)]
+        ) and time.monotonic() < deadline:
             time.sleep(0.02)
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 15
 """The pause between the lines of a step in a log, so that a long wait is not silent."""
-_FREE, _ALLOW = "Free some space", "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
+_FREE, _ALLOW = (
+    "Free some space",
+    "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are",
+)
 _WAYS_OUT = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
 """What to do about errors of the machine, by number."""
 

@@ -44,7 +44,9 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
             raise
     if dead:
         names = " and ".join(part.name for part in dead)
-        raise RehearsalError(f"{names} died, and the update was interrupted. Start the replica again: {again}")
+        raise RehearsalError(
+            f"{names} died, and the update was interrupted. Start the replica again: {again}"
+        )
 
 
 def repeated(action: Callable[[], None], seconds: float) -> AbstractContextManager[None]:

@@ -29,7 +29,9 @@ def _disk_type(name: str) -> str:
     return name
 
 
-_DiskTypeName = Annotated[str, AfterValidator(_disk_type), WithJsonSchema({"type": "string", "enum": [*DISK_TYPES]})]
+_DiskTypeName = Annotated[
+    str, AfterValidator(_disk_type), WithJsonSchema({"type": "string", "enum": [*DISK_TYPES]})
+]
 _FilestoreTier = Literal["basic-hdd", "zonal", "regional", "enterprise"]
 _TIERS: dict[str, str] = {"basic-hdd": "standard"}
 """Filestore tiers that the CSI driver names otherwise (kubernetes-sigs/gcp-filestore-csi-driver, README)."""
@@ -114,7 +116,9 @@ class Lustre(Spec):
     """
 
 
-_BUILT_IN = {name: DiskClass(**disk) for name, disk in yaml_file("storage", "built_in.yaml").items()}
+_BUILT_IN = {
+    name: DiskClass(**disk) for name, disk in yaml_file("storage", "built_in.yaml").items()
+}
 """The classes of disks that are always made."""
 
 
@@ -139,7 +143,9 @@ class _StorageClass(NamedTuple):
             "reclaimPolicy": "Retain" if self.retain else None,
             "allowedTopologies": [topology] if self.zones else None,
         }
-        return api_object("storage.k8s.io/v1", "StorageClass", {"name": name}, **without_none(fields))
+        return api_object(
+            "storage.k8s.io/v1", "StorageClass", {"name": name}, **without_none(fields)
+        )
 
 
 class StorageClassesSpec(ComponentSpec):
@@ -187,7 +193,10 @@ class StorageClassesSpec(ComponentSpec):
         for name in self.disks.keys() & taken:
             yield f"disks.{name}", "is the name of another class; choose another"
         if self.fast_ssd_zones and len(self.fast_ssd_zones) != 2:
-            yield "fast_ssd_zones", f"has {len(self.fast_ssd_zones)} entries, and a regional disk is in 2 zones"
+            yield (
+                "fast_ssd_zones",
+                f"has {len(self.fast_ssd_zones)} entries, and a regional disk is in 2 zones",
+            )
 
     @property
     def add_ons(self) -> list[str]:
@@ -218,7 +227,10 @@ class StorageClassesSpec(ComponentSpec):
             backups = _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain)
             yield Part("filestore-backups", backups | {"parameters": {"type": "backup"}})
         if self.nfs:
-            values = {"nfs": {"server": self.nfs.server, "path": self.nfs.path}, "storageClass": {"create": False}}
+            values = {
+                "nfs": {"server": self.nfs.server, "path": self.nfs.path},
+                "storageClass": {"create": False},
+            }
             yield Part("nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values))
 
 
@@ -237,7 +249,9 @@ class StorageClasses(Component[StorageClassesSpec]):
     def __init__(self, name: str, args: StorageClassesArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[StorageClassesArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[StorageClassesArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -253,7 +267,9 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
         classes["datasets"] = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
     if spec.filestore:
         tiers = spec.filestore.tiers
-        classes |= {f"filestore-{tier}": _filestore_class(tier, spec.filestore, spec) for tier in tiers}
+        classes |= {
+            f"filestore-{tier}": _filestore_class(tier, spec.filestore, spec) for tier in tiers
+        }
     if spec.lustre:
         classes["lustre"] = _lustre_class(spec.lustre, spec)
     if spec.nfs:
@@ -283,7 +299,9 @@ def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
     return ml._replace(parameters=parameters, binding="Immediate", zones=zones)
 
 
-def _filestore_class(tier: _FilestoreTier, filestore: Filestore, spec: StorageClassesSpec) -> _StorageClass:
+def _filestore_class(
+    tier: _FilestoreTier, filestore: Filestore, spec: StorageClassesSpec
+) -> _StorageClass:
     reserved_range = filestore.reserved_range
     parameters = {
         "tier": _TIERS.get(tier, tier),
@@ -305,4 +323,6 @@ def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
 def _snapshot_class(name: str, driver: str, retain: bool) -> dict[str, Any]:
     policy = "Retain" if retain else "Delete"
     group = "snapshot.storage.k8s.io/v1"
-    return api_object(group, "VolumeSnapshotClass", {"name": name}, driver=driver, deletionPolicy=policy)
+    return api_object(
+        group, "VolumeSnapshotClass", {"name": name}, driver=driver, deletionPolicy=policy
+    )

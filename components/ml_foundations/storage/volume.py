@@ -89,15 +89,23 @@ class VolumeSpec(ComponentSpec):
         yield from self._source_errors()
         yield from self._class_errors()
         if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
-            yield "disk", f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
+            yield (
+                "disk",
+                f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>',
+            )
 
     def _source_errors(self) -> Iterator[tuple[str, str]]:
-        sources = [name for name in ("bucket", "disk", "snapshot") if getattr(self, name) is not None]
+        sources = [
+            name for name in ("bucket", "disk", "snapshot") if getattr(self, name) is not None
+        ]
         if len(sources) > 1:
             field, other = sources[-2:]
             yield field, f"a volume has one source, but {other} is set too; leave one out"
         if self.mode == "ReadOnlyMany" and not sources:
-            yield "access_mode", "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket"
+            yield (
+                "access_mode",
+                "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket",
+            )
         if self.attributes and self.bucket is None:
             yield "attributes", "are for a bucket; set bucket, or leave them out"
         if self.mount_options and self.disk is None and self.bucket is None:
@@ -120,7 +128,9 @@ class VolumeSpec(ComponentSpec):
     def parts(self) -> Iterator[Part]:
         # Pulumi waits for a claim of a class that binds at once; a large Filestore takes longer than its 5 minutes.
         waits = pulumi.CustomTimeouts(create="30m")
-        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data, custom_timeouts=waits)
+        kept = pulumi.ResourceOptions(
+            protect=self.data, retain_on_delete=self.data, custom_timeouts=waits
+        )
         exists = self.disk is not None or self.bucket is not None
         if exists:
             yield Part("volume", _volume(self), options=kept)
@@ -148,7 +158,9 @@ class Volume(Component[VolumeSpec]):
     def __init__(self, name: str, args: VolumeArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[VolumeArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[VolumeArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -162,7 +174,11 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
         "resources": {"requests": {"storage": spec.size}},
     }
     if spec.snapshot is not None:
-        body["dataSource"] = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": spec.snapshot}
+        body["dataSource"] = {
+            "apiGroup": "snapshot.storage.k8s.io",
+            "kind": "VolumeSnapshot",
+            "name": spec.snapshot,
+        }
     if spec.disk is not None or spec.bucket is not None:
         body["volumeName"] = spec.volume_name
     metadata = {"name": spec.claim_name, "namespace": spec.namespace, "labels": spec.labels or None}

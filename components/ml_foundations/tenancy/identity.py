@@ -35,9 +35,17 @@ class ServiceAccount(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if isinstance(self.google_account, str) and "@" not in self.google_account:
-            yield "google_account", f'is "{self.google_account}"; it must be the e-mail address of a service account'
-        if isinstance(self.image_pull_secret, str) and not _is_docker_config(self.image_pull_secret):
-            yield "image_pull_secret", 'must be JSON with the key "auths", as docker login writes it'
+            yield (
+                "google_account",
+                f'is "{self.google_account}"; it must be the e-mail address of a service account',
+            )
+        if isinstance(self.image_pull_secret, str) and not _is_docker_config(
+            self.image_pull_secret
+        ):
+            yield (
+                "image_pull_secret",
+                'must be JSON with the key "auths", as docker login writes it',
+            )
 
 
 def _is_docker_config(text: str) -> bool:
@@ -50,7 +58,10 @@ def _is_docker_config(text: str) -> bool:
 def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
     """The ServiceAccount, the Secret with which it pulls images, and its right to act as a Google account."""
     if account.image_pull_secret is not None:
-        metadata, kind = {"name": _PULL_SECRET, "namespace": namespace}, "kubernetes.io/dockerconfigjson"
+        metadata, kind = (
+            {"name": _PULL_SECRET, "namespace": namespace},
+            "kubernetes.io/dockerconfigjson",
+        )
         data = {".dockerconfigjson": Secret(account.image_pull_secret)}
         secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
         yield Part("image-pull", secret, after=["namespace"])
@@ -59,17 +70,29 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
         member = {
             "serviceAccountId": concat("projects/-/serviceAccounts/", account.google_account),
             "role": "roles/iam.workloadIdentityUser",
-            "member": concat("serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"),
+            "member": concat(
+                "serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"
+            ),
         }
-        yield Part("workload-identity", Cloud("gcp:serviceaccount/iAMMember:IAMMember", member), after=["namespace"])
+        yield Part(
+            "workload-identity",
+            Cloud("gcp:serviceaccount/iAMMember:IAMMember", member),
+            after=["namespace"],
+        )
 
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     """The ServiceAccount; its pods get no token for the API server unless they ask for one."""
     annotations = without_none({_GOOGLE_ACCOUNT: account.google_account})
-    metadata = without_none({"name": account.name, "namespace": namespace, "annotations": annotations or None})
-    secrets = {} if account.image_pull_secret is None else {"imagePullSecrets": [{"name": _PULL_SECRET}]}
-    return api_object("v1", "ServiceAccount", metadata, automountServiceAccountToken=False, **secrets)
+    metadata = without_none(
+        {"name": account.name, "namespace": namespace, "annotations": annotations or None}
+    )
+    secrets = (
+        {} if account.image_pull_secret is None else {"imagePullSecrets": [{"name": _PULL_SECRET}]}
+    )
+    return api_object(
+        "v1", "ServiceAccount", metadata, automountServiceAccountToken=False, **secrets
+    )
 
 
 def group_part(namespace: str, who: str, role: str, group: str) -> Part:
@@ -77,5 +100,7 @@ def group_part(namespace: str, who: str, role: str, group: str) -> Part:
     metadata = {"name": f"team-{who}", "namespace": namespace}
     cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}
-    binding = api_object(f"{_RBAC}/v1", "RoleBinding", metadata, roleRef=cluster_role, subjects=[subject])
+    binding = api_object(
+        f"{_RBAC}/v1", "RoleBinding", metadata, roleRef=cluster_role, subjects=[subject]
+    )
     return Part(who, binding, after=["namespace"])

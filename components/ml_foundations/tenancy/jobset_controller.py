@@ -26,7 +26,9 @@ class JobSetControllerSpec(ComponentSpec):
     @override
     def parts(self) -> Iterator[Part]:
         if self.install:
-            release = helm_release(JOBSET, "jobset-system", self.values, createNamespace=True, timeout=600)
+            release = helm_release(
+                JOBSET, "jobset-system", self.values, createNamespace=True, timeout=600
+            )
             yield Part("release", release)
 
 
@@ -43,7 +45,9 @@ class JobSetController(Component[JobSetControllerSpec]):
     def __init__(self, name: str, args: JobSetControllerArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""

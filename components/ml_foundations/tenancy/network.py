@@ -31,7 +31,9 @@ class Network(Spec):
     egress_namespaces: list[InputName] = []
     """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace in its callers. A
     stack file adds the namespaces of these servers."""
-    egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]] = []
+    egress_networks: list[
+        Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]
+    ] = []
     """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
 
 
@@ -40,30 +42,42 @@ def network_parts(namespace: str, network: Network) -> Iterator[Part]:
     for name, policy in yaml_file("tenancy", "network_policies.yaml").items():
         yield _policy(namespace, name, policy)
     if sources := _sources(network):
-        yield _policy(namespace, "ingress", {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]})
+        yield _policy(
+            namespace, "ingress", {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]}
+        )
     if network.internet != "none":
-        rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]}
+        rule: dict[str, Any] = {
+            "to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]
+        }
         rule |= {"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {}
         yield _policy(namespace, "internet", {"policyTypes": ["Egress"], "egress": [rule]})
     if network.egress_namespaces:
         expression = {"key": NAMESPACE_NAME, "operator": "In", "values": network.egress_namespaces}
         peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
-        yield _policy(namespace, "namespaces", {"policyTypes": ["Egress"], "egress": [{"to": peers}]})
+        yield _policy(
+            namespace, "namespaces", {"policyTypes": ["Egress"], "egress": [{"to": peers}]}
+        )
     if network.egress_networks:
         blocks = [{"ipBlock": {"cidr": cidr}} for cidr in network.egress_networks]
-        yield _policy(namespace, "networks", {"policyTypes": ["Egress"], "egress": [{"to": blocks}]})
+        yield _policy(
+            namespace, "networks", {"policyTypes": ["Egress"], "egress": [{"to": blocks}]}
+        )
 
 
 def _policy(namespace: str, name: str, policy: dict[str, Any]) -> Part:
     metadata = {"name": name, "namespace": namespace}
-    manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec={"podSelector": {}, **policy})
+    manifest = api_object(
+        "networking.k8s.io/v1", "NetworkPolicy", metadata, spec={"podSelector": {}, **policy}
+    )
     return Part(f"network-{name}", manifest, after=["namespace"])
 
 
 def _sources(network: Network) -> list[dict[str, Any]]:
     names = network.ingress_namespaces
     expression = {"key": NAMESPACE_NAME, "operator": "In", "values": names}
-    found: list[dict[str, Any]] = [{"namespaceSelector": {"matchExpressions": [expression]}}] if names else []
+    found: list[dict[str, Any]] = (
+        [{"namespaceSelector": {"matchExpressions": [expression]}}] if names else []
+    )
     if network.ingress_load_balancers:
         found += [{"ipBlock": {"cidr": cidr}} for cidr in _GOOGLE_PROXIES]
     return found

@@ -104,11 +104,17 @@ class Quota(Spec):
             yield f"extra_quota.{item}", "has a separate argument; set that instead"
         for model, gpus in self.gpus_by_model.items():
             if not 0 <= gpus <= self.gpus:
-                yield f"gpus_by_model.{model}", f"is {gpus}; it must be from 0 to gpus ({self.gpus})"
+                yield (
+                    f"gpus_by_model.{model}",
+                    f"is {gpus}; it must be from 0 to gpus ({self.gpus})",
+                )
 
 
 def _hard(quota: Quota) -> dict[str, str]:
-    by_class = {f"{name}.storageclass.storage.k8s.io/requests.storage": q for name, q in quota.storage_by_class.items()}
+    by_class = {
+        f"{name}.storageclass.storage.k8s.io/requests.storage": q
+        for name, q in quota.storage_by_class.items()
+    }
     return {
         _GPU_QUOTA: canonical_quantity(quota.gpus),
         _GPU_DEVICES: canonical_quantity(quota.claimed_gpus),
@@ -143,25 +149,43 @@ def quota_parts(namespace: str, quota: Quota, priorities: Mapping[str, int]) -> 
     yield _quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)
     classes = {model: priority_class_name(namespace, model) for model in quota.gpus_by_model}
     for model, gpus in quota.gpus_by_model.items():
-        yield _quota(namespace, f"gpus-{model}", {_GPU_QUOTA: canonical_quantity(gpus)}, _scope("In", [classes[model]]))
+        yield _quota(
+            namespace,
+            f"gpus-{model}",
+            {_GPU_QUOTA: canonical_quantity(gpus)},
+            _scope("In", [classes[model]]),
+        )
     if classes:
-        yield _quota(namespace, "gpus-other", {_GPU_QUOTA: "0"}, _scope("NotIn", [*classes.values()]))
+        yield _quota(
+            namespace, "gpus-other", {_GPU_QUOTA: "0"}, _scope("NotIn", [*classes.values()])
+        )
         yield from _model_policy(namespace, classes)
 
 
 def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
-    return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": classes}]}
+    return {
+        "matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": operator, "values": classes}
+        ]
+    }
 
 
-def _quota(namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None) -> Part:
+def _quota(
+    namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None
+) -> Part:
     spec = without_none({"hard": dict(hard), "scopeSelector": scope})
     manifest = api_object("v1", "ResourceQuota", {"name": name, "namespace": namespace}, spec=spec)
     return Part(name.removeprefix("team-"), manifest, after=["namespace"])
 
 
 def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
-    metadata, about = {"name": priority_class_name(namespace, key)}, f"Pods of the team {namespace}."
-    return api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about)
+    metadata, about = (
+        {"name": priority_class_name(namespace, key)},
+        f"Pods of the team {namespace}.",
+    )
+    return api_object(
+        "scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about
+    )
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
@@ -169,7 +193,9 @@ def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
     metadata = {"name": f"{namespace}-gpu-models"}
     models = {name: [*_expressions(accelerator(model))] for model, name in classes.items()}
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=json.dumps(models))
-    yield Part("gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec))
+    yield Part(
+        "gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec)
+    )
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
     spec = {"policyName": metadata["name"], "validationActions": ["Deny"], "matchResources": pods}
     binding = api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", metadata, spec=spec)

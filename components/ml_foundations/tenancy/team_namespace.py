@@ -65,7 +65,10 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
     @property
     def priority_classes(self) -> dict[str, str]:
         """The names of the team's PriorityClasses, by model or by the name that was asked for."""
-        return {key: priority_class_name(self.namespace, key) for key in (*self.gpus_by_model, *self.priorities)}
+        return {
+            key: priority_class_name(self.namespace, key)
+            for key in (*self.gpus_by_model, *self.priorities)
+        }
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -80,7 +83,10 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
         yield from quota_parts(self.namespace, self, self.priorities)
         yield Part("limits", _limit_range(self), after=["namespace"])
         yield from network_parts(self.namespace, self)
-        for who, role, group in (("editors", "edit", self.group), ("viewers", "view", self.viewers)):
+        for who, role, group in (
+            ("editors", "edit", self.group),
+            ("viewers", "view", self.viewers),
+        ):
             if group is not None:
                 yield group_part(self.namespace, who, role, group)
         if self.service_account is not None:
@@ -110,7 +116,9 @@ class TeamNamespace(Component[TeamNamespaceSpec]):
     def __init__(self, name: str, args: TeamNamespaceArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TeamNamespaceArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TeamNamespaceArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -135,7 +143,14 @@ def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
     refuse those that ask for none.
     """
     default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
-    limits: list[dict[str, Any]] = [{"type": "Container", "default": default, "defaultRequest": default}]
+    limits: list[dict[str, Any]] = [
+        {"type": "Container", "default": default, "defaultRequest": default}
+    ]
     if spec.largest_volume is not None:
         limits.append({"type": "PersistentVolumeClaim", "max": {"storage": spec.largest_volume}})
-    return api_object("v1", "LimitRange", {"name": "team-limits", "namespace": spec.namespace}, spec={"limits": limits})
+    return api_object(
+        "v1",
+        "LimitRange",
+        {"name": "team-limits", "namespace": spec.namespace},
+        spec={"limits": limits},
+    )

@@ -74,7 +74,9 @@ class TeamQueue(Spec):
     """The resources that a team may use at once."""
 
     objects = {
-        "team": ObjectArgument(("TeamNamespace",), "The TeamNamespace. It sets namespace.", {"namespace": "namespace"})
+        "team": ObjectArgument(
+            ("TeamNamespace",), "The TeamNamespace. It sets namespace.", {"namespace": "namespace"}
+        )
     }
 
     namespace: Name
@@ -107,7 +109,10 @@ class TeamQueue(Spec):
                     yield f"{field}.{flavor}", f"is {count}; GPUs are counted from 0 on"
         for flavor, count in self.lend_gpus.items():
             if count > self.gpus.get(flavor, 0):
-                yield f"lend_gpus.{flavor}", f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
+                yield (
+                    f"lend_gpus.{flavor}",
+                    f"is {count}, more than its own ({self.gpus.get(flavor, 0)})",
+                )
 
 
 QueuedKind = Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]
@@ -179,19 +184,34 @@ class TrainingQueueSpec(Queues, ComponentSpec):
                 yield f"teams[{index}].gpus.{flavor}", not_among(flavor, "flavor", names)
             for field in ("borrow_gpus", "borrow_cpu", "borrow_memory", "lend_gpus"):
                 if getattr(team, field) and not self.borrowing:
-                    yield f"teams[{index}].{field}", "has no effect: borrowing is false; leave one out"
+                    yield (
+                        f"teams[{index}].{field}",
+                        "has no effect: borrowing is false; leave one out",
+                    )
 
     @override
     def parts(self) -> Iterator[Part]:
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            yield Part("kueue", helm_release(KUEUE, NAMESPACE, _chart_values(self), createNamespace=True, timeout=600))
+            yield Part(
+                "kueue",
+                helm_release(
+                    KUEUE, NAMESPACE, _chart_values(self), createNamespace=True, timeout=600
+                ),
+            )
         contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
-        made = {f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of) for name, of in contents.items()}
+        made = {
+            f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of)
+            for name, of in contents.items()
+        }
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
-            words = {"check": _QUEUED, "api_version": API_VERSION, "provisioning_class": PROVISIONING_CLASS}
+            words = {
+                "check": _QUEUED,
+                "api_version": API_VERSION,
+                "provisioning_class": PROVISIONING_CLASS,
+            }
             words |= {"own_nodes": labels.GKE_REQUEST, "gpus": labels.GPU_RESOURCE}
             made |= yaml_file("tenancy", "provisioning.yaml", **words)
             roles.append("requests-check")
@@ -201,7 +221,11 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         for team in self.teams:
             queue = f"{team.namespace}-cluster-queue"
             yield Part(queue, _cluster_queue(self, team), after=roles, options=options)
-            metadata = {"name": self.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE}
+            metadata = {
+                "name": self.queue_name,
+                "namespace": team.namespace,
+                "annotations": _WAIT_FOR_ACTIVE,
+            }
             local = _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
             yield Part(f"{team.namespace}-queue", local, after=[queue], options=options)
 
@@ -223,7 +247,9 @@ class TrainingQueue(Component[TrainingQueueSpec]):
     def __init__(self, name: str, args: TrainingQueueArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingQueueArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingQueueArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -244,9 +270,17 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
         },
         "resourceGroups": _resource_groups(spec, team),
     }
-    if queued := [each.name for each in spec.flavors if each.queued_provisioning and each.name in team.flavors]:
-        content["admissionChecksStrategy"] = {"admissionChecks": [{"name": _QUEUED, "onFlavors": queued}]}
-    return _object("ClusterQueue", {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE}, without_none(content))
+    if queued := [
+        each.name for each in spec.flavors if each.queued_provisioning and each.name in team.flavors
+    ]:
+        content["admissionChecksStrategy"] = {
+            "admissionChecks": [{"name": _QUEUED, "onFlavors": queued}]
+        }
+    return _object(
+        "ClusterQueue",
+        {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
+        without_none(content),
+    )
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
@@ -255,7 +289,11 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     Pods wait for Kueue's webhooks in the teams' namespaces only, and two replicas answer them.
     """
     frameworks = dict.fromkeys(name for kind in spec.kinds for name in FRAMEWORKS[kind])
-    namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": [each.namespace for each in spec.teams]}
+    namespaces = {
+        "key": labels.NAMESPACE_NAME,
+        "operator": "In",
+        "values": [each.namespace for each in spec.teams],
+    }
     config = yaml_file("tenancy", "kueue_config.yaml") | {
         "integrations": {"frameworks": list(frameworks)},
         "managedJobsNamespaceSelector": {"matchExpressions": [namespaces]},
@@ -265,14 +303,19 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     port = {"port": 443, "protocol": "TCP", "targetPort": config["webhook"]["port"]}
     values = {
         "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)},
-        "controllerManager": {"replicas": 2, "podDisruptionBudget": {"enabled": True, "minAvailable": 1}},
+        "controllerManager": {
+            "replicas": 2,
+            "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
+        },
     }
     return merged({**values, "webhookService": {"ports": [port]}}, spec.values)
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
-    node_labels = (flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}) | flavor.node_selector
+    node_labels = (
+        flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
+    ) | flavor.node_selector
     tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 
@@ -281,10 +324,15 @@ def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str,
     """CPU and memory from anywhere; GPUs from the first flavor, in the flavors' order, that has room."""
     compute = [
         without_none({"name": "cpu", "nominalQuota": team.cpu, "borrowingLimit": team.borrow_cpu}),
-        without_none({"name": "memory", "nominalQuota": team.memory, "borrowingLimit": team.borrow_memory}),
+        without_none(
+            {"name": "memory", "nominalQuota": team.memory, "borrowingLimit": team.borrow_memory}
+        ),
     ]
     groups: list[dict[str, Any]] = [
-        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": _COMPUTE, "resources": compute}]}
+        {
+            "coveredResources": ["cpu", "memory"],
+            "flavors": [{"name": _COMPUTE, "resources": compute}],
+        }
     ]
     flavors = [
         {"name": flavor.name, "resources": [_gpu_quota(team, flavor.name)]}
@@ -297,7 +345,10 @@ def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str,
 
 
 def _gpu_quota(team: TeamQueue, flavor: str) -> dict[str, Any]:
-    limits = {"borrowingLimit": team.borrow_gpus.get(flavor), "lendingLimit": team.lend_gpus.get(flavor)}
+    limits = {
+        "borrowingLimit": team.borrow_gpus.get(flavor),
+        "lendingLimit": team.lend_gpus.get(flavor),
+    }
     return {
         "name": labels.GPU_RESOURCE,
         "nominalQuota": canonical_quantity(team.gpus.get(flavor, 0)),

@@ -65,12 +65,18 @@ class Autoscaling(Spec):
         }
         return api_object("autoscaling/v2", "HorizontalPodAutoscaler", metadata, spec=spec)
 
-    def served_metric(self, metadata: Mapping[str, Any], pods: str, port: int, path: str) -> dict[str, Any]:
+    def served_metric(
+        self, metadata: Mapping[str, Any], pods: str, port: int, path: str
+    ) -> dict[str, Any]:
         """The AutoscalingMetric of pods with this POD_LABEL (GKE, "Expose custom metrics for autoscaling")."""
         metric = self.metric or ""
         read = {"gauge": {"name": _gke_name(metric), "prometheusMetricName": metric}}
         container = {"endpoint": {"port": port, "path": path}, "metrics": [read]}
-        spec = {"metrics": [{"pod": {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}}]}
+        spec = {
+            "metrics": [
+                {"pod": {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}}
+            ]
+        }
         return api_object("autoscaling.gke.io/v1beta1", "AutoscalingMetric", metadata, spec=spec)
 
 

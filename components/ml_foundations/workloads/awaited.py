@@ -11,7 +11,13 @@ from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.workloads.job import JobSpec
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 
-_FIELDS = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "successPolicy", "managedBy")
+_FIELDS = (
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "successPolicy",
+    "managedBy",
+)
 _IMMUTABLE = [f"spec.{field}" for field in _FIELDS]
 """Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
 
@@ -32,7 +38,14 @@ class AwaitedSpec(JobSpec):
     @property
     def may_hang(self) -> str | None:
         """The argument with which a Job can fail in ways that Pulumi does not see."""
-        return next((field for field in ("fail_on_exit_codes", "pod_failure_rules") if getattr(self, field)), None)
+        return next(
+            (
+                field
+                for field in ("fail_on_exit_codes", "pod_failure_rules")
+                if getattr(self, field)
+            ),
+            None,
+        )
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -45,9 +58,15 @@ class AwaitedSpec(JobSpec):
 
     def _wait_errors(self) -> Iterator[tuple[str, str]]:
         if self.queue is not None:
-            yield "wait_for_completion", "a queued Job starts when there is room, which may be days; leave one out"
+            yield (
+                "wait_for_completion",
+                "a queued Job starts when there is room, which may be days; leave one out",
+            )
         if self.ttl_seconds_after_finished is not None:
-            yield "ttl_seconds_after_finished", "a Job that is waited for must not delete itself; leave one out"
+            yield (
+                "ttl_seconds_after_finished",
+                "a Job that is waited for must not delete itself; leave one out",
+            )
         if self.may_hang and self.active_deadline_seconds is None:
             reason = f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see"
             yield "active_deadline_seconds", reason
@@ -65,7 +84,9 @@ class AwaitedSpec(JobSpec):
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
         return Part("job", manifest, after, self.replacing("Job", _IMMUTABLE, ignore))
 
-    def replacing(self, kind: str, immutable: list[str], ignore: Sequence[str] = ()) -> pulumi.ResourceOptions:
+    def replacing(
+        self, kind: str, immutable: list[str], ignore: Sequence[str] = ()
+    ) -> pulumi.ResourceOptions:
         """Options with which the old object is gone before a new one comes: the two never fight for GPUs.
 
         A live object keeps its immutable fields; Pulumi ignores changes of others.
@@ -73,10 +94,14 @@ class AwaitedSpec(JobSpec):
         # An object that is declared suspended is started by somebody else.
         suspended = section(self.overrides, kind, "spec").get("suspend") is not None
         waits = f"{(self.active_deadline_seconds or 0) + AWAIT_MARGIN_SECONDS}s"
-        outlasts = waits if self.wait_for_completion and self.active_deadline_seconds is not None else None
+        outlasts = (
+            waits if self.wait_for_completion and self.active_deadline_seconds is not None else None
+        )
         return pulumi.ResourceOptions(
             delete_before_replace=True,
             replace_on_changes=immutable,
             ignore_changes=[*ignore, *(["spec.suspend"] if suspended else [])],
-            custom_timeouts=pulumi.CustomTimeouts(create=outlasts, update=outlasts, delete=self.delete_timeout),
+            custom_timeouts=pulumi.CustomTimeouts(
+                create=outlasts, update=outlasts, delete=self.delete_timeout
+            ),
         )

@@ -43,14 +43,20 @@ class CompletionsSpec(JobSpec):
             if not self.indexed:
                 yield "backoff_limit_per_index", "requires indexed: true"
             if self.restart_policy != "Never":
-                yield "backoff_limit_per_index", f"requires restart_policy Never, not {self.restart_policy}"
+                yield (
+                    "backoff_limit_per_index",
+                    f"requires restart_policy Never, not {self.restart_policy}",
+                )
         if self.success_rules and not self.indexed:
             yield "success_rules", "requires indexed: true"
         if self.max_failed_indexes is not None:
             if self.backoff_limit_per_index is None:
                 yield "max_failed_indexes", "requires backoff_limit_per_index"
             if self.max_failed_indexes > self.completions:
-                yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
+                yield (
+                    "max_failed_indexes",
+                    f"is {self.max_failed_indexes}, above completions ({self.completions})",
+                )
 
     def completion_fields(self) -> dict[str, Any]:
         """The fields of the Job's spec."""

@@ -79,7 +79,9 @@ class DistributedTrainingSpec(AwaitedSpec):
     def started_by(self) -> str:
         """The launcher; what is an Output, or the image's own command, may be torchrun."""
         words: list[Any] = [*(self.command or []), *(self.arguments or []), *self.files.values()]
-        may_be_torchrun = not self.command or any(not isinstance(w, str) or _TORCHRUN.search(w) for w in words)
+        may_be_torchrun = not self.command or any(
+            not isinstance(w, str) or _TORCHRUN.search(w) for w in words
+        )
         return self.launcher or ("torchrun" if may_be_torchrun else "none")
 
     @property
@@ -99,15 +101,24 @@ class DistributedTrainingSpec(AwaitedSpec):
         yield from self.peer_name_errors()
         yield from self._jobset_errors()
         if self.processes_per_node is not None and self.started_by != "torchrun":
-            yield "processes_per_node", f"is for torchrun, and launcher is {self.started_by}; leave it out"
+            yield (
+                "processes_per_node",
+                f"is for torchrun, and launcher is {self.started_by}; leave it out",
+            )
         around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
         yield from self.hostname_errors(self.nodes, *around)
 
     def _jobset_errors(self) -> Iterator[tuple[str, str]]:
         if self.max_restarts is not None and not self.jobset:
-            yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
+            yield (
+                "max_restarts",
+                "requires jobset: true; for a Job, backoff_limit counts the failures of single pods",
+            )
         if self.jobset and self.ignore_disruptions:
-            yield "ignore_disruptions", "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
+            yield (
+                "ignore_disruptions",
+                "leaves the other pods waiting; a JobSet restarts all, see max_restarts",
+            )
         if self.jobset and self.wait_for_completion:
             yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
 
@@ -166,14 +177,18 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
         **kwargs: Unpack[DistributedTrainingArgs],
     ) -> None: ...
 
-    def __init__(self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **kwargs: Any
+    ) -> None:
         """Declare the component; the arguments are a dictionary or keywords."""
         super().__init__(name, args, opts, **kwargs)
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
     """The headless Service. It publishes pods before they are ready: they become ready by finding each other."""
-    metadata = spec.metadata(name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED)
+    metadata = spec.metadata(
+        name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED
+    )
     selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
     return api_object("v1", "Service", metadata, spec=service)
@@ -219,7 +234,12 @@ def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}}
     address, port = {"value": spec.master_address}, {"value": str(spec.rendezvous_port)}
     if spec.started_by == "env":
-        return {"RANK": rank, "WORLD_SIZE": {"value": str(spec.nodes)}, "MASTER_ADDR": address, "MASTER_PORT": port}
+        return {
+            "RANK": rank,
+            "WORLD_SIZE": {"value": str(spec.nodes)},
+            "MASTER_ADDR": address,
+            "MASTER_PORT": port,
+        }
     if spec.started_by == "none":
         return {}
     return {

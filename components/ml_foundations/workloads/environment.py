@@ -54,7 +54,10 @@ def environment(
         **own,
         **{name: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()},
         **{name: {"valueFrom": {"secretKeyRef": key.given()}} for name, key in secrets.items()},
-        **{name: {"valueFrom": {"configMapKeyRef": key.given()}} for name, key in config_maps.items()},
+        **{
+            name: {"valueFrom": {"configMapKeyRef": key.given()}}
+            for name, key in config_maps.items()
+        },
         **{name: {"value": value} for name, value in plain.items()},
     }
     return [{"name": name, **variable} for name, variable in variables.items()]
@@ -63,7 +66,12 @@ def environment(
 def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:
     """The Secrets and ConfigMaps of which every key is a variable."""
     return [
-        without_none({"prefix": source.prefix, kind: without_none({"name": name, "optional": source.optional})})
+        without_none(
+            {
+                "prefix": source.prefix,
+                kind: without_none({"name": name, "optional": source.optional}),
+            }
+        )
         for source in sources
         for kind, name in (("secretRef", source.secret), ("configMapRef", source.config_map))
         if name is not None

@@ -23,7 +23,10 @@ def file_errors(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     keys: dict[str, str] = {}
     for path in files:
         if not _PATH.fullmatch(path):
-            yield f"files.{path}", "must be an absolute path of letters, digits, dots, dashes and underscores"
+            yield (
+                f"files.{path}",
+                "must be an absolute path of letters, digits, dots, dashes and underscores",
+            )
         elif (other := keys.setdefault(_key(path), path)) != path:
             yield f"files.{path}", f"has the same key as {other} in a ConfigMap; rename one of them"
     if (size := config_map_bytes(files)) > MAX_CONFIG_MAP_BYTES:
@@ -37,7 +40,10 @@ def config_map_bytes(data: Mapping[str, str]) -> int:
 
 
 def files_manifest(
-    metadata: Mapping[str, Any], name: str, files: Mapping[str, str], overrides: Mapping[str, Mapping[str, Any]]
+    metadata: Mapping[str, Any],
+    name: str,
+    files: Mapping[str, str],
+    overrides: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The ConfigMap of the files; its name tells what is in them, so that a change replaces the pods."""
     data = {_key(path): text for path, text in files.items()}
@@ -47,13 +53,17 @@ def files_manifest(
 
 def files_volume(config_map: str) -> dict[str, Any]:
     """The volume of the files. All may be executed."""
-    return {"name": FILES_VOLUME, "configMap": {"name": config_map, "defaultMode": _READ_AND_EXECUTE}}
+    return {
+        "name": FILES_VOLUME,
+        "configMap": {"name": config_map, "defaultMode": _READ_AND_EXECUTE},
+    }
 
 
 def files_mounts(files: Mapping[str, str]) -> list[dict[str, Any]]:
     """Each file at its own path: what else the image has in that folder stays visible."""
     return [
-        {"name": FILES_VOLUME, "mountPath": path, "subPath": _key(path), "readOnly": True} for path in sorted(files)
+        {"name": FILES_VOLUME, "mountPath": path, "subPath": _key(path), "readOnly": True}
+        for path in sorted(files)
     ]
 
 

@@ -83,7 +83,9 @@ class InferenceServiceSpec(ServerSpec):
     @override
     def own_env(self) -> dict[str, dict[str, Any]]:
         key = {"secretKeyRef": {"name": self.api_key_secret, "key": "key"}}
-        return super().own_env | ({self.api_key_env: {"valueFrom": key}} if self.api_key_env else {})
+        return super().own_env | (
+            {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
+        )
 
     @property
     def most_replicas(self) -> int:
@@ -116,20 +118,31 @@ class InferenceServiceSpec(ServerSpec):
         names = [service.name for service in self.services]
         yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
-            yield "api_key_env", f"{self.api_key_env} is also a variable that you set. Remove one of the two"
+            yield (
+                "api_key_env",
+                f"{self.api_key_env} is also a variable that you set. Remove one of the two",
+            )
         if self.autoscaling is not None and self.autoscaling.max_replicas < self.replicas:
-            yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
+            yield (
+                "autoscaling",
+                f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})",
+            )
 
     def _time_errors(self) -> Iterator[tuple[str, str]]:
         load, progress = self.load_seconds, self.progress
         if progress < load:
-            yield "progress_seconds", f"is {progress}, but the model may load for {load} s (load_seconds): make it more"
+            yield (
+                "progress_seconds",
+                f"is {progress}, but the model may load for {load} s (load_seconds): make it more",
+            )
         if self.timeout < progress:
             reason = f"is {self.timeout}, but a rollout may pause for {progress} s (progress_seconds): make it more"
             yield "timeout_seconds", reason
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
-            both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
+            both = (
+                f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
+            )
             reason = f"is {self.grace_seconds}, and a pod needs {stopping} to stop ({both}): make it more"
             yield "grace_seconds", reason
 
@@ -151,9 +164,14 @@ class InferenceServiceSpec(ServerSpec):
         if self.autoscaling is not None:
             if self.scales_by_gke:
                 port = self.port_numbers[self.scraped_port]
-                metric = self.autoscaling.served_metric(self.metadata(), self.service_name, port, self.metrics_path)
+                metric = self.autoscaling.served_metric(
+                    self.metadata(), self.service_name, port, self.metrics_path
+                )
                 yield Part("autoscaling-metric", metric)
-            yield Part("autoscaler", self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas))
+            yield Part(
+                "autoscaler",
+                self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas),
+            )
         yield from self.around_parts()
 
 
@@ -181,7 +199,9 @@ class InferenceService(Component[InferenceServiceSpec]):
     def __init__(self, name: str, args: InferenceServiceArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -191,7 +211,9 @@ class InferenceService(Component[InferenceServiceSpec]):
 def _api_key_parts(spec: InferenceServiceSpec, after: list[str]) -> Iterator[Part]:
     """Yield a random key of 32 letters and digits, and the Secret that holds it."""
     password = {"length": 32, "special": False}
-    yield Part("api-key", Cloud("random:index/randomPassword:RandomPassword", password, ["result"]), after)
+    yield Part(
+        "api-key", Cloud("random:index/randomPassword:RandomPassword", password, ["result"]), after
+    )
     key = {"key": Ref("api-key", "result")}
     secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)
     yield Part("api-key-secret", secret, after=["api-key"])
@@ -221,7 +243,10 @@ def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
         return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     if spec.most_replicas == 1:
         return {"type": "Recreate"}
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": spec.max_unavailable}}
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": spec.max_unavailable},
+    }
 
 
 def _spread(spec: InferenceServiceSpec) -> list[dict[str, Any]]:

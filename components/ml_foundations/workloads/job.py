@@ -13,7 +13,10 @@ from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 _DEFAULT_RETRIES = 3
-_IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+_IGNORE_DISRUPTIONS = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 """Preemption, drains and the loss of a node are no failures of the training."""
 
 
@@ -76,7 +79,9 @@ class JobSpec(WorkloadSpec):
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
             yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
 
-    def hostname_errors(self, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
+    def hostname_errors(
+        self, pods: int, before: str = "", after: str = ""
+    ) -> Iterator[tuple[str, str]]:
         """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
 
         Something may stand between the Job's name and the index, and after the index.
@@ -93,7 +98,9 @@ class JobSpec(WorkloadSpec):
         pod: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The pod template, with the component's own variables (the user's win) and fields of container and PodSpec."""
-        ports = [without_none({"name": port.name, "containerPort": port.port}) for port in self.ports]
+        ports = [
+            without_none({"name": port.name, "containerPort": port.port}) for port in self.ports
+        ]
         fields = {**({"ports": ports} if ports else {}), **(container or {})}
         return pod_template(self, self.restart_policy, fields, env, pod)
 
@@ -113,7 +120,11 @@ class JobSpec(WorkloadSpec):
         """The first rule that a failure matches decides: errors that no retry can fix first, disruptions last."""
         if self.restart_policy != "Never":
             return None
-        fatal = {"containerName": self.container_name, "operator": "In", "values": sorted({*self.fail_on_exit_codes})}
+        fatal = {
+            "containerName": self.container_name,
+            "operator": "In",
+            "values": sorted({*self.fail_on_exit_codes}),
+        }
         rules = [
             *([{"action": "FailJob", "onExitCodes": fatal}] if self.fail_on_exit_codes else []),
             *self.pod_failure_rules,

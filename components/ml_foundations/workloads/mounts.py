@@ -21,7 +21,9 @@ class Mount(Spec):
 
     objects = {
         "volume": ObjectArgument(
-            ("Volume",), "A Volume. It sets claim and fuse.", {"claim": "claim_name", "fuse": "fuse"}
+            ("Volume",),
+            "A Volume. It sets claim and fuse.",
+            {"claim": "claim_name", "fuse": "fuse"},
         )
     }
 
@@ -68,21 +70,29 @@ class Mount(Spec):
                 yield field, "are for a bucket; set bucket, or leave them out"
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
-            yield "path", f"has {' and '.join(given) or 'no source'}: set exactly one of {', '.join(_SOURCES)}"
+            yield (
+                "path",
+                f"has {' and '.join(given) or 'no source'}: set exactly one of {', '.join(_SOURCES)}",
+            )
 
     @property
     def volume_name(self) -> str:
         """The volume's name: given, or made from the source. A bucket's name may hold dots and underscores."""
         if self.name is not None:
             return self.name
-        kind, source = next((name, value) for name in _SOURCES if (value := getattr(self, name)) is not None)
+        kind, source = next(
+            (name, value) for name in _SOURCES if (value := getattr(self, name)) is not None
+        )
         # An output's name is not known yet, and a quantity or an image names nothing.
         named = source if kind in _NAMED and isinstance(source, str) else kind
         return named.replace(".", "-").replace("_", "-")
 
     def source(self) -> dict[str, Any]:
         """The volume without its name, as Kubernetes writes it."""
-        bucket = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"} | self.attributes
+        bucket = {
+            "bucketName": self.bucket,
+            "mountOptions": self.mount_options or "implicit-dirs",
+        } | self.attributes
         sources = {
             "claim": {"persistentVolumeClaim": {"claimName": self.claim}},
             "secret": {"secret": {"secretName": self.secret}},
@@ -92,10 +102,15 @@ class Mount(Spec):
             "image": {"image": {"reference": self.image}},
             "volume": self.volume,
         }
-        return next((made for name, made in sources.items() if getattr(self, name) is not None), None) or {}
+        return (
+            next((made for name, made in sources.items() if getattr(self, name) is not None), None)
+            or {}
+        )
 
 
-def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def mount_errors(
+    mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
     """Paths that are used twice, and names of volumes with two sources; ``own`` are the component's volumeMounts."""
     paths: set[str | None] = {mount["mountPath"] for mount in own}
     names = {mount["name"] for mount in own}
@@ -104,16 +119,27 @@ def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> I
         if mount.path is not None and mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
         if mount.volume_name in names:
-            yield f"mounts[{index}].name", f"{mount.volume_name} is a volume of the component; choose another name"
+            yield (
+                f"mounts[{index}].name",
+                f"{mount.volume_name} is a volume of the component; choose another name",
+            )
         elif sources.setdefault(mount.volume_name, mount.source()) != mount.source():
-            yield f"mounts[{index}].name", f"two volumes are called {mount.volume_name}; rename one of them"
+            yield (
+                f"mounts[{index}].name",
+                f"two volumes are called {mount.volume_name}; rename one of them",
+            )
         paths.add(mount.path)
 
 
 def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
     """The container's side: volumeMounts."""
     mounted = (
-        {"name": each.volume_name, "mountPath": each.path, "subPath": each.sub_path, "readOnly": each.read_only or None}
+        {
+            "name": each.volume_name,
+            "mountPath": each.path,
+            "subPath": each.sub_path,
+            "readOnly": each.read_only or None,
+        }
         for each in mounts
         if each.path is not None
     )

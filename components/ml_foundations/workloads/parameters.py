@@ -34,7 +34,10 @@ class Parameter(Spec):
     @classmethod
     def _whole_numbers(cls, values: list[Value]) -> list[Value]:
         """Numbers of programs in other languages arrive as floats: whole ones are integers for all."""
-        return [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
+        return [
+            int(value) if isinstance(value, float) and value.is_integer() else value
+            for value in values
+        ]
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -63,9 +66,13 @@ class Parameter(Spec):
             return self.values[int(source.random() * len(self.values))]
         low, high = self.low or 0.0, self.high or 0.0
         # Every whole number stands for the part of the line around it.
-        first, last = (low - 0.5, high + 0.5) if self.integer and self.scale == "linear" else (low, high)
+        first, last = (
+            (low - 0.5, high + 0.5) if self.integer and self.scale == "linear" else (low, high)
+        )
         if self.scale == "log":
-            number = math.exp(math.log(first) + source.random() * (math.log(last) - math.log(first)))
+            number = math.exp(
+                math.log(first) + source.random() * (math.log(last) - math.log(first))
+            )
         else:
             number = first + source.random() * (last - first)
         number = min(max(number, low), high)
@@ -87,7 +94,10 @@ def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[d
     """Random combinations. A larger sample of the same seed begins with the smaller one."""
     # Only random() is promised to give the same numbers in every version of Python.
     source = random.Random(seed)
-    return [{name: parameter.draw(source) for name, parameter in parameters.items()} for _ in range(count)]
+    return [
+        {name: parameter.draw(source) for name, parameter in parameters.items()}
+        for _ in range(count)
+    ]
 
 
 def text(value: Value) -> str:

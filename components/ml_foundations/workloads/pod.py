@@ -175,7 +175,9 @@ class WorkloadSpec(ComponentSpec):
         """Whether any container requests GPUs: its own, an init or side container, or one of ``pod_overrides``."""
         overrides = (item for key in _CONTAINERS for item in items(self.pod_overrides, key))
         more = [*self.init_containers, *self.side_containers, *overrides]
-        amounts = [section(item, "resources", key) for item in more for key in ("requests", "limits")]
+        amounts = [
+            section(item, "resources", key) for item in more for key in ("requests", "limits")
+        ]
         return bool(self.gpus) or any(labels.GPU_RESOURCE in amount for amount in amounts)
 
     @property
@@ -185,7 +187,9 @@ class WorkloadSpec(ComponentSpec):
 
     def overrides_of(self, field: str, name: str) -> list[Manifest]:
         """What ``pod_overrides`` say of a container."""
-        return [container for container in items(self.pod_overrides, field) if container["name"] == name]
+        return [
+            container for container in items(self.pod_overrides, field) if container["name"] == name
+        ]
 
     @property
     def read_only_root(self) -> bool:
@@ -197,7 +201,9 @@ class WorkloadSpec(ComponentSpec):
     def has_home(self) -> bool:
         """Whether it needs a home: images know root and their own user, and the user may name a HOME."""
         given = (self.env, self.secret_env, self.config_env, self.field_env)
-        return bool(self.user or self.read_only_root) and not any("HOME" in variables for variables in given)
+        return bool(self.user or self.read_only_root) and not any(
+            "HOME" in variables for variables in given
+        )
 
     @property
     def has_tmp(self) -> bool:
@@ -232,18 +238,26 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
-        made: list[dict[str, Any]] = [{"name": name, "emptyDir": empty} for name, _, empty in self._empty_volumes()]
+        made: list[dict[str, Any]] = [
+            {"name": name, "emptyDir": empty} for name, _, empty in self._empty_volumes()
+        ]
         config_map = self.files_config_map()
         return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
-            yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; set it to the number that each pod needs"
+            yield (
+                "gpus",
+                f"is 0, but gpu is {' or '.join(self.models)}; set it to the number that each pod needs",
+            )
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; set it to the number that each pod needs"
         if self.queue_priority is not None and self.queue is None:
-            yield "queue_priority", "ranks a workload in its queue, but there is no queue; set queue, or leave it out"
+            yield (
+                "queue_priority",
+                "ranks a workload in its queue, but there is no queue; set queue, or leave it out",
+            )
         if self.image_user and self.run_as_user == 0:
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from self._amount_errors()
@@ -251,7 +265,10 @@ class WorkloadSpec(ComponentSpec):
         yield from mount_errors(self.mounts, self.own_mounts)
         for field in ("labels", "object_labels"):
             for label in self.app_labels.keys() & getattr(self, field).keys():
-                yield f"{field}.{label}", "is set by the component, whose selectors know it; leave it out"
+                yield (
+                    f"{field}.{label}",
+                    "is set by the component, whose selectors know it; leave it out",
+                )
         made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
         yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
 
@@ -271,11 +288,20 @@ class WorkloadSpec(ComponentSpec):
                 yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
         requested = self.requested
         for name, limit in self.limits.items():
-            if limit is not None and parse_quantity(limit) < parse_quantity(requested.get(name, "0")):
+            if limit is not None and parse_quantity(limit) < parse_quantity(
+                requested.get(name, "0")
+            ):
                 yield f"limits.{name}", f"is {limit}, below the request ({requested[name]})"
         memory = self.limits.get("memory", self.memory)
-        if self.shared_memory and memory and parse_quantity(self.shared_memory) >= parse_quantity(memory):
-            yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
+        if (
+            self.shared_memory
+            and memory
+            and parse_quantity(self.shared_memory) >= parse_quantity(memory)
+        ):
+            yield (
+                "shared_memory",
+                f"is {self.shared_memory}, and counts against memory ({memory}): raise memory",
+            )
 
     @property
     def requested(self) -> dict[str, str]:
@@ -294,12 +320,18 @@ class WorkloadSpec(ComponentSpec):
         Kueue's webhook suspends an object with these labels when it is created. The manifest does not set ``suspend``:
         an update that set it again would stop what Kueue has started.
         """
-        return without_none({labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority})
+        return without_none(
+            {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
+        )
 
     def metadata(self, **others: Any) -> dict[str, Any]:
         """Name, namespace and labels of the main object; ``others`` are added, or replace them."""
         ours = self.app_labels | self.queue_labels
-        made: dict[str, Any] = {"name": self.workload_name, "namespace": self.namespace, "labels": ours} | others
+        made: dict[str, Any] = {
+            "name": self.workload_name,
+            "namespace": self.namespace,
+            "labels": ours,
+        } | others
         return made | {"labels": self.object_labels | made["labels"]}
 
     def claim_template(self) -> dict[str, Any] | None:

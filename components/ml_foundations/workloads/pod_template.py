@@ -15,7 +15,9 @@ from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
 from ml_foundations.workloads.pod import WorkloadSpec
 
-_SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
+_SPOT_TOLERATION = Toleration.model_validate(
+    {"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"}
+)
 """GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
 
 
@@ -53,7 +55,10 @@ def pod_template(
             "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
             "resourceClaims": _resource_claims(spec),
-            "initContainers": [_secured(spec, "initContainers", item) for item in spec.init_containers] or None,
+            "initContainers": [
+                _secured(spec, "initContainers", item) for item in spec.init_containers
+            ]
+            or None,
             "containers": [
                 _container(spec, env or {}) | dict(container),
                 *(_secured(spec, "containers", item) for item in spec.side_containers),
@@ -61,7 +66,9 @@ def pod_template(
             "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
         }
     )
-    metadata = without_none({"labels": spec.labels | spec.app_labels, "annotations": _annotations(spec) or None})
+    metadata = without_none(
+        {"labels": spec.labels | spec.app_labels, "annotations": _annotations(spec) or None}
+    )
     return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
 
 
@@ -101,7 +108,8 @@ def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[s
     dropped = {"capabilities": {"drop": ["ALL"]}} if spec.user else {}
     contexts = [section(container, "securityContext") for container in given]
     may_escalate = any(
-        context.get("privileged") or "CAP_SYS_ADMIN" in section(context, "capabilities").get("add", ())
+        context.get("privileged")
+        or "CAP_SYS_ADMIN" in section(context, "capabilities").get("add", ())
         for context in contexts
     )
     return dropped if may_escalate else {"allowPrivilegeEscalation": False, **dropped}
@@ -116,10 +124,15 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
         "command": spec.command,
         "args": spec.arguments,
         "workingDir": spec.working_dir,
-        "env": environment({**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
+        "env": environment(
+            {**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env
+        )
+        or None,
         "envFrom": environment_sources(spec.env_from) or None,
         "resources": _resources(spec),
-        "securityContext": {"privileged": True} if spec.privileged else _container_security(spec, overrides),
+        "securityContext": {"privileged": True}
+        if spec.privileged
+        else _container_security(spec, overrides),
         "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
     }
     return without_none(fields)
@@ -152,8 +165,14 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
         own = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
     elif expressions := beyond_product(gpus):
         own = [expressions]
-    terms = items(required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms") or [{}]
-    joined = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *each]} for term in terms for each in own]
+    terms = items(
+        required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms"
+    ) or [{}]
+    joined = [
+        {**term, "matchExpressions": [*items(term, "matchExpressions"), *each]}
+        for term in terms
+        for each in own
+    ]
     needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
     return merged(spec.affinity, needed)
 

@@ -63,7 +63,9 @@ class ScheduledTrainingSpec(CompletionsSpec):
     @classmethod
     def _is_a_time_zone(cls, zone: str) -> str:
         if zone not in available_timezones():
-            raise ValueError("is not a time zone of the IANA database, such as Etc/UTC or Europe/Berlin")
+            raise ValueError(
+                "is not a time zone of the IANA database, such as Etc/UTC or Europe/Berlin"
+            )
         return zone
 
     @property
@@ -89,17 +91,24 @@ class ScheduledTrainingSpec(CompletionsSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.grace_seconds >= self.deadline:
-            yield "grace_seconds", f"is {self.grace_seconds}, but a run may last {self.deadline} seconds"
+            yield (
+                "grace_seconds",
+                f"is {self.grace_seconds}, but a run may last {self.deadline} seconds",
+            )
         if self.deadline >= self.interval:
             often = f'"{self.schedule}" comes every {self.interval} seconds'
-            yield "active_deadline_seconds", f"is {self.deadline}, and {often}: a run must end before"
+            yield (
+                "active_deadline_seconds",
+                f"is {self.deadline}, and {often}: a run must end before",
+            )
         if self.indexed:
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 
     @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:
         options = pulumi.ResourceOptions(
-            delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout)
+            delete_before_replace=True,
+            custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout),
         )
         yield Part("cron", _cron_job(self), after, options)
 
@@ -121,7 +130,9 @@ class ScheduledTraining(Component[ScheduledTrainingSpec]):
     def __init__(self, name: str, args: ScheduledTrainingArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[ScheduledTrainingArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[ScheduledTrainingArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
@@ -143,4 +154,6 @@ def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:
             "spec": spec.job_body(spec.completion_fields(), spec.template()),
         },
     }
-    return api_object("batch/v1", "CronJob", spec.metadata(labels=spec.app_labels), spec=without_none(body))
+    return api_object(
+        "batch/v1", "CronJob", spec.metadata(labels=spec.app_labels), spec=without_none(body)
+    )

@@ -124,7 +124,10 @@ class ServerSpec(WorkloadSpec):
         taken = {self.port_name: self.port}
         for index, port in enumerate(self.ports):
             if port.name in taken or port.port in taken.values():
-                yield f"ports[{index}]", f"{port.name} ({port.port}) is taken; choose another name and number"
+                yield (
+                    f"ports[{index}]",
+                    f"{port.name} ({port.port}) is taken; choose another name and number",
+                )
             taken[port.name] = port.port
         if self.scraped_port not in taken:
             yield "metrics_port", not_among(str(self.scraped_port), "port", taken)
@@ -136,12 +139,22 @@ class ServerSpec(WorkloadSpec):
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Probes and the Service know a port by its name, which an override would change in the container alone."""
         names = {number: name for name, number in self.port_numbers.items()}
-        has_users = getattr(self, "service", True) or self.services or any("Probe" in key for key in self.container())
+        has_users = (
+            getattr(self, "service", True)
+            or self.services
+            or any("Probe" in key for key in self.container())
+        )
         for index, container in enumerate(items(self.pod_overrides, "containers")):
-            if has_users and container["name"] == self.container_name and container.get("ports", ()) is None:
+            if (
+                has_users
+                and container["name"] == self.container_name
+                and container.get("ports", ()) is None
+            ):
                 reason = f"is null, but probes and Services know the ports {', '.join(names.values())}: leave it out"
                 yield f"pod_overrides.containers[{index}].ports", reason
-            for place, port in enumerate(items(container, "ports") if container["name"] == self.container_name else ()):
+            for place, port in enumerate(
+                items(container, "ports") if container["name"] == self.container_name else ()
+            ):
                 name, own = port.get("name"), names.get(port["containerPort"])
                 if own and name not in (None, own):
                     argument = "port_name" if own == self.port_name else "ports"
@@ -155,15 +168,25 @@ class ServerSpec(WorkloadSpec):
         asked = {
             "startup": (self.health_path or self.live_path, starting),
             "readiness": (self.health_path, {"periodSeconds": 5, "failureThreshold": 3}),
-            "liveness": (self.live_path or self.health_path, {"periodSeconds": 10, "failureThreshold": 10}),
+            "liveness": (
+                self.live_path or self.health_path,
+                {"periodSeconds": 10, "failureThreshold": 10},
+            ),
         }
-        probes = {key: self._probe(path) | times if path else {} for key, (path, times) in asked.items()}
+        probes = {
+            key: self._probe(path) | times if path else {} for key, (path, times) in asked.items()
+        }
         given: dict[str, Any] = {key: {} for key in probes if probes[key]} | dict(self.probes)
         return {
             "ports": [
-                {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in self.port_numbers.items()
+                {"name": name, "containerPort": port, "protocol": "TCP"}
+                for name, port in self.port_numbers.items()
             ],
-            **{f"{key}Probe": strategic_merge(probes[key], more) for key, more in given.items() if more is not None},
+            **{
+                f"{key}Probe": strategic_merge(probes[key], more)
+                for key, more in given.items()
+                if more is not None
+            },
         }
 
     def _probe(self, path: str) -> dict[str, Any]:
@@ -181,7 +204,10 @@ class ServerSpec(WorkloadSpec):
         annotations: Mapping[str, str] | None = None,
     ) -> Part:
         """A Service with these ports, by name. Pulumi does not wait for its endpoints: it waits for the pods."""
-        ports = [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in numbers.items()]
+        ports = [
+            {"name": key, "port": port, "targetPort": key, "protocol": "TCP"}
+            for key, port in numbers.items()
+        ]
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
         fields = {**spec, "selector": self.app_labels, "ports": ports}
         return Part(role, api_object("v1", "Service", metadata, spec=fields))
@@ -189,7 +215,9 @@ class ServerSpec(WorkloadSpec):
     def _extra_service(self, service: ExtraService) -> Part:
         fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
         numbers = service.ports or self.port_numbers
-        return self.service_part(service.name, numbers, fields, f"service-{service.name}", service.annotations)
+        return self.service_part(
+            service.name, numbers, fields, f"service-{service.name}", service.annotations
+        )
 
     def around_parts(self) -> Iterator[Part]:
         """What any server may have around it: Services, a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
@@ -205,7 +233,9 @@ class ServerSpec(WorkloadSpec):
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
     """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
-    namespaces = [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers]
+    namespaces = [
+        {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers
+    ]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
     own = {"podSelector": {"matchLabels": spec.app_labels}}
     neighbours: dict[str, Any] = {"from": [{"podSelector": {}}, *namespaces], "ports": ports}

@@ -73,14 +73,19 @@ class ShardedSetSpec(ServerSpec):
     @property
     @override
     def own_mounts(self) -> list[dict[str, Any]]:
-        return super().own_mounts + [{"name": volume.name, "mountPath": volume.path} for volume in self.volumes]
+        return super().own_mounts + [
+            {"name": volume.name, "mountPath": volume.path} for volume in self.volumes
+        ]
 
     @property
     @override
     def timeout(self) -> int:
         """Seconds that Pulumi waits: for a rollout that goes from one shard, or few of them, to the next."""
         steps = -(-self.shards // self.max_unavailable)
-        return self.timeout_seconds or steps * (self.load_seconds + self.grace_seconds) + NEW_NODE_SECONDS
+        return (
+            self.timeout_seconds
+            or steps * (self.load_seconds + self.grace_seconds) + NEW_NODE_SECONDS
+        )
 
     @property
     def headless_service(self) -> str:
@@ -105,17 +110,29 @@ class ShardedSetSpec(ServerSpec):
             reason = f"is {self.timeout}, but a shard may load for {self.load_seconds} s (load_seconds): make it more"
             yield "timeout_seconds", reason
         if self.rendezvous_port in self.port_numbers.values():
-            yield "rendezvous_port", f"is {self.rendezvous_port}, which serves already; choose another"
-        yield from taken("services[{}].name", [service.name for service in self.services], [self.headless_service])
+            yield (
+                "rendezvous_port",
+                f"is {self.rendezvous_port}, which serves already; choose another",
+            )
+        yield from taken(
+            "services[{}].name",
+            [service.name for service in self.services],
+            [self.headless_service],
+        )
         yield from taken("volumes[{}].name", [volume.name for volume in self.volumes])
         yield from taken("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:
-        headless = {"clusterIP": "None", "publishNotReadyAddresses": True}  # shards meet before any of them is ready
+        headless = {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+        }  # shards meet before any of them is ready
         yield self.service_part(self.headless_service, self.port_numbers, headless)
         options = pulumi.ResourceOptions(
-            delete_before_replace=True, protect=bool(self.volumes) and self.data, custom_timeouts=self.timeouts
+            delete_before_replace=True,
+            protect=bool(self.volumes) and self.data,
+            custom_timeouts=self.timeouts,
         )
         yield Part("set", _stateful_set(self), ["service", *after], options)
         yield from self.around_parts()
@@ -141,7 +158,9 @@ class ShardedSet(Component[ShardedSetSpec]):
     def __init__(self, name: str, args: ShardedSetArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[ShardedSetArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[ShardedSetArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""

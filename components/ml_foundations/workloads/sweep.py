@@ -19,7 +19,15 @@ from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import SweepArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
 from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes
-from ml_foundations.workloads.parameters import VARIABLE, Parameter, Value, grid, grid_size, sample, text
+from ml_foundations.workloads.parameters import (
+    VARIABLE,
+    Parameter,
+    Value,
+    grid,
+    grid_size,
+    sample,
+    text,
+)
 
 _DIRECTORY = "/etc/sweep"
 _VOLUME = "sweep"
@@ -93,22 +101,37 @@ class SweepSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
-            yield "max_failed_indexes", f"is {self.max_failed_indexes}, and there are {self.trials} trials"
+            yield (
+                "max_failed_indexes",
+                f"is {self.max_failed_indexes}, and there are {self.trials} trials",
+            )
         if self.restart_policy != "Never":
             yield "restart_policy", "failures count for each trial, which requires Never"
         if not self.command:
-            yield "command", "is required: a shell of the image adds the parameters to its environment"
+            yield (
+                "command",
+                "is required: a shell of the image adds the parameters to its environment",
+            )
         yield from self._parameter_errors()
         yield from self.hostname_errors(self.trials)
 
     def _parameter_errors(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
-                yield f"parameters.{name}", "is not a name of an environment variable: letters, digits and _"
+                yield (
+                    f"parameters.{name}",
+                    "is not a name of an environment variable: letters, digits and _",
+                )
             if parameter.values is None and self.samples is None:
-                yield f"parameters.{name}", "is a range, but a grid needs values; set samples, or values"
+                yield (
+                    f"parameters.{name}",
+                    "is a range, but a grid needs values; set samples, or values",
+                )
         if self.trials > _MAX_TRIALS:
-            yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; set samples"
+            yield (
+                "parameters",
+                f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; set samples",
+            )
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
             reason = f"have {size} bytes, but a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
             yield "parameters", reason

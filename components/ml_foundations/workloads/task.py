@@ -35,7 +35,10 @@ class TaskSpec(WorkloadSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.wait_for_completion and self.queue is not None:
-            yield "wait_for_completion", "a queued Task starts when there is room, which may be days; leave one out"
+            yield (
+                "wait_for_completion",
+                "a queued Task starts when there is room, which may be days; leave one out",
+            )
 
     @override
     def own_parts(self, after: list[str]) -> Iterator[Part]:
@@ -74,9 +77,15 @@ class Task(Component[TaskSpec]):
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:
-    template = pod_template(spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds})
+    template = pod_template(
+        spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds}
+    )
     # skipAwait would not await its deletion either, and a replacement of the same name would meet it.
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
-    annotations = template["metadata"].get("annotations", {}) | {"pulumi.com/waitFor": f"jsonpath={waited_for}"}
+    annotations = template["metadata"].get("annotations", {}) | {
+        "pulumi.com/waitFor": f"jsonpath={waited_for}"
+    }
     labels = spec.labels | spec.app_labels | spec.queue_labels
-    return api_object("v1", "Pod", spec.metadata(labels=labels, annotations=annotations), spec=template["spec"])
+    return api_object(
+        "v1", "Pod", spec.metadata(labels=labels, annotations=annotations), spec=template["spec"]
+    )

@@ -29,7 +29,9 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
     @property
     @override
     def may_hang(self) -> str | None:
-        return super().may_hang or (None if self.backoff_limit_per_index is None else "backoff_limit_per_index")
+        return super().may_hang or (
+            None if self.backoff_limit_per_index is None else "backoff_limit_per_index"
+        )
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -60,7 +62,9 @@ class TrainingJob(Component[TrainingJobSpec]):
     def __init__(self, name: str, args: TrainingJobArgs, opts: Options = None) -> None: ...
 
     @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingJobArgs]) -> None: ...
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingJobArgs]
+    ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""

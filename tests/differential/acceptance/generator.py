@@ -15,7 +15,15 @@ Object = dict[str, Any]
 GOOD = Path(__file__).with_name("good.yaml")
 SERVERS_OWN = frozenset(
     {
-        *("apiVersion", "kind", "namespace", "generateName", "creationTimestamp", "deletionTimestamp", "generation"),
+        *(
+            "apiVersion",
+            "kind",
+            "namespace",
+            "generateName",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "generation",
+        ),
         *("deletionGracePeriodSeconds", "managedFields", "resourceVersion", "selfLink", "uid"),
     }
 )
@@ -89,7 +97,18 @@ WORDS: Sequence[Any] = (
         "kubernetes.io/a",
         "Exists",
     ),
-    *("10.0.0.1", "10.0.0.0/8", "::1", "example.com/a", "EXAMPLE.com/a", "50%", "a=b", "nvidia.com/gpu", "cpu", *LONG),
+    *(
+        "10.0.0.1",
+        "10.0.0.0/8",
+        "::1",
+        "example.com/a",
+        "EXAMPLE.com/a",
+        "50%",
+        "a=b",
+        "nvidia.com/gpu",
+        "cpu",
+        *LONG,
+    ),
 )
 NUMBERS: Sequence[Any] = (
     *(
@@ -159,7 +178,18 @@ QUANTITIES: Sequence[Any] = (
         0.5,
         0,
     ),
-    *("9223372036854775807", "9223372036854775808", "1Ei", "100Ei", "50%", "0.5", "1k", "1K", "NaN", "0x1"),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "1Ei",
+        "100Ei",
+        "50%",
+        "0.5",
+        "1k",
+        "1K",
+        "NaN",
+        "0x1",
+    ),
 )
 SHARES: Sequence[Any] = (
     0,
@@ -334,7 +364,9 @@ class Schema:
                         self.paths[version, made["kind"]] = path
         for name, schema in self._types.items():
             for made in schema.get("x-kubernetes-group-version-kind", ()):
-                self._kinds.setdefault(("/".join(filter(None, (made["group"], made["version"]))), made["kind"]), name)
+                self._kinds.setdefault(
+                    ("/".join(filter(None, (made["group"], made["version"]))), made["kind"]), name
+                )
 
     def of(self, document: Object) -> Object:
         """The type of an object."""
@@ -366,16 +398,24 @@ class _Editor:
             holders = [(value, type_) for *_, value, type_ in places if isinstance(value, dict)]
             for holder, type_ in self._at.sample(holders, min(9, len(holders))):
                 if missing := [
-                    key for key in type_.get("properties", ()) if key not in holder and self._is_ours(key, holder)
+                    key
+                    for key in type_.get("properties", ())
+                    if key not in holder and self._is_ours(key, holder)
                 ]:
                     key = self._at.choice(missing)
                     holder[key] = self._value(type_["properties"][key], key, 0)
                     return
                 if "additionalProperties" in type_:
-                    holder[self._at.choice(self._keys(type_))] = self._value(type_["additionalProperties"], "value", 0)
+                    holder[self._at.choice(self._keys(type_))] = self._value(
+                        type_["additionalProperties"], "value", 0
+                    )
                     return
             return
-        held = [place for place in places if place[0] is not None and self._is_ours(str(place[1]), place[0])]
+        held = [
+            place
+            for place in places
+            if place[0] is not None and self._is_ours(str(place[1]), place[0])
+        ]
         if way == "repeat":
             held = [place for place in held if isinstance(place[3], list) and place[3]] or held
         holder, key, name, value, type_ = self._at.choice(held)
@@ -383,14 +423,18 @@ class _Editor:
             value.append(copy.deepcopy(self._at.choice(value)))
             if isinstance(value[-1], dict) and value[-1] and self._at.random() < 0.7:
                 changed = self._at.choice([*value[-1]])
-                inner = self._schema.plain(self._schema.plain(type_.get("items")).get("properties", {}).get(changed))
+                inner = self._schema.plain(
+                    self._schema.plain(type_.get("items")).get("properties", {}).get(changed)
+                )
                 value[-1][changed] = self._value(inner, changed, 0)
         elif holder is self._document["metadata"] and key == "name":
             holder[key] = self._value(type_, name, 0) or "o"  # what has no name may get one
         elif way == "remove":
             del holder[key]
         elif way == "odd":
-            holder[key] = self._at.choice(self._at.choice(((None, "", [], {}), (1, "a", True, ["a"], {"a": "b"}))))
+            holder[key] = self._at.choice(
+                self._at.choice(((None, "", [], {}), (1, "a", True, ["a"], {"a": "b"})))
+            )
         else:
             holder[key] = self._value(type_, name, 0)
 
@@ -401,7 +445,8 @@ class _Editor:
         if holder is top.get("status"):
             return key in ("allocatable", "capacity", "conditions")
         return not (
-            holder is top and key in ("apiVersion", "kind", "metadata", *(["status"] * (top["kind"] != "Node")))
+            holder is top
+            and key in ("apiVersion", "kind", "metadata", *(["status"] * (top["kind"] != "Node")))
         )
 
     def _places(
@@ -412,7 +457,9 @@ class _Editor:
         yield holder, key, name, value, type_
         if isinstance(value, dict):
             for each, inner in value.items():
-                below = type_.get("properties", {}).get(each) or type_.get("additionalProperties") or {}
+                below = (
+                    type_.get("properties", {}).get(each) or type_.get("additionalProperties") or {}
+                )
                 if below is not True:
                     yield from self._places(inner, below, each, value, each)
         elif isinstance(value, list):
@@ -426,7 +473,9 @@ class _Editor:
             each.get("type") for each in type_.get("oneOf", ())
         }:
             return at.choice(SHARES)
-        if any(each.get("type") == "number" for each in type_.get("oneOf", ())) or _is_quantity(type_):
+        if any(each.get("type") == "number" for each in type_.get("oneOf", ())) or _is_quantity(
+            type_
+        ):
             return at.choice(QUANTITIES)
         match type_.get("type"):
             case "boolean":
@@ -436,18 +485,28 @@ class _Editor:
             case "array":
                 if at.random() < 0.06:
                     return []
-                made = [self._value(type_.get("items"), name, depth + 1) for _ in range(at.choice((1, 1, 1, 2)))]
+                made = [
+                    self._value(type_.get("items"), name, depth + 1)
+                    for _ in range(at.choice((1, 1, 1, 2)))
+                ]
                 return made + copy.deepcopy(made[:1]) if at.random() < 0.06 else made
             case "object" | None if "properties" in type_:
                 wanted = type_.get("required", ())
                 rest = [key for key in type_["properties"] if key not in wanted]
                 chosen = (
-                    at.sample(rest, min(len(rest), at.choice((0, 1, 1, 2)) if wanted else at.choice((1, 1, 2))))
+                    at.sample(
+                        rest,
+                        min(len(rest), at.choice((0, 1, 1, 2)) if wanted else at.choice((1, 1, 2))),
+                    )
                     if depth < 4
                     else []
                 )
                 keys = [key for key in (*wanted, *chosen) if at.random() < 0.97]
-                return {key: self._value(type_["properties"][key], key, depth + 1) for key in keys if depth < 7}
+                return {
+                    key: self._value(type_["properties"][key], key, depth + 1)
+                    for key in keys
+                    if depth < 7
+                }
             case "object" if isinstance(of := type_.get("additionalProperties"), dict):
                 return {
                     at.choice(self._keys(type_)): self._value(of, "value", depth + 1)
@@ -459,7 +518,9 @@ class _Editor:
                 return at.choice(({}, "x", 1))
 
     def _keys(self, type_: Object) -> Sequence[str]:
-        return RESOURCES if _is_quantity(self._schema.plain(type_["additionalProperties"])) else KEYS
+        return (
+            RESOURCES if _is_quantity(self._schema.plain(type_["additionalProperties"])) else KEYS
+        )
 
     def _string(self, type_: Object, name: str) -> str:
         at = self._at
@@ -469,11 +530,17 @@ class _Editor:
             return at.choice(("2026-01-01T00:00:00Z", "x", ""))
         if type_.get("enum") and at.random() < 0.8:
             found = at.choice(type_["enum"])
-            return found if at.random() < 0.75 else at.choice((found.lower(), found + "x", "", found.upper()))
+            return (
+                found
+                if at.random() < 0.75
+                else at.choice((found.lower(), found + "x", "", found.upper()))
+            )
         if at.random() < 0.2:
             known = [v for *_, v, _ in self._places(self._document, {}, "") if isinstance(v, str)]
             return at.choice(known)
-        ending = [values for end, values in BY_NAME.items() if name.lower().endswith((end, f"{end}s"))]
+        ending = [
+            values for end, values in BY_NAME.items() if name.lower().endswith((end, f"{end}s"))
+        ]
         return at.choice(at.choice(ending) if ending and at.random() < 0.75 else WORDS)
 
 
@@ -488,7 +555,9 @@ def case(schema: Schema, seed: int, *, served: bool = False) -> list[Object]:
     Where asked for, they are of kinds that the API server has.
     """
     at = random.Random(seed)
-    known = [each for each in good() if not served or (each["apiVersion"], each["kind"]) in schema.paths]
+    known = [
+        each for each in good() if not served or (each["apiVersion"], each["kind"]) in schema.paths
+    ]
     if seed % 5 == 0:
         return _pair(at, schema, known)
     kind = at.choice((*sorted({each["kind"] for each in known}), *OFTEN))
@@ -500,7 +569,10 @@ def case(schema: Schema, seed: int, *, served: bool = False) -> list[Object]:
 
 def _pair(at: random.Random, schema: Schema, known: Sequence[Object]) -> list[Object]:
     """Two objects, of which one or both are edited."""
-    of_kind = {kind: [each for each in known if each["kind"] == kind] for kind in {each["kind"] for each in known}}
+    of_kind = {
+        kind: [each for each in known if each["kind"] == kind]
+        for kind in {each["kind"] for each in known}
+    }
     one, other, name = at.choice([each for each in PAIRS if {*each[:2]} <= of_kind.keys()])
     pair = [copy.deepcopy(at.choice(of_kind[kind])) for kind in (one, other)]
     metadata = [each["metadata"] for each in pair]

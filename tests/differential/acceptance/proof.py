@@ -29,7 +29,11 @@ CONNECTIONS = 8
 AT_ONCE = 500
 OWN_GROUPS = ("jobset.x-k8s.io", "kueue.x-k8s.io")
 """Webhooks of these are about the cases; others would look at every pod."""
-NAMESPACES = {"crew": {}, "aside": {}, "strict": {"pod-security.kubernetes.io/enforce": "restricted"}}
+NAMESPACES = {
+    "crew": {},
+    "aside": {},
+    "strict": {"pod-security.kubernetes.io/enforce": "restricted"},
+}
 LABELS = {
     "Deployment": {"pod-template-hash": "h"},
     "StatefulSet": {"controller-revision-hash": "h"},
@@ -38,7 +42,14 @@ LABELS = {
 """What controllers add to the labels of pods, as far as the cases ask for it."""
 REFUSING = frozenset(
     {
-        *("invalid", "pod-security", "priority-class", "runtime-class", "request-above-limit", "limit-range-max"),
+        *(
+            "invalid",
+            "pod-security",
+            "priority-class",
+            "runtime-class",
+            "request-above-limit",
+            "limit-range-max",
+        ),
         *("extended-resource-limit", "extended-resource-fraction"),
     }
 )
@@ -46,7 +57,10 @@ REFUSING = frozenset(
 ROOMY: Object = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n", "zone": "a", "a": "b", "size": "5"}},
+    "metadata": {
+        "name": "n",
+        "labels": {"kubernetes.io/hostname": "n", "zone": "a", "a": "b", "size": "5"},
+    },
     "status": {
         "allocatable": {
             "cpu": "1k",
@@ -64,7 +78,10 @@ WEB: Object = {
     "metadata": {"name": "web", "namespace": "web"},
     "spec": {
         "selector": {"matchLabels": {"app": "web"}},
-        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "i"}]},
+        },
     },
 }
 
@@ -72,25 +89,44 @@ WEB: Object = {
 def surroundings() -> list[Object]:
     """What the cases find in the cluster."""
     named = {"apiVersion": "v1", "kind": "Namespace"}
-    spaces = [named | {"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()]
-    metadata, runtime = {"name": "urgent"}, {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "h"}
-    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 100}
+    spaces = [
+        named | {"metadata": {"name": name, "labels": labels}}
+        for name, labels in NAMESPACES.items()
+    ]
+    metadata, runtime = (
+        {"name": "urgent"},
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "h"},
+    )
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": 100,
+    }
     metadata, disks = (
         {"name": "c"},
         {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "d.example.com"},
     )
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "c", "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "c",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
     modes = (("c", "Filesystem"), ("b", "Block"))
     claims = [
-        claim | {"metadata": {"name": name, "namespace": "crew"}, "spec": {**spec, "volumeMode": mode}}
+        claim
+        | {"metadata": {"name": name, "namespace": "crew"}, "spec": {**spec, "volumeMode": mode}}
         for name, mode in modes
     ]
     disks |= {"metadata": metadata, "volumeBindingMode": "WaitForFirstConsumer"}
     return [*spaces, urgent, runtime | {"metadata": {"name": "boxed"}}, disks, *claims]
 
 
-_NOT_IN_DRY_RUNS = {"spec.healthCheckNodePort", *(f"spec.ports[{index}].nodePort" for index in range(9))}
+_NOT_IN_DRY_RUNS = {
+    "spec.healthCheckNodePort",
+    *(f"spec.ports[{index}].nodePort" for index in range(9)),
+}
 """The API server takes no port of the nodes in a dry run, and asks for none from 30000 to 32767."""
 
 
@@ -110,7 +146,9 @@ class Comparison:
     def is_wrong(self) -> bool:
         if self.errors and not self.words and {path for path, _ in self.errors} <= _NOT_IN_DRY_RUNS:
             return False
-        return bool(self.crash) or (bool(self.words) != bool(self.errors) and self.verdict is not Verdict.UNDETERMINED)
+        return bool(self.crash) or (
+            bool(self.words) != bool(self.errors) and self.verdict is not Verdict.UNDETERMINED
+        )
 
     @property
     def kind(self) -> str:
@@ -124,7 +162,9 @@ class Comparison:
             return f"{self.kind} crashes planning: {self.crash}"
         if self.words:
             said = json.loads(self.words)
-            causes = said.get("details", {}).get("causes") or [{"message": said["message"][-160:], "field": ""}]
+            causes = said.get("details", {}).get("causes") or [
+                {"message": said["message"][-160:], "field": ""}
+            ]
             return f"{self.kind} fits: {_plain(causes[0].get('field', ''))}: {_plain(causes[0]['message'])[:110]}"
         path, message = self.errors[0]
         return f"{self.kind} refused: {_plain(path)}: {_plain(message)[:110]}"
@@ -145,10 +185,16 @@ class Server:
     async def schema(self) -> Schema:
         """What it publishes of itself."""
         paths = (await self._read("/openapi/v3"))["paths"]
-        wanted = [found["serverRelativeURL"] for path, found in paths.items() if re.search(r"/v\d\w*$", path)]
+        wanted = [
+            found["serverRelativeURL"]
+            for path, found in paths.items()
+            if re.search(r"/v\d\w*$", path)
+        ]
         return Schema([await self._read(path) for path in wanted])
 
-    async def create(self, schema: Schema, document: Object, query: str = "") -> tuple[Object | None, str]:
+    async def create(
+        self, schema: Schema, document: Object, query: str = ""
+    ) -> tuple[Object | None, str]:
         """Create an object. Returns it, or the words of refusal."""
         metadata = document["metadata"]
         path = schema.paths[document["apiVersion"], document["kind"]]
@@ -173,9 +219,19 @@ class Server:
     async def keep_webhooks(self, path: str, groups: Sequence[str]) -> None:
         """Remove webhooks of other groups than some, and those of a controller for another's."""
         for each in (await self._read(path))["items"]:
-            own = next((group for group in groups if group.partition(".")[0] in each["metadata"]["name"]), "")
-            kept = [hook for hook in each["webhooks"] if all(rule["apiGroups"] == [own] for rule in hook["rules"])]
-            body, headers = json.dumps({"webhooks": kept}), {"Content-Type": "application/merge-patch+json"}
+            own = next(
+                (group for group in groups if group.partition(".")[0] in each["metadata"]["name"]),
+                "",
+            )
+            kept = [
+                hook
+                for hook in each["webhooks"]
+                if all(rule["apiGroups"] == [own] for rule in hook["rules"])
+            ]
+            body, headers = (
+                json.dumps({"webhooks": kept}),
+                {"Content-Type": "application/merge-patch+json"},
+            )
             async with self._session.patch(
                 f"{path}/{each['metadata']['name']}", data=body, headers=headers
             ) as response:
@@ -242,7 +298,9 @@ async def _prove(rehearsal: Rehearsal, count: int, first: int) -> list[Compariso
     return found
 
 
-async def compare(server: Server, schema: Schema, cases: Iterable[Sequence[Object]]) -> list[Comparison]:
+async def compare(
+    server: Server, schema: Schema, cases: Iterable[Sequence[Object]]
+) -> list[Comparison]:
     """What both say of some cases, each alone."""
     turns = asyncio.Semaphore(2 * CONNECTIONS)
 
@@ -269,20 +327,40 @@ def _made(owner: Object) -> Iterable[Object]:
         jobs = (
             [spec["jobTemplate"]]
             if kind == "CronJob"
-            else [each["template"] for each in spec.get("replicatedJobs") or () if each.get("replicas") != 0]
+            else [
+                each["template"]
+                for each in spec.get("replicatedJobs") or ()
+                if each.get("replicas") != 0
+            ]
         )
         for job in jobs:
             given = job.get("metadata") or {}
             copied = {key: given[key] for key in ("labels", "annotations") if key in given}
             metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"]}
-            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["spec"]}
-    elif "template" in spec and 0 not in (spec.get("replicas"), spec.get("parallelism"), spec.get("completions")):
+            yield {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": metadata,
+                "spec": job["spec"],
+            }
+    elif "template" in spec and 0 not in (
+        spec.get("replicas"),
+        spec.get("parallelism"),
+        spec.get("completions"),
+    ):
         made = spec["template"]
         given = made.get("metadata") or {}
         labels = {**(given.get("labels") or {}), **LABELS.get(kind, {})}
         copied = {key: given[key] for key in ("annotations", "finalizers") if key in given}
-        metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"], "labels": labels}
-        names = dict.fromkeys(each["metadata"]["name"] for each in spec.get("volumeClaimTemplates") or ())
+        metadata = {
+            **copied,
+            "name": "w-0",
+            "namespace": owner["metadata"]["namespace"],
+            "labels": labels,
+        }
+        names = dict.fromkeys(
+            each["metadata"]["name"] for each in spec.get("volumeClaimTemplates") or ()
+        )
         volumes = [{"name": each, "persistentVolumeClaim": {"claimName": "c"}} for each in names]
         own = [each for each in made["spec"].get("volumes") or () if each.get("name") not in names]
         yield {
@@ -304,7 +382,11 @@ def _compared(documents: Sequence[Object], words: str) -> Comparison:
         return Comparison(documents, words, (), Verdict.FITS, crash)
     own = [each for each in verdicts.workloads if str(each.workload) != "Deployment web/web"]
     found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
-    errors = [(each.path, each.message) for each in found if each.rule in REFUSING and each.severity is Severity.ERROR]
+    errors = [
+        (each.path, each.message)
+        for each in found
+        if each.rule in REFUSING and each.severity is Severity.ERROR
+    ]
     said = [each.verdict for each in own] or [verdicts.stack]
     verdict = Verdict.UNDETERMINED if Verdict.UNDETERMINED in said else said[0]
     return Comparison(documents, words, tuple(errors), verdict)
@@ -328,5 +410,7 @@ def summary(found: Sequence[Comparison]) -> str:
     columns = ("cases", "accepted", "refused", "undetermined", "wrong fit", "wrong refusal")
     lines = [f"| kind | {' | '.join(columns)} |", "|-|" + "-:|" * len(columns)]
     for kind in sorted(by_kind, key=lambda name: (name == "all", name)):
-        lines.append(f"| {kind} | " + " | ".join(f"{by_kind[kind][column]:,}" for column in columns) + " |")
+        lines.append(
+            f"| {kind} | " + " | ".join(f"{by_kind[kind][column]:,}" for column in columns) + " |"
+        )
     return "\n".join(lines)

@@ -18,8 +18,12 @@ from tests.differential.schema.openapi import compact
 Object = dict[str, Any]
 CONNECTIONS = 16
 """Each costs a handshake; more are no faster."""
-SCHEDULER_QUEUES = re.compile(r'^scheduler_pending_pods\{queue="(?:active|backoff)"\} (\S+)', re.MULTILINE)
-CONTROLLER_QUEUES = re.compile(r"^workqueue_(?:depth|unfinished_work_seconds)\{.*\} (\S+)", re.MULTILINE)
+SCHEDULER_QUEUES = re.compile(
+    r'^scheduler_pending_pods\{queue="(?:active|backoff)"\} (\S+)', re.MULTILINE
+)
+CONTROLLER_QUEUES = re.compile(
+    r"^workqueue_(?:depth|unfinished_work_seconds)\{.*\} (\S+)", re.MULTILINE
+)
 CLAIM_LOOKS = re.compile(r'^workqueue_adds_total\{name="claims"\} (\S+)', re.MULTILINE)
 
 WATCH = {"watch": "true", "allowWatchBookmarks": "true"}
@@ -33,11 +37,17 @@ class Client:
         self._session = session
         self._scheduler, self._controllers = scheduler, controllers
 
-    async def create(self, path: str, document: Object, options: str = "") -> tuple[Object | None, str]:
+    async def create(
+        self, path: str, document: Object, options: str = ""
+    ) -> tuple[Object | None, str]:
         """Create an object. Returns it, or the API server's words of refusal."""
         async with self._session.post(path + options, data=json.dumps(document)) as response:
             answer = await response.json()
-        return (answer, "") if response.status == 201 else (None, f"{response.status}: {answer['message']}")
+        return (
+            (answer, "")
+            if response.status == 201
+            else (None, f"{response.status}: {answer['message']}")
+        )
 
     async def touch(self, path: str, stamp: str) -> None:
         """Change an annotation, so that controllers look at the object again; it may be gone."""
@@ -48,7 +58,9 @@ class Client:
 
     async def delete(self, path: str) -> None:
         """Delete an object and what belongs to it; it may be gone."""
-        async with self._session.delete(path, params={"propagationPolicy": "Background"}) as response:
+        async with self._session.delete(
+            path, params={"propagationPolicy": "Background"}
+        ) as response:
             await response.read()
 
     async def watch(self, path: str, seen: dict[tuple[str, str], Object]) -> AsyncIterator[str]:
@@ -92,7 +104,9 @@ class Client:
     async def schema(self) -> Mapping[str, Any]:
         """What the API server publishes of itself, as ``openapi.compact`` keeps it."""
         paths = json.loads(await self._text("/openapi/v3"))["paths"]
-        wanted = [found["serverRelativeURL"] for path, found in paths.items() if re.search(r"/v\d$", path)]
+        wanted = [
+            found["serverRelativeURL"] for path, found in paths.items() if re.search(r"/v\d$", path)
+        ]
         return compact([json.loads(await self._text(path)) for path in wanted])
 
     async def _text(self, path: str) -> str:

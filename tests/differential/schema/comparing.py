@@ -41,7 +41,10 @@ class Comparison:
 def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
     """Judge a case, and compare the verdict with its runs."""
     resting = {title(document) for document in documents if _rests(document)}
-    runs = [replace(run, refused=_of_judged_kinds(run.refused), waiting=_without(run.waiting, resting)) for run in runs]
+    runs = [
+        replace(run, refused=_of_judged_kinds(run.refused), waiting=_without(run.waiting, resting))
+        for run in runs
+    ]
     outcome = _outcome(runs)
     try:
         verdicts = judge(read("\n---\n".join(map(json.dumps, documents)), "case.yaml"))
@@ -55,7 +58,13 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
         pass
     elif verdict is Verdict.FITS and outcome != "runs":
         wrong = "fits: " + "; ".join(
-            sorted({f"{key}: {why}" for run in runs for key, why in (run.refused | run.waiting).items()})
+            sorted(
+                {
+                    f"{key}: {why}"
+                    for run in runs
+                    for key, why in (run.refused | run.waiting).items()
+                }
+            )
         )
     elif verdict is not Verdict.FITS and resting:
         # Planning judges a workload that rests as what it will be when it is resumed; no run shows that.
@@ -64,8 +73,12 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
         wrong = "cannot fit: " + "; ".join(str(finding.message) for finding in verdicts.findings)
     elif not any(run.refused.keys() - _workloads(documents) for run in runs):
         for item in verdicts.workloads:
-            if item.verdict is Verdict.CANNOT_FIT and any(_ran(run, documents, item.workload) for run in runs):
-                wrong = f"{item.workload} cannot fit: " + "; ".join(str(finding.message) for finding in item.reasons)
+            if item.verdict is Verdict.CANNOT_FIT and any(
+                _ran(run, documents, item.workload) for run in runs
+            ):
+                wrong = f"{item.workload} cannot fit: " + "; ".join(
+                    str(finding.message) for finding in item.reasons
+                )
     return Comparison(str(verdict), outcome, wrong, features(documents), rules)
 
 
@@ -94,14 +107,21 @@ def _outcome(runs: Sequence[Run]) -> str:
 
 def _ran(run: Run, documents: Sequence[Object], workload: Any) -> bool:
     key = f"{workload.kind} {workload.namespace}/{workload.name}"
-    return any(title(document) == key for document in documents) and key not in run.refused | run.waiting
+    return (
+        any(title(document) == key for document in documents)
+        and key not in run.refused | run.waiting
+    )
 
 
 def _rests(document: Object) -> bool:
     """Whether a workload wants no pods as it stands."""
     spec = document.get("spec") or {}
     job = spec.get("jobTemplate", {}).get("spec", spec)
-    rests = job.get("suspend") or spec.get("paused") or 0 in (job.get("parallelism"), job.get("completions"))
+    rests = (
+        job.get("suspend")
+        or spec.get("paused")
+        or 0 in (job.get("parallelism"), job.get("completions"))
+    )
     return bool(rests or spec.get("replicas") == 0)
 
 
@@ -113,20 +133,31 @@ def features(documents: Sequence[Object]) -> tuple[str, ...]:
     found: set[str] = set()
     for document in documents:
         found.add(document["kind"])
-        if document["kind"] in ("ResourceQuota", "LimitRange", "PersistentVolumeClaim", "PersistentVolume"):
+        if document["kind"] in (
+            "ResourceQuota",
+            "LimitRange",
+            "PersistentVolumeClaim",
+            "PersistentVolume",
+        ):
             found |= {f"{document['kind']}.{key}" for key in document.get("spec", {})}
         for pod in pod_specs(document):
             found |= set(_pod_features(pod))
             spec = document["spec"]
             if spec is not pod:
-                found |= {f"{document['kind']}.{key}" for key in spec if key not in ("template", "selector")}
+                found |= {
+                    f"{document['kind']}.{key}"
+                    for key in spec
+                    if key not in ("template", "selector")
+                }
     return tuple(sorted(found))
 
 
 def _pod_features(pod: Object) -> Iterator[str]:
     for key, value in pod.items():
         if key == "volumes":
-            yield from (f"volume.{source}" for volume in value for source in volume if source != "name")
+            yield from (
+                f"volume.{source}" for volume in value for source in volume if source != "name"
+            )
         elif key == "affinity":
             yield from (f"affinity.{part}" for part in value)
         elif key not in ("containers", "initContainers"):

@@ -18,7 +18,15 @@ WORKLOADS = (
     "Pod", "Pod", "Pod", "Job", "Job", "Deployment", "Deployment", "Deployment", "ReplicaSet", "StatefulSet",
     "StatefulSet", "DaemonSet", "DaemonSet", "CronJob", "ReplicationController",
 )  # fmt: skip
-BESIDE = ("Service", "ConfigMap", "Secret", "PodDisruptionBudget", "PodTemplate", "CSIDriver", "Endpoints")
+BESIDE = (
+    "Service",
+    "ConfigMap",
+    "Secret",
+    "PodDisruptionBudget",
+    "PodTemplate",
+    "CSIDriver",
+    "Endpoints",
+)
 """Kinds that stand in a stack beside its workloads; of each, as much as the schema knows."""
 DECLARED = 88
 """In a hundred: how often a case holds the object that another one refers to."""
@@ -30,7 +38,9 @@ def case(schema: Schema, number: int) -> list[Object]:
     documents = [_namespace(draw, name) for name in values.NAMESPACES[: draw.pick(1, 1, 1, 2)]]
     spaces = [document["metadata"]["name"] for document in documents]
     documents += [_node(draw, name) for name in values.NODES[: draw.pick(1, 2, 2, 3, 3, 4)]]
-    workloads = [_workload(draw, index, draw.pick(*spaces)) for index in range(draw.pick(1, 1, 2, 2, 3, 4))]
+    workloads = [
+        _workload(draw, index, draw.pick(*spaces)) for index in range(draw.pick(1, 1, 2, 2, 3, 4))
+    ]
     for space in spaces:
         for kind, chance in (("ResourceQuota", 22), ("LimitRange", 14)):
             if draw.chance(chance):
@@ -51,7 +61,9 @@ def _object(draw: Draw, kind: str, name: str, namespace: str | None = None) -> O
 
 
 def _metadata(draw: Draw, name: str) -> Object:
-    metadata = draw.object("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", frozenset({"annotations"}))
+    metadata = draw.object(
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", frozenset({"annotations"})
+    )
     return {"name": name} | metadata
 
 
@@ -90,7 +102,9 @@ def _node(draw: Draw, name: str) -> Object:
 def _taint(draw: Draw) -> Object:
     key = draw.pick("spot", "spot", "team", values.GPU)
     effect = draw.pick("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
-    return {"key": key, "effect": effect} | ({"value": draw.pick("x", "y", "7")} if draw.chance(70) else {})
+    return {"key": key, "effect": effect} | (
+        {"value": draw.pick("x", "y", "7")} if draw.chance(70) else {}
+    )
 
 
 # --- Workloads
@@ -119,12 +133,17 @@ def _workload(draw: Draw, index: int, namespace: str) -> Object:
         own = {"w": name} if draw.chance(95) else {"app": labels["app"]}
         spec["selector"] = own if kind == "ReplicationController" else {"matchLabels": own}
     if kind == "StatefulSet" and "volumeClaimTemplates" in spec:
-        spec["volumeClaimTemplates"] = [_claim(draw, name) for name in draw.some("data", "logs")[:2]]
+        spec["volumeClaimTemplates"] = [
+            _claim(draw, name) for name in draw.some("data", "logs")[:2]
+        ]
     return made
 
 
 def _claim(draw: Draw, name: str) -> Object:
-    return {"metadata": {"name": name}, "spec": draw.object("io.k8s.api.core.v1.PersistentVolumeClaimSpec")}
+    return {
+        "metadata": {"name": name},
+        "spec": draw.object("io.k8s.api.core.v1.PersistentVolumeClaimSpec"),
+    }
 
 
 def _pod(draw: Draw, kind: str) -> Object:
@@ -165,7 +184,14 @@ def pod_specs(document: Any) -> Iterator[Object]:
             yield spec
         case "CronJob":
             yield spec["jobTemplate"]["spec"]["template"]["spec"]
-        case "Job" | "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController":
+        case (
+            "Job"
+            | "Deployment"
+            | "ReplicaSet"
+            | "StatefulSet"
+            | "DaemonSet"
+            | "ReplicationController"
+        ):
             yield spec["template"]["spec"]
         case _:
             return
@@ -178,7 +204,10 @@ def _referred(draw: Draw, documents: list[Object], spaces: list[str]) -> list[Ob
     """The objects that others refer to, mostly; first those that others refer to in their turn."""
     made: list[Object] = []
     named = [
-        (space, claim) for space in spaces for claim in values.CLAIMS if _mentions(documents, f'"claimName": "{claim}"')
+        (space, claim)
+        for space in spaces
+        for claim in values.CLAIMS
+        if _mentions(documents, f'"claimName": "{claim}"')
     ]
     for space, claim in named:
         if draw.chance(DECLARED):
@@ -193,7 +222,11 @@ def _referred(draw: Draw, documents: list[Object], spaces: list[str]) -> list[Ob
     if _mentions(documents, values.RUNTIME) and draw.chance(DECLARED):
         made.append(_object(draw, "RuntimeClass", values.RUNTIME))
     if _mentions(documents, '"robot"'):
-        made += [_object(draw, "ServiceAccount", "robot", space) for space in spaces if draw.chance(DECLARED)]
+        made += [
+            _object(draw, "ServiceAccount", "robot", space)
+            for space in spaces
+            if draw.chance(DECLARED)
+        ]
     if _mentions(documents, "resourceClaims"):
         made += _devices(draw, documents, spaces)
     return made
@@ -223,7 +256,9 @@ def _volume(draw: Draw, name: str) -> Object:
 
 def _devices(draw: Draw, documents: list[Object], spaces: list[str]) -> list[Object]:
     made = [_object(draw, "DeviceClass", values.DEVICES)] if draw.chance(DECLARED) else []
-    for node in [document["metadata"]["name"] for document in documents if document["kind"] == "Node"]:
+    for node in [
+        document["metadata"]["name"] for document in documents if document["kind"] == "Node"
+    ]:
         if draw.chance(75):
             made.append(unions.resource_slice(draw, node))
     for space in spaces:
@@ -231,5 +266,7 @@ def _devices(draw: Draw, documents: list[Object], spaces: list[str]) -> list[Obj
             if _mentions(documents, f'"{name}"') and draw.chance(DECLARED):
                 made.append(_object(draw, kind, name, space))
                 spec = made[-1]["spec"]
-                spec.get("spec", spec).setdefault("devices", draw.object("io.k8s.api.resource.v1.DeviceClaim"))
+                spec.get("spec", spec).setdefault(
+                    "devices", draw.object("io.k8s.api.resource.v1.DeviceClaim")
+                )
     return made

@@ -27,7 +27,11 @@ class Kind:
     def path(self, namespace: str | None) -> str:
         """The collection that an object of this kind is created in."""
         root = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
+        return (
+            f"{root}/namespaces/{namespace}/{self.plural}"
+            if self.namespaced
+            else f"{root}/{self.plural}"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Schema:
             namespaced = "/namespaces/{namespace}/" in path
             group = made["group"]
             api_version = f"{group}/{made['version']}" if group else made["version"]
-            found.setdefault(made["kind"], Kind(made["kind"], api_version, plural, namespaced, made["type"]))
+            found.setdefault(
+                made["kind"], Kind(made["kind"], api_version, plural, namespaced, made["type"])
+            )
         return found
 
     def fields(self, type_name: str) -> Mapping[str, Node]:
@@ -81,7 +87,11 @@ def compact(documents: list[Any]) -> dict[str, Any]:
 
 def _bare(node: Any) -> Any:
     if isinstance(node, dict):
-        return {key: _bare(value) for key, value in node.items() if key != "description" or not isinstance(value, str)}
+        return {
+            key: _bare(value)
+            for key, value in node.items()
+            if key != "description" or not isinstance(value, str)
+        }
     return [_bare(item) for item in node] if isinstance(node, list) else node
 
 

@@ -55,7 +55,9 @@ class Run:
 
 def title(document: Object) -> str:
     metadata = document["metadata"]
-    return f"{document['kind']} {metadata.get('namespace', '')}/{metadata['name']}".replace(" /", " ")
+    return f"{document['kind']} {metadata.get('namespace', '')}/{metadata['name']}".replace(
+        " /", " "
+    )
 
 
 @dataclass
@@ -75,7 +77,11 @@ class _Instance:
 
     @property
     def namespaces(self) -> set[str]:
-        return {document["metadata"]["name"] for document in self.documents if document["kind"] == "Namespace"}
+        return {
+            document["metadata"]["name"]
+            for document in self.documents
+            if document["kind"] == "Namespace"
+        }
 
     @property
     def others(self) -> list[Object]:
@@ -103,7 +109,9 @@ class Oracle:
         self._watches: list[asyncio.Task[None]] = []
         self._touched = 0
 
-    async def run(self, cases: Sequence[Sequence[Object]], orders: Sequence[Sequence[Object]]) -> list[tuple[Run, Run]]:
+    async def run(
+        self, cases: Sequence[Sequence[Object]], orders: Sequence[Sequence[Object]]
+    ) -> list[tuple[Run, Run]]:
         """Run every case twice: as it stands, all at once, and in another order, one workload after the other.
 
         Args:
@@ -112,8 +120,12 @@ class Oracle:
         """
         self._watches = watches = [asyncio.create_task(self._watch(kind)) for kind in WATCHED]
         try:
-            first = [_instance(documents, f"c{index}a", False) for index, documents in enumerate(cases)]
-            second = [_instance(documents, f"c{index}b", True) for index, documents in enumerate(orders)]
+            first = [
+                _instance(documents, f"c{index}a", False) for index, documents in enumerate(cases)
+            ]
+            second = [
+                _instance(documents, f"c{index}b", True) for index, documents in enumerate(orders)
+            ]
             await self._run([*first, *second])
         finally:
             for watch in watches:
@@ -163,8 +175,16 @@ class Oracle:
         elif made and document["kind"] == "CronJob":
             # What a CronJob will start once, as `kubectl create job --from` does it.
             job = document["spec"]["jobTemplate"]
-            metadata = {"name": document["metadata"]["name"], "namespace": document["metadata"]["namespace"]}
-            run = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["spec"]}
+            metadata = {
+                "name": document["metadata"]["name"],
+                "namespace": document["metadata"]["namespace"],
+            }
+            run = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": metadata,
+                "spec": job["spec"],
+            }
             await self._create(instance, run)
         return not refusal
 
@@ -177,7 +197,8 @@ class Oracle:
             title(document)
             for instance in instances
             for document in instance.others
-            if _told(title(document), instance) not in instance.run.refused and not self._is_ready(document)
+            if _told(title(document), instance) not in instance.run.refused
+            and not self._is_ready(document)
         ]
 
     def _is_ready(self, document: Object) -> bool:
@@ -233,7 +254,11 @@ class Oracle:
         """The cases whose objects still change."""
         late = time.monotonic() - RESTLESS_SECONDS
         restless = {namespace for namespace, changed in self._changed.items() if changed > late}
-        return [_Coming(each, None, "its objects go on changing") for each in instances if each.namespaces & restless]
+        return [
+            _Coming(each, None, "its objects go on changing")
+            for each in instances
+            if each.namespaces & restless
+        ]
 
     async def _give_up(self, instance: _Instance) -> None:
         """Take the workloads away, so that other cases have their quiet."""
@@ -251,7 +276,9 @@ class Oracle:
                 missing = missing_of(workload, self.seen, pods)
                 if missing is DONE:
                     continue
-                instance.run.waiting[_told(title(workload), instance)] = _told(missing.why, instance)
+                instance.run.waiting[_told(title(workload), instance)] = _told(
+                    missing.why, instance
+                )
                 if missing.is_coming:
                     coming.append(_Coming(instance, None, f"{title(workload)}: {missing.why}"))
                 elif missing.next:
@@ -261,7 +288,13 @@ class Oracle:
             if refusal:
                 instance.run.waiting[_told(title(workload), instance)] = _told(refusal, instance)
             else:
-                coming.append(_Coming(instance, workload, f"{title(workload)}: {missing.why}, and would be accepted"))
+                coming.append(
+                    _Coming(
+                        instance,
+                        workload,
+                        f"{title(workload)}: {missing.why}, and would be accepted",
+                    )
+                )
         return coming
 
     def _pods_by_namespace(self) -> dict[str, list[Object]]:
@@ -294,7 +327,9 @@ async def _all(tasks: Iterable[Awaitable[Any]]) -> None:
 
 
 def _instance(documents: Sequence[Object], identity: str, one_by_one: bool) -> _Instance:
-    return _Instance(json.loads(json.dumps(documents).replace(CASE, identity)), one_by_one, identity)
+    return _Instance(
+        json.loads(json.dumps(documents).replace(CASE, identity)), one_by_one, identity
+    )
 
 
 def _told(text: str, instance: _Instance) -> str:
@@ -308,7 +343,9 @@ def _quick(workload: Object) -> Object:
         case "Pod":
             metadata = workload["metadata"]
         case "CronJob":
-            metadata = workload["spec"]["jobTemplate"]["spec"]["template"].setdefault("metadata", {})
+            metadata = workload["spec"]["jobTemplate"]["spec"]["template"].setdefault(
+                "metadata", {}
+            )
         case _:
             metadata = workload["spec"]["template"].setdefault("metadata", {})
     metadata.setdefault("annotations", {})["pod-complete.stage.kwok.x-k8s.io/delay"] = "1ms"
@@ -320,4 +357,6 @@ def _taints(node: Object) -> set[str]:
 
 
 def _cordoned(node: Object) -> set[str]:
-    return {"node.kubernetes.io/unschedulable"} if node.get("spec", {}).get("unschedulable") else set()
+    return (
+        {"node.kubernetes.io/unschedulable"} if node.get("spec", {}).get("unschedulable") else set()
+    )

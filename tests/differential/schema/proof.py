@@ -28,7 +28,9 @@ def prove(count: int, folder: Path, keep: bool, first: int) -> tuple[int, str]:
     number = first
     known: set[str] = set()
     while len(comparisons) < count:
-        found = [(documents, compare(documents, answers)) for documents, answers in runs.batch(number)]
+        found = [
+            (documents, compare(documents, answers)) for documents, answers in runs.batch(number)
+        ]
         comparisons += [comparison for _, comparison in found]
         for documents, comparison in found:
             if comparison.wrong:
@@ -56,7 +58,10 @@ def _keep(runs: Runs, documents: list[Object], comparison: Comparison) -> Path:
 
     def disagree(cases: Sequence[list[Object]]) -> list[bool]:
         answers = runs.of(cases, "shrinking") if cases else []
-        return [_kind_of(compare(*pair).wrong).startswith(kind) for pair in zip(cases, answers, strict=True)]
+        return [
+            _kind_of(compare(*pair).wrong).startswith(kind)
+            for pair in zip(cases, answers, strict=True)
+        ]
 
     def may(case: list[Object]) -> bool:
         return bool(case) and compare(case, []).verdict == comparison.verdict
@@ -65,7 +70,9 @@ def _keep(runs: Runs, documents: list[Object], comparison: Comparison) -> Path:
     wrong = compare(small, runs.of([small], "shrinking")[0]).wrong
     path = REGRESSIONS / f"{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"# Planning says {' '.join(wrong.split())}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}")
+    path.write_text(
+        f"# Planning says {' '.join(wrong.split())}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}"
+    )
     return path
 
 
@@ -89,13 +96,20 @@ def table(comparisons: Sequence[Comparison]) -> str:
     counts = Counter((comparison.verdict, comparison.outcome) for comparison in comparisons)
     lines = [f"| planning says | {' | '.join(OUTCOMES)} |", "|-|" + "-:|" * len(OUTCOMES)]
     for verdict in VERDICTS:
-        lines.append(f"| {verdict} | " + " | ".join(f"{counts[verdict, outcome]:,}" for outcome in OUTCOMES) + " |")
+        lines.append(
+            f"| {verdict} | "
+            + " | ".join(f"{counts[verdict, outcome]:,}" for outcome in OUTCOMES)
+            + " |"
+        )
     return "\n".join(lines)
 
 
 def features(comparisons: Sequence[Comparison], least: int) -> str:
     """For kinds and fields in so many cases at least: what planning says of these, and how often wrongly."""
-    lines = ["| Feature | Cases | Fits | Cannot fit | Undetermined | Disagreements |", "|-|-:|-:|-:|-:|-:|"]
+    lines = [
+        "| Feature | Cases | Fits | Cannot fit | Undetermined | Disagreements |",
+        "|-|-:|-:|-:|-:|-:|",
+    ]
     for name in sorted({name for comparison in comparisons for name in comparison.features}):
         mine = [comparison for comparison in comparisons if name in comparison.features]
         if len(mine) < least:
@@ -104,5 +118,7 @@ def features(comparisons: Sequence[Comparison], least: int) -> str:
         wrong = sum(bool(comparison.wrong) for comparison in mine)
         unknown = f"{verdicts['undetermined']:,} ({verdicts['undetermined'] / len(mine):.0%})"
         refused = verdicts["cannot-fit"] + verdicts["refused"]
-        lines.append(f"| {name} | {len(mine):,} | {verdicts['fits']:,} | {refused:,} | {unknown} | {wrong} |")
+        lines.append(
+            f"| {name} | {len(mine):,} | {verdicts['fits']:,} | {refused:,} | {unknown} | {wrong} |"
+        )
     return "\n".join(lines)

@@ -81,9 +81,13 @@ async def _write_schema(rehearsal: Any, file: Path) -> None:
         file.write_text(json.dumps(await connected.schema(), separators=(",", ":")))
 
 
-async def _run(rehearsal: Any, schema: Schema, cases: Sequence[list[Object]]) -> list[tuple[Run, Run]]:
+async def _run(
+    rehearsal: Any, schema: Schema, cases: Sequence[list[Object]]
+) -> list[tuple[Run, Run]]:
     async with client.connect(rehearsal) as connected:
-        return await Oracle(connected, schema).run(cases, [_reordered(documents) for documents in cases])
+        return await Oracle(connected, schema).run(
+            cases, [_reordered(documents) for documents in cases]
+        )
 
 
 def _reordered(documents: list[Object]) -> list[Object]:

@@ -19,7 +19,9 @@ AT_ONCE = 100
 ROUNDS = 6
 
 
-def shrink(documents: list[Object], disagree: Disagree, may: Callable[[list[Object]], bool]) -> list[Object]:
+def shrink(
+    documents: list[Object], disagree: Disagree, may: Callable[[list[Object]], bool]
+) -> list[Object]:
     """Leave out what can be left out.
 
     Args:
@@ -49,7 +51,9 @@ def shrink(documents: list[Object], disagree: Disagree, may: Callable[[list[Obje
 def without(documents: list[Object], paths: Sequence[Path]) -> list[Object]:
     """The documents without what some paths lead to."""
     changed: Any = copy.deepcopy(documents)
-    for path in sorted(paths, key=lambda path: [(isinstance(step, str), step) for step in path], reverse=True):
+    for path in sorted(
+        paths, key=lambda path: [(isinstance(step, str), step) for step in path], reverse=True
+    ):
         holder = changed
         for step in path[:-1]:
             holder = holder[step] if isinstance(holder, list) else holder.get(step, {})
@@ -65,7 +69,13 @@ def _paths(documents: list[Object]) -> Iterator[Path]:
 
 
 def _below(tree: Any, path: Path) -> Iterator[Path]:
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in items:
         if key not in KEPT:
             yield (*path, key)

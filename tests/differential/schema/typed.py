@@ -90,7 +90,9 @@ class Draw:
             return self.pick(*node["enum"])
         if (form := node.get("format")) in FORMATS:
             return self.pick(*FORMATS[form])
-        kinds = node.get("type") or next((part.get("type") for part in node.get("oneOf", ())), "string")
+        kinds = node.get("type") or next(
+            (part.get("type") for part in node.get("oneOf", ())), "string"
+        )
         match kinds:
             case "boolean":
                 return self.pick(True, False)
@@ -107,7 +109,8 @@ def _distinct(items: list[Any], node: Node) -> list[Any]:
     for item in items:
         own = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
         if all(
-            own != ([other.get(key) for key in keys] if keys and isinstance(other, dict) else other) for other in found
+            own != ([other.get(key) for key in keys] if keys and isinstance(other, dict) else other)
+            for other in found
         ):
             found.append(item)
     return found
@@ -130,7 +133,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule("Quantity")
 def _quantity(draw: Draw) -> Any:
-    return draw.pick("1", "500m", "1Gi", "2", "1e0") if not draw.chance(STRANGE) else draw.pick("-1", 1, "1.5")
+    return (
+        draw.pick("1", "500m", "1Gi", "2", "1e0")
+        if not draw.chance(STRANGE)
+        else draw.pick("-1", 1, "1.5")
+    )
 
 
 @rule("MicroTime", "Time")
@@ -155,7 +162,9 @@ def _label_selector(draw: Draw) -> Any:
 def _label_requirement(draw: Draw) -> Object:
     key = draw.pick(*values.POOLS["LabelSelectorRequirement.key"])
     operator = draw.pick("In", "In", "NotIn", "Exists", "DoesNotExist")
-    known = {"app": values.APPS, "tier": ("front", "back"), "job-name": ("w0", "w1")}.get(key, ("0", "1"))
+    known = {"app": values.APPS, "tier": ("front", "back"), "job-name": ("w0", "w1")}.get(
+        key, ("0", "1")
+    )
     given = {"key": key, "operator": operator}
     return given | ({"values": draw.some(*known)} if operator.endswith("In") else {})
 
@@ -163,10 +172,18 @@ def _label_requirement(draw: Draw) -> Object:
 @rule("NodeSelectorRequirement")
 def _node_requirement(draw: Draw) -> Object:
     if draw.chance(STRANGE):
-        return {"key": "disk", "operator": draw.pick("In", "Exists", "Gt"), "values": draw.pick([], ["x"], ["1", "2"])}
+        return {
+            "key": "disk",
+            "operator": draw.pick("In", "Exists", "Gt"),
+            "values": draw.pick([], ["x"], ["1", "2"]),
+        }
     operator = draw.pick("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
     if operator in ("Gt", "Lt"):
-        return {"key": draw.pick("gen", "gen", "disk"), "operator": operator, "values": [draw.pick("1", "2", "3", "0")]}
+        return {
+            "key": draw.pick("gen", "gen", "disk"),
+            "operator": operator,
+            "values": [draw.pick("1", "2", "3", "0")],
+        }
     key = draw.pick("disk", "gen", values.ZONE, values.RACK, values.HOSTNAME)
     known = _label_values(key)
     given = {"key": key, "operator": operator}
@@ -187,7 +204,9 @@ def _label_values(key: str) -> tuple[str, ...]:
 def node_labels(draw: Draw, name: str) -> dict[str, str]:
     """Labels of a node; now and then two nodes share a hostname. A kubelet gives one to every node."""
     labels = {
-        key: draw.pick(*_label_values(key)) for key in (*values.KEYS, values.ZONE, values.RACK) if draw.chance(75)
+        key: draw.pick(*_label_values(key))
+        for key in (*values.KEYS, values.ZONE, values.RACK)
+        if draw.chance(75)
     }
     shares_it = not draw.chance(3) and draw.chance(3)
     return labels | {values.HOSTNAME: values.NODES[0] if shares_it else name}
@@ -196,7 +215,11 @@ def node_labels(draw: Draw, name: str) -> dict[str, str]:
 @rule("TopologySpreadConstraint")
 def _spread(draw: Draw) -> Object:
     fields = draw.schema.fields("io.k8s.api.core.v1.TopologySpreadConstraint")
-    made = {"whenUnsatisfiable": draw.pick("DoNotSchedule", "DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")}
+    made = {
+        "whenUnsatisfiable": draw.pick(
+            "DoNotSchedule", "DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"
+        )
+    }
     for name, chance in _SPREAD_CHANCES.items():
         if draw.chance(chance):
             made[name] = draw.field(f"TopologySpreadConstraint.{name}", fields[name])
@@ -215,7 +238,13 @@ _SPREAD_CHANCES = {
 
 @rule("NodeSelectorTerm")
 def _node_term(draw: Draw) -> Object:
-    fields = [{"key": "metadata.name", "operator": draw.pick("In", "NotIn"), "values": [draw.pick(*values.NODES[:3])]}]
+    fields = [
+        {
+            "key": "metadata.name",
+            "operator": draw.pick("In", "NotIn"),
+            "values": [draw.pick(*values.NODES[:3])],
+        }
+    ]
     if draw.chance(15):
         return {"matchFields": fields}
     expressions = [_node_requirement(draw) for _ in range(draw.pick(1, 1, 2))]
@@ -231,9 +260,15 @@ def _node_selector(draw: Draw) -> Object:
 @rule("Toleration", "DeviceToleration")
 def _toleration(draw: Draw) -> Object:
     if draw.chance(STRANGE):
-        return draw.pick({"operator": "Equal", "value": "x"}, {"key": "spot", "operator": "Exists", "value": "x"}, {})
+        return draw.pick(
+            {"operator": "Equal", "value": "x"},
+            {"key": "spot", "operator": "Exists", "value": "x"},
+            {},
+        )
     key = draw.pick("spot", "spot", "team", values.GPU, "node.kubernetes.io/unschedulable")
-    made: Object = draw.pick({"operator": "Exists"}, {"key": key, "operator": "Exists"}, {"key": key, "value": "x"})
+    made: Object = draw.pick(
+        {"operator": "Exists"}, {"key": key, "operator": "Exists"}, {"key": key, "value": "x"}
+    )
     if draw.chance(40):
         made["effect"] = draw.pick("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
         if made["effect"] == "NoExecute" and draw.chance(40):
@@ -334,12 +369,23 @@ def _hard(draw: Draw) -> Object:
         "hugepages-2Mi": ("2Mi",),
         "count/widgets.example.com": ("0",),
     }
-    return {key: draw.pick(*pools[key]) for key in draw.some(*pools, "requests.cpu", "pods", "pods", "limits.cpu")}
+    return {
+        key: draw.pick(*pools[key])
+        for key in draw.some(*pools, "requests.cpu", "pods", "pods", "limits.cpu")
+    }
 
 
 @rule("ResourceQuotaSpec.scopes")
 def _scopes(draw: Draw) -> list[str]:
-    return [draw.pick("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")]
+    return [
+        draw.pick(
+            "BestEffort",
+            "NotBestEffort",
+            "Terminating",
+            "NotTerminating",
+            "CrossNamespacePodAffinity",
+        )
+    ]
 
 
 @rule("ScopeSelector")
@@ -348,13 +394,18 @@ def _scope_selector(draw: Draw) -> Object:
     given = {"scopeName": "PriorityClass", "operator": operator}
     named = {"values": draw.some(*values.PRIORITIES)} if operator.endswith("In") else {}
     if draw.chance(25):
-        given, named = {"scopeName": draw.pick("BestEffort", "Terminating"), "operator": "Exists"}, {}
+        given, named = (
+            {"scopeName": draw.pick("BestEffort", "Terminating"), "operator": "Exists"},
+            {},
+        )
     return {"matchExpressions": [given | named]}
 
 
 @rule("LimitRangeItem")
 def _limit(draw: Draw) -> Object:
-    item: Object = {"type": draw.pick("Container", "Container", "Container", "Pod", "PersistentVolumeClaim")}
+    item: Object = {
+        "type": draw.pick("Container", "Container", "Container", "Pod", "PersistentVolumeClaim")
+    }
     if item["type"] == "PersistentVolumeClaim":
         return item | draw.pick({"max": {"storage": "5Gi"}}, {"min": {"storage": "5Gi"}})
     low, middle, high = draw.pick(("250m", "500m", "1"), ("500m", "1", "2"), ("100m", "2", "4"))

@@ -8,8 +8,18 @@ from typing import Any
 from tests.differential.schema import values
 from tests.differential.schema.typed import RULES, STRANGE, Draw, Object, rule
 
-VOLUME_TYPE, VOLUME_SOURCE_TYPE = "io.k8s.api.core.v1.Volume", "io.k8s.api.core.v1.PersistentVolumeSpec"
-USUAL_SOURCES = ("emptyDir", "persistentVolumeClaim", "ephemeral", "persistentVolumeClaim", "hostPath", "configMap")
+VOLUME_TYPE, VOLUME_SOURCE_TYPE = (
+    "io.k8s.api.core.v1.Volume",
+    "io.k8s.api.core.v1.PersistentVolumeSpec",
+)
+USUAL_SOURCES = (
+    "emptyDir",
+    "persistentVolumeClaim",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "hostPath",
+    "configMap",
+)
 DISKS = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 
 
@@ -57,7 +67,9 @@ def _persistent_volume(draw: Draw) -> Object:
         made["claimRef"] = _claim_reference(draw)
     made["persistentVolumeReclaimPolicy"] = draw.pick("Retain", "Retain", "Delete")
     return made | draw.pick(
-        {"hostPath": {"path": "/data"}}, _one(draw, VOLUME_SOURCE_TYPE, "csi"), {"nfs": {"server": "s", "path": "/"}}
+        {"hostPath": {"path": "/data"}},
+        _one(draw, VOLUME_SOURCE_TYPE, "csi"),
+        {"nfs": {"server": "s", "path": "/"}},
     )
 
 
@@ -95,8 +107,13 @@ def _nothing(_draw: Draw) -> Any:
 def _strategy(draw: Draw) -> Object:
     if draw.chance(40):
         return {"type": "Recreate"}
-    surge, missing = draw.pick((0, 1), (1, 0), ("25%", "25%"), (0, "50%"), (0, 0) if draw.chance(10) else (1, 1))
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": missing}}
+    surge, missing = draw.pick(
+        (0, 1), (1, 0), ("25%", "25%"), (0, "50%"), (0, 0) if draw.chance(10) else (1, 1)
+    )
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": surge, "maxUnavailable": missing},
+    }
 
 
 @rule("StatefulSetUpdateStrategy", "DaemonSetUpdateStrategy")
@@ -122,7 +139,9 @@ def _success_policy(draw: Draw) -> Object:
 
 @rule("Probe", "LifecycleHandler")
 def _handler(draw: Draw) -> Object:
-    return draw.pick({"exec": {"command": ["true"]}}, {"httpGet": {"port": 80}}, {"tcpSocket": {"port": 80}})
+    return draw.pick(
+        {"exec": {"command": ["true"]}}, {"httpGet": {"port": 80}}, {"tcpSocket": {"port": 80}}
+    )
 
 
 @rule("EnvVarSource")
@@ -137,7 +156,11 @@ def _env_source(draw: Draw) -> Object:
 @rule("EnvVar")
 def _env(draw: Draw) -> Object:
     name = draw.pick("HOME", "MODE")
-    return {"name": name, "value": "x"} if draw.chance(70) else {"name": name, "valueFrom": _env_source(draw)}
+    return (
+        {"name": name, "value": "x"}
+        if draw.chance(70)
+        else {"name": name, "valueFrom": _env_source(draw)}
+    )
 
 
 @rule("VolumeMount")
@@ -152,7 +175,10 @@ def _device(draw: Draw) -> Object:
 
 @rule("ContainerResizePolicy")
 def _resize(draw: Draw) -> Object:
-    return {"resourceName": draw.pick("cpu", "memory"), "restartPolicy": draw.pick("NotRequired", "RestartContainer")}
+    return {
+        "resourceName": draw.pick("cpu", "memory"),
+        "restartPolicy": draw.pick("NotRequired", "RestartContainer"),
+    }
 
 
 @rule("LimitRangeSpec.limits")
@@ -212,7 +238,9 @@ def _pod_claim(draw: Draw) -> Object:
 
 @rule("DeviceRequest")
 def _device_request(draw: Draw) -> Object:
-    exactly = draw.object("io.k8s.api.resource.v1.ExactDeviceRequest", frozenset({"adminAccess", "allocationMode"}))
+    exactly = draw.object(
+        "io.k8s.api.resource.v1.ExactDeviceRequest", frozenset({"adminAccess", "allocationMode"})
+    )
     if draw.chance(15):
         exactly.pop("count", None)
         exactly["allocationMode"] = "All"

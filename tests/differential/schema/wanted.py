@@ -37,7 +37,10 @@ def missing_of(workload: Object, seen: Seen, pods: Mapping[str, list[Object]]) -
         found = [pod for pod in mine if pod["metadata"]["name"] == name]
         return _of_pods(found, seen) if found else Missing("the pod is gone")
     if kind == "CronJob":
-        kind, workload = "Job", workload["spec"]["jobTemplate"] | {"kind": "Job", "metadata": metadata}
+        kind, workload = (
+            "Job",
+            workload["spec"]["jobTemplate"] | {"kind": "Job", "metadata": metadata},
+        )
     held = seen[kind].get((space, name))
     if held is None:
         return DONE if kind == "Job" else Missing("it is gone", is_coming=True)
@@ -58,13 +61,24 @@ def _owned(objects: Sequence[Object], owner: Object) -> list[Object]:
 def _pod_of(held: Object) -> Object:
     """One more pod of a template."""
     template = held["spec"]["template"]
-    metadata = {"generateName": held["metadata"]["name"] + "-", "namespace": held["metadata"]["namespace"]}
+    metadata = {
+        "generateName": held["metadata"]["name"] + "-",
+        "namespace": held["metadata"]["namespace"],
+    }
     labels = template.get("metadata", {}).get("labels", {})
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"labels": labels}, "spec": template["spec"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata | {"labels": labels},
+        "spec": template["spec"],
+    }
 
 
 def _beside(held: Object, api_version: str, kind: str, content: Object) -> Object:
-    metadata = {"generateName": held["metadata"]["name"] + "-", "namespace": held["metadata"]["namespace"]}
+    metadata = {
+        "generateName": held["metadata"]["name"] + "-",
+        "namespace": held["metadata"]["namespace"],
+    }
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata} | content
 
 
@@ -81,13 +95,21 @@ def _deployment(held: Object, seen: Seen, pods: Sequence[Object]) -> Missing:
     if not sets and held["spec"].get("paused"):
         return Missing("it is paused")
     if not sets:
-        spec = {"replicas": 0, "selector": held["spec"]["selector"], "template": held["spec"]["template"]}
-        return Missing("it has no ReplicaSet", next=[_beside(held, "apps/v1", "ReplicaSet", {"spec": spec})])
+        spec = {
+            "replicas": 0,
+            "selector": held["spec"]["selector"],
+            "template": held["spec"]["template"],
+        }
+        return Missing(
+            "it has no ReplicaSet", next=[_beside(held, "apps/v1", "ReplicaSet", {"spec": spec})]
+        )
     if not _is_observed(held):
         return Missing("its controller has not seen it", is_coming=True)
     if sum(item["spec"]["replicas"] for item in sets) < held["spec"]["replicas"]:
         return Missing("its ReplicaSet is too small", is_coming=True)
-    missing = [found for item in sets if (found := _replicated(item, _owned(pods, item), seen)) is not DONE]
+    missing = [
+        found for item in sets if (found := _replicated(item, _owned(pods, item), seen)) is not DONE
+    ]
     return missing[0] if missing else DONE
 
 
@@ -98,7 +120,11 @@ def _replicated(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
         return Missing("its controller has not seen it", next=_set_parts(held))
     found = _of_pods(pods, seen)
     if found is not DONE or len(pods) == wanted:
-        return found if _is_observed(held) else Missing("its controller has not seen it", is_coming=True)
+        return (
+            found
+            if _is_observed(held)
+            else Missing("its controller has not seen it", is_coming=True)
+        )
     if len(pods) > wanted:
         return Missing("it has too many pods", is_coming=True)
     return Missing(f"{len(pods)} of {wanted} pods exist", next=[*_claims(held), _pod_of(held)])
@@ -111,7 +137,9 @@ def _set_parts(held: Object) -> list[Object]:
 
 def _claims(held: Object) -> list[Object]:
     templates = held["spec"].get("volumeClaimTemplates", ())
-    return [_beside(held, "v1", "PersistentVolumeClaim", {"spec": item["spec"]}) for item in templates]
+    return [
+        _beside(held, "v1", "PersistentVolumeClaim", {"spec": item["spec"]}) for item in templates
+    ]
 
 
 def _daemon_set(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
@@ -128,13 +156,20 @@ def _job(held: Object, pods: Sequence[Object], seen: Seen) -> Missing:
     """A Job has run when it is complete; one that waits to be resumed wants no pods."""
     spec, status = held["spec"], held.get("status", {})
     true = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
-    if "Complete" in true or spec.get("suspend") or spec.get("parallelism") == 0 or spec.get("completions") == 0:
+    if (
+        "Complete" in true
+        or spec.get("suspend")
+        or spec.get("parallelism") == 0
+        or spec.get("completions") == 0
+    ):
         return DONE
     if "Failed" in true:
         return Missing("it failed")
     if spec.get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
         return Missing("another controller is to manage it")
-    if any(pod["status"].get("phase") in ("Succeeded", "Failed") and _is_tracked(pod) for pod in pods):
+    if any(
+        pod["status"].get("phase") in ("Succeeded", "Failed") and _is_tracked(pod) for pod in pods
+    ):
         return Missing("finished pods are not counted yet", is_coming=True)
     active = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     found = _of_pods(active, seen)
@@ -171,7 +206,9 @@ def _of_pod(pod: Object, seen: Seen) -> Missing:
             return Missing(f"{name} failed")
         has_end = spec.get("restartPolicy") != "Always"
         return (
-            DONE if status.get("phase") == ("Succeeded" if has_end else "Running") else Missing(f"{name} starts", True)
+            DONE
+            if status.get("phase") == ("Succeeded" if has_end else "Running")
+            else Missing(f"{name} starts", True)
         )
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("reason") in ("Unschedulable", "SchedulingGated"):
@@ -186,7 +223,10 @@ def _of_pod(pod: Object, seen: Seen) -> Missing:
 
 def _absent_claims(pod: Object, seen: Seen) -> list[str]:
     """The resource claims of a pod that are not there, or not made yet."""
-    made = {item["name"]: item.get("resourceClaimName") for item in pod["status"].get("resourceClaimStatuses", ())}
+    made = {
+        item["name"]: item.get("resourceClaimName")
+        for item in pod["status"].get("resourceClaimStatuses", ())
+    }
     claims = {
         item["name"]: item.get("resourceClaimName") or made.get(item["name"])
         for item in pod["spec"].get("resourceClaims", ())

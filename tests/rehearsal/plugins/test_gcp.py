@@ -20,15 +20,15 @@ import yaml
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
-from ml_foundations.rehearsal.cloud import life, replica
+from ml_foundations.rehearsal.cloud import daemon, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
-from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP
@@ -43,9 +43,14 @@ from tests.support.cluster import Cluster
 from tests.support.recorded import RECORDED, unmodelled
 
 NUMBER = recorded.project_number("acme")
-PLACE = Place("acme", "us-central1", "")
+PLACE = GcpLocation("acme", "us-central1", "")
 CLUSTER_ID = "projects/acme/locations/us-central1/clusters/ml"
-CLUSTER = {"name": "ml", "removeDefaultNodePool": True, "initialNodeCount": 1, "deletionProtection": False}
+CLUSTER = {
+    "name": "ml",
+    "removeDefaultNodePool": True,
+    "initialNodeCount": 1,
+    "deletionProtection": False,
+}
 RESERVED = {
     "consumeReservationType": "SPECIFIC_RESERVATION",
     "key": "compute.googleapis.com/reservation-name",
@@ -54,10 +59,18 @@ RESERVED = {
 
 
 def pool_inputs(**changes: Any) -> Properties:
-    config = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
+    config = {
+        "machineType": "g2-standard-24",
+        "guestAccelerators": [{"type": "nvidia-l4", "count": 2}],
+    }
     config |= changes.pop("nodeConfig", {})
     scaling = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
-    return {"name": "l4", "cluster": CLUSTER_ID, "autoscaling": scaling, "nodeConfig": config} | changes
+    return {
+        "name": "l4",
+        "cluster": CLUSTER_ID,
+        "autoscaling": scaling,
+        "nodeConfig": config,
+    } | changes
 
 
 def resource(token: str, name: str = "thing") -> Resource:
@@ -80,12 +93,12 @@ def offline(tmp_path: Any) -> GcpProvider:
 
 @pytest.fixture
 def live(cluster: Cluster) -> Iterator[GcpProvider]:
-    life.start(cluster.rehearsal)
+    daemon.start(cluster.rehearsal)
     provider = provider_of(cluster.rehearsal)
     yield provider
     for found in provider._made(container.CLUSTER):
         provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
-    life.stop(cluster.rehearsal)
+    daemon.stop(cluster.rehearsal)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +108,34 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
             {"nodeConfig": {"machineType": "g2-standard-25"}},
             "machine type 'g2-standard-25' is not in the catalog. Did you mean",
         ),
-        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}}, "it has 2 of this type"),
-        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}}, "it has 2 x nvidia-l4"),
+        (
+            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}},
+            "it has 2 of this type",
+        ),
+        (
+            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}},
+            "it has 2 x nvidia-l4",
+        ),
         (
             {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l5", "count": 1}]}},
             'type "nvidia-l5" is not in the catalog: declare it by the labels nvidia.com/gpu.product',
         ),
-        ({"nodeLocations": ["europe-west4-a"]}, 'Location "europe-west4-a" does not exist in region "us-central1"'),
+        (
+            {"nodeLocations": ["europe-west4-a"]},
+            'Location "europe-west4-a" does not exist in region "us-central1"',
+        ),
         ({"location": "mars"}, 'Location "mars" does not exist'),
         ({"name": "p" * 41}, "names have up to 40"),
         ({"nodeConfig": {"diskType": "hyperdisk-balanced"}}, "cannot be used by g2-standard-24"),
         ({"autoscaling": {"minNodeCount": 3, "maxNodeCount": 1}}, "Autoscaling limits are invalid"),
-        ({"nodeConfig": {"spot": True, "reservationAffinity": RESERVED}}, "cannot consume a reservation"),
-        ({"nodeConfig": {"reservationAffinity": {**RESERVED, "values": []}}}, "names exactly one reservation"),
+        (
+            {"nodeConfig": {"spot": True, "reservationAffinity": RESERVED}},
+            "cannot consume a reservation",
+        ),
+        (
+            {"nodeConfig": {"reservationAffinity": {**RESERVED, "values": []}}},
+            "names exactly one reservation",
+        ),
         ({"queuedProvisioning": {"enabled": True}}, "starts with 0 nodes"),
         (
             {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
@@ -117,13 +145,22 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
         ({"nodeConfig": {"labels": {"Team/role": "a"}}}, 'Invalid node label key "Team/role"'),
         ({"nodeConfig": {"labels": {f"{'a' * 254}/role": "a"}}}, "Invalid node label key"),
         ({"nodeConfig": {"labels": {"a" * 64: "a"}}}, "Invalid node label key"),
-        ({"nodeConfig": {"labels": {"role": "two words"}}}, 'Invalid value "two words" of node label "role"'),
-        ({"nodeConfig": {"taints": [{"value": "v", "effect": "NO_SCHEDULE"}]}}, 'Invalid node taint key ""'),
+        (
+            {"nodeConfig": {"labels": {"role": "two words"}}},
+            'Invalid value "two words" of node label "role"',
+        ),
+        (
+            {"nodeConfig": {"taints": [{"value": "v", "effect": "NO_SCHEDULE"}]}},
+            'Invalid node taint key ""',
+        ),
         (
             {"nodeConfig": {"taints": [{"key": "k", "value": "-v", "effect": "NO_SCHEDULE"}]}},
             'Invalid value "-v" of node taint "k"',
         ),
-        ({"nodeConfig": {"taints": [{"key": "k", "effect": "NO_EXECUTE"}] * 2}}, "the same key and effect"),
+        (
+            {"nodeConfig": {"taints": [{"key": "k", "effect": "NO_EXECUTE"}] * 2}},
+            "the same key and effect",
+        ),
     ],
 )
 def test_what_gke_refuses(changes: Properties, message: str) -> None:
@@ -132,7 +169,12 @@ def test_what_gke_refuses(changes: Properties, message: str) -> None:
 
 
 def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> None:
-    pilot = {"name": "pilot", "location": "us-central1", "enableAutopilot": True, "initialNodeCount": 1}
+    pilot = {
+        "name": "pilot",
+        "location": "us-central1",
+        "enableAutopilot": True,
+        "initialNodeCount": 1,
+    }
     container.check_cluster(pilot, PLACE)
     assert default_pool(pilot, PLACE) is None
     with pytest.raises(RehearsalError, match="must be regional"):
@@ -140,10 +182,16 @@ def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> N
 
 
 def test_a_cluster_begins_with_a_node_even_if_its_pool_goes_at_once() -> None:
-    for given in ({"initialNodeCount": 1}, {"enableAutopilot": True}, {"nodePools": [{"nodeCount": 1}]}):
+    for given in (
+        {"initialNodeCount": 1},
+        {"enableAutopilot": True},
+        {"nodePools": [{"nodeCount": 1}]},
+    ):
         container.check_cluster({"name": "c", "location": "us-central1", **given}, PLACE)
     with pytest.raises(RehearsalError, match="initial_node_count must be greater than zero"):
-        container.check_cluster({"name": "c", "location": "us-central1", "removeDefaultNodePool": True}, PLACE)
+        container.check_cluster(
+            {"name": "c", "location": "us-central1", "removeDefaultNodePool": True}, PLACE
+        )
 
 
 def test_a_recorded_database_has_an_address_to_write_into_a_url(offline: GcpProvider) -> None:
@@ -156,7 +204,12 @@ def test_a_recorded_database_has_an_address_to_write_into_a_url(offline: GcpProv
 
 def test_labels_and_taints_that_kubernetes_takes() -> None:
     config = {
-        "labels": {"example.com/Role_1.x": "", f"{'a' * 253}/{'b' * 63}": "c" * 63, "gpus": 2, "fast": True},
+        "labels": {
+            "example.com/Role_1.x": "",
+            f"{'a' * 253}/{'b' * 63}": "c" * 63,
+            "gpus": 2,
+            "fast": True,
+        },
         "taints": [{"key": "example.com/only", "effect": "NO_EXECUTE"}],
     }
     pool = node_pool(pool_inputs(nodeConfig=config), PLACE, CLUSTER)
@@ -184,7 +237,9 @@ def test_gpus_are_those_of_the_machine_where_none_are_named() -> None:
 
 
 @pytest.mark.parametrize(("token", "inputs"), RECORDED.items(), ids=list(RECORDED))
-def test_every_output_of_a_recorded_type_is_modelled(offline: GcpProvider, token: str, inputs: Properties) -> None:
+def test_every_output_of_a_recorded_type_is_modelled(
+    offline: GcpProvider, token: str, inputs: Properties
+) -> None:
     state = offline.create(resource(token), offline.check(resource(token), {}, inputs, b"seed"))
     assert not unmodelled(token, state.outputs)
     assert inputs.items() <= state.outputs.items()
@@ -205,9 +260,21 @@ GRANT = {"role": "r", "member": "m"}
     ("token", "one", "other"),
     [
         (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "b"}),
-        ("gcp:secretmanager/secretIamMember:SecretIamMember", GRANT | {"secretId": "a"}, GRANT | {"secretId": "b"}),
-        (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "a", "condition": {"title": "office hours"}}),
-        ("gcp:compute/disk:Disk", {"name": "d", "zone": "us-central1-a"}, {"name": "d", "zone": "us-central1-b"}),
+        (
+            "gcp:secretmanager/secretIamMember:SecretIamMember",
+            GRANT | {"secretId": "a"},
+            GRANT | {"secretId": "b"},
+        ),
+        (
+            TOPIC_MEMBER,
+            GRANT | {"topic": "a"},
+            GRANT | {"topic": "a", "condition": {"title": "office hours"}},
+        ),
+        (
+            "gcp:compute/disk:Disk",
+            {"name": "d", "zone": "us-central1-a"},
+            {"name": "d", "zone": "us-central1-b"},
+        ),
         (
             RECORD_SET,
             {"managedZone": "z", "name": "a.", "type": "A"},
@@ -220,7 +287,9 @@ GRANT = {"role": "r", "member": "m"}
 def test_two_recorded_resources_have_two_ids(
     offline: GcpProvider, token: str, one: Properties, other: Properties
 ) -> None:
-    first, second = (offline.create(resource(token, name), inputs) for name, inputs in (("a", one), ("b", other)))
+    first, second = (
+        offline.create(resource(token, name), inputs) for name, inputs in (("a", one), ("b", other))
+    )
     assert first.id != second.id
     offline.delete(resource(token, "b"), second)
     assert offline.read(resource(token, "a"), first) is not None
@@ -229,13 +298,19 @@ def test_two_recorded_resources_have_two_ids(
 @pytest.mark.parametrize(
     ("token", "inputs", "identity"),
     [
-        ("gcp:compute/disk:Disk", {"name": "d", "zone": "us-central1-a"}, "projects/acme/zones/us-central1-a/disks/d"),
+        (
+            "gcp:compute/disk:Disk",
+            {"name": "d", "zone": "us-central1-a"},
+            "projects/acme/zones/us-central1-a/disks/d",
+        ),
         ("gcp:logging/projectSink:ProjectSink", {"name": "s"}, "projects/acme/sinks/s"),
         ("gcp:compute/network:Network", {"name": "net"}, "projects/acme/global/networks/net"),
         ("gcp:projects/service:Service", {"service": "a.googleapis.com"}, "acme/a.googleapis.com"),
     ],
 )
-def test_ids_are_those_of_google(offline: GcpProvider, token: str, inputs: Properties, identity: str) -> None:
+def test_ids_are_those_of_google(
+    offline: GcpProvider, token: str, inputs: Properties, identity: str
+) -> None:
     assert offline.create(resource(token), inputs).id == identity
 
 
@@ -244,7 +319,9 @@ def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvi
     offline.create(resource(network, "a"), {"name": "net"})
     # The engine did not live to hear of the first one.
     offline.create(resource(network, "a"), {"name": "net", "description": "again"})
-    with pytest.raises(GoogleApiError, match=r"Already exists: projects/acme/global/networks/net.*aliases"):
+    with pytest.raises(
+        GoogleApiError, match=r"Already exists: projects/acme/global/networks/net.*aliases"
+    ):
         offline.create(resource(network, "b"), {"name": "net"})
     for name in "ab":
         offline.create(resource(service, name), {"service": "container.googleapis.com"})
@@ -255,16 +332,36 @@ def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvi
     ("token", "old", "new", "replaces"),
     [
         (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "b"}, True),
-        ("gcp:pubsub/topicIAMBinding:TopicIAMBinding", {"members": ["a"]}, {"members": ["b"]}, False),
+        (
+            "gcp:pubsub/topicIAMBinding:TopicIAMBinding",
+            {"members": ["a"]},
+            {"members": ["b"]},
+            False,
+        ),
         (SECRET_VERSION, {"secret": "a"}, {"secret": "b"}, True),
         (SECRET_VERSION, {"enabled": True}, {"enabled": False}, False),
         ("gcp:serviceaccount/key:Key", {"serviceAccountId": "a"}, {"serviceAccountId": "b"}, True),
         ("gcp:storage/bucket:Bucket", {"location": "US"}, {"location": "EU"}, True),
-        ("gcp:compute/instance:Instance", {"machineType": "e2-medium"}, {"machineType": "e2-small"}, False),
+        (
+            "gcp:compute/instance:Instance",
+            {"machineType": "e2-medium"},
+            {"machineType": "e2-small"},
+            False,
+        ),
         ("gcp:organizations/project:Project", {"name": "Shown"}, {"name": "Shown so"}, False),
         ("gcp:compute/subnetwork:Subnetwork", {"network": "a"}, {"network": "b"}, True),
-        ("gcp:compute/subnetwork:Subnetwork", {"ipCidrRange": "10.0.0.0/20"}, {"ipCidrRange": "10.0.0.0/16"}, False),
-        ("gcp:compute/network:Network", {"autoCreateSubnetworks": True}, {"autoCreateSubnetworks": False}, True),
+        (
+            "gcp:compute/subnetwork:Subnetwork",
+            {"ipCidrRange": "10.0.0.0/20"},
+            {"ipCidrRange": "10.0.0.0/16"},
+            False,
+        ),
+        (
+            "gcp:compute/network:Network",
+            {"autoCreateSubnetworks": True},
+            {"autoCreateSubnetworks": False},
+            True,
+        ),
         # The provider's schema has it as one that is updated in place.
         (container.CLUSTER, {"name": "a"}, {"name": "a", "enableMultiNetworking": True}, False),
     ],
@@ -278,10 +375,15 @@ def test_what_replaces_a_recorded_resource(
 
 
 def test_what_keeps_its_id_is_gone_before_its_replacement_comes(offline: GcpProvider) -> None:
-    dataset, inputs = resource("gcp:bigquery/dataset:Dataset"), {"datasetId": "runs", "location": "US"}
+    dataset, inputs = (
+        resource("gcp:bigquery/dataset:Dataset"),
+        {"datasetId": "runs", "location": "US"},
+    )
     made = offline.create(dataset, inputs)
     assert offline.diff(dataset, made, inputs | {"location": "EU"}, []).delete_before_replace
-    assert not offline.diff(dataset, made, inputs | {"datasetId": "others"}, []).delete_before_replace
+    assert not offline.diff(
+        dataset, made, inputs | {"datasetId": "others"}, []
+    ).delete_before_replace
 
 
 def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpProvider) -> None:
@@ -293,12 +395,17 @@ def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpPro
 
 def test_secrets_are_not_written_down_and_are_not_lost(offline: GcpProvider) -> None:
     given = {"secret": "s", "secretData": "hunter2", "labels": {"list": ["a", "b"]}}
-    wire = write_struct(given | {"secretData": Secret("hunter2"), "labels": {"list": [Secret("a"), "b"]}})
+    wire = write_struct(
+        given | {"secretData": Secret("hunter2"), "labels": {"list": [Secret("a"), "b"]}}
+    )
     about = replace(resource(SECRET_VERSION), given=wire)
     state = offline.create(about, given)
     assert state.outputs["secretData"] == "hunter2"
     [written] = offline._store.recorded()
-    assert (written["inputs"]["secretData"], written["inputs"]["labels"]) == ("[secret]", {"list": ["[secret]", "b"]})
+    assert (written["inputs"]["secretData"], written["inputs"]["labels"]) == (
+        "[secret]",
+        {"list": ["[secret]", "b"]},
+    )
     assert "hunter2" not in str(written)
     read = offline.read(about, state)
     assert read is not None
@@ -336,7 +443,12 @@ def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
     assert re.fullmatch("l4-[0-9a-f]{26}", made["name"])
     assert offline.check(pool, made, prefixed, b"other")["name"] == made["name"]
     assert offline.check(pool, {}, prefixed | {"namePrefix": UNKNOWN}, b"seed")["name"] is UNKNOWN
-    diff = offline.diff(pool, State("i", made, {}), offline.check(pool, made, prefixed | {"namePrefix": "a-"}, b""), [])
+    diff = offline.diff(
+        pool,
+        State("i", made, {}),
+        offline.check(pool, made, prefixed | {"namePrefix": "a-"}, b""),
+        [],
+    )
     assert diff.replaces == ["namePrefix"]
     assert not diff.delete_before_replace
 
@@ -347,7 +459,10 @@ def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
     given = {"cluster": "ml"}
     made = offline.check(proposed, {}, given, b"seed")
     assert made["name"] == "team-" + "p" * 35
-    assert offline.check(replace(pool, proposed_name="other"), made, given, b"")["name"] == made["name"]
+    assert (
+        offline.check(replace(pool, proposed_name="other"), made, given, b"")["name"]
+        == made["name"]
+    )
     unnamed = replace(pool, must_be_named=True)
     with pytest.raises(CheckError, match="autonaming is disabled"):
         offline.check(unnamed, {}, given, b"seed")
@@ -361,7 +476,10 @@ def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
             {"nodeCfg": {}},
             "nodeCfg: gcp:container/nodePool:NodePool has no property of this name.*Did you mean nodeConf",
         ),
-        ({"nodeConfig": {"machineTyp": "x"}}, r"nodeConfig.machineTyp: nodeConfig has no .*Did you mean machineType"),
+        (
+            {"nodeConfig": {"machineTyp": "x"}},
+            r"nodeConfig.machineTyp: nodeConfig has no .*Did you mean machineType",
+        ),
         (
             {"nodeConfig": {"machineTyp": "x"}},
             r"Did you mean machineType.*\? See https://www.pulumi.com/registry/packages/gcp/api-docs/",
@@ -370,9 +488,15 @@ def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
             {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "cuont": 1}]}},
             r"nodeConfig.guestAccelerators\[0\].cuont: .*nodeConfig.guestAccelerators\[0\].count: is required",
         ),
-        ({"nodeConfig": {"guestAccelerators": {"type": "nvidia-l4"}}}, "guestAccelerators: must be a list of blocks"),
+        (
+            {"nodeConfig": {"guestAccelerators": {"type": "nvidia-l4"}}},
+            "guestAccelerators: must be a list of blocks",
+        ),
         ({"nodeConfig": "n2-standard-4"}, "nodeConfig: must be a block of properties"),
-        ({"nodeConfig": {"taints": ["a"]}}, r"nodeConfig.taints\[0\]: must be a block of properties"),
+        (
+            {"nodeConfig": {"taints": ["a"]}},
+            r"nodeConfig.taints\[0\]: must be a block of properties",
+        ),
         ({"autoscaling": [{"minNodeCount": 0}]}, "autoscaling: must be a single block, not a list"),
     ],
 )
@@ -406,7 +530,10 @@ def test_a_refresh_finds_the_upgrades_that_gke_forces_on_flex_start_nodes() -> N
     flex = Pool(name="p", machine_type="g2-standard-24", cluster="c", flex_start=True)
     assert container.as_gke_has_it(asked, flex)["upgradeSettings"]["strategy"] == "SHORT_LIVED"
     assert container.as_gke_has_it({}, flex) == {}
-    assert container.as_gke_has_it(asked, Pool(name="p", machine_type="g2-standard-24", cluster="c")) == asked
+    assert (
+        container.as_gke_has_it(asked, Pool(name="p", machine_type="g2-standard-24", cluster="c"))
+        == asked
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,13 +547,24 @@ def test_a_refresh_finds_the_upgrades_that_gke_forces_on_flex_start_nodes() -> N
         ({"location": "us-central1-a"}, True),
         ({"nodeConfig": {"guestAccelerators": UNKNOWN}}, True),
         ({"nodeConfig": {"guestAccelerators": []}}, True),
-        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 2, "gpuPartitionSize": "x"}]}}, True),
+        (
+            {
+                "nodeConfig": {
+                    "guestAccelerators": [
+                        {"type": "nvidia-l4", "count": 2, "gpuPartitionSize": "x"}
+                    ]
+                }
+            },
+            True,
+        ),
         ({"nodeConfig": {"shieldedInstanceConfig": {"enableSecureBoot": True}}}, True),
         ({"nodeConfig": {"resourceLabels": {"a": "b"}}}, False),
     ],
 )
 def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces: bool) -> None:
-    diff = offline.diff(resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(**change), [])
+    diff = offline.diff(
+        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(**change), []
+    )
     assert diff.changed
     assert bool(diff.replaces) is replaces
     assert diff.delete_before_replace is replaces
@@ -435,7 +573,12 @@ def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces
 @pytest.mark.parametrize(
     ("token", "block", "paths", "replaces"),
     [
-        (container.NODE_POOL, {"networkConfig": {"podRange": "pods"}}, ["networkConfig.podRange"], True),
+        (
+            container.NODE_POOL,
+            {"networkConfig": {"podRange": "pods"}},
+            ["networkConfig.podRange"],
+            True,
+        ),
         (
             container.NODE_POOL,
             {"networkConfig": {"enablePrivateNodes": True}},
@@ -455,18 +598,24 @@ def test_a_block_that_appears_or_goes_changes_what_is_in_it(
 
 
 def test_the_same_inputs_are_no_change(offline: GcpProvider) -> None:
-    assert not offline.diff(resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(), []).changed
+    assert not offline.diff(
+        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(), []
+    ).changed
 
 
 def test_a_preview_knows_no_computed_output(offline: GcpProvider) -> None:
     outputs = offline.preview(resource(container.CLUSTER), None, CLUSTER)
     assert outputs["name"] == "ml"
-    assert all(outputs[key] is UNKNOWN for key in ("endpoint", "masterAuth", "selfLink", "location"))
+    assert all(
+        outputs[key] is UNKNOWN for key in ("endpoint", "masterAuth", "selfLink", "location")
+    )
 
 
 def test_no_project_is_an_error(tmp_path: Any) -> None:
     with pytest.raises(RehearsalError, match="project: required field is not set"):
-        GcpProvider(Rehearsal.of("x", tmp_path)).create(resource(recorded.ACCOUNT), {"accountId": "a"})
+        GcpProvider(Rehearsal.of("x", tmp_path)).create(
+            resource(recorded.ACCOUNT), {"accountId": "a"}
+        )
 
 
 def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
@@ -474,12 +623,17 @@ def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
     assert state.id == CLUSTER_ID
     assert not unmodelled(container.CLUSTER, state.outputs)
     assert state.outputs["privateClusterConfig"]["privateEndpoint"] == state.outputs["endpoint"]
-    assert state.outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == state.outputs["endpoint"]
+    assert (
+        state.outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"]
+        == state.outputs["endpoint"]
+    )
     authority = base64.b64decode(state.outputs["masterAuth"]["clusterCaCertificate"]).decode()
     context = ssl.create_default_context(cadata=authority)
     found = configuration.credentials(cluster.rehearsal)
     context.load_cert_chain(found.cert, found.key)
-    with urllib.request.urlopen(f"https://{state.outputs['endpoint']}/version", context=context) as answer:
+    with urllib.request.urlopen(
+        f"https://{state.outputs['endpoint']}/version", context=context
+    ) as answer:
         assert json.load(answer)["major"] == "1"
 
 
@@ -492,7 +646,8 @@ def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluste
     assert contents.collect(cluster.rehearsal).pools[0]["gpus"] == 2
     assert live.read(pool, State(created.id, {}, {})) == created
     changed = pool_inputs(
-        autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4}, nodeConfig={"labels": {"a": "b"}}
+        autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4},
+        nodeConfig={"labels": {"a": "b"}},
     )
     live.update(pool, created, changed)
     assert contents.collect(cluster.rehearsal).pools[0]["nodes"] == 2
@@ -507,7 +662,9 @@ def test_gke_taints_a_gpu_pool_only_beside_another_pool(live: GcpProvider) -> No
     none = {"totalMinNodeCount": 0, "totalMaxNodeCount": 1}
     live.create(resource(container.NODE_POOL, "a"), pool_inputs(name="first", autoscaling=none))
     cpu = pool_inputs(
-        name="cpu", autoscaling=none, nodeConfig={"machineType": "n2-standard-4", "guestAccelerators": []}
+        name="cpu",
+        autoscaling=none,
+        nodeConfig={"machineType": "n2-standard-4", "guestAccelerators": []},
     )
     live.create(resource(container.NODE_POOL, "b"), cpu)
     live.create(resource(container.NODE_POOL, "c"), pool_inputs(name="second", autoscaling=none))
@@ -522,16 +679,26 @@ def test_gke_taints_a_gpu_pool_only_beside_another_pool(live: GcpProvider) -> No
     ("token", "given", "path"),
     [
         # pulumi/pulumi-gcp#2881: the default, said aloud, is a conflict as well.
-        (container.CLUSTER, {"enableAutopilot": False, "removeDefaultNodePool": True}, "enableAutopilot"),
+        (
+            container.CLUSTER,
+            {"enableAutopilot": False, "removeDefaultNodePool": True},
+            "enableAutopilot",
+        ),
         (
             container.CLUSTER,
             {"enableAutopilot": True, "addonsConfig": {"networkPolicyConfig": {"disabled": False}}},
             "addonsConfig.networkPolicyConfig",
         ),
-        (container.CLUSTER, {"clusterIpv4Cidr": "10.0.0.0/14", "ipAllocationPolicy": {}}, "clusterIpv4Cidr"),
+        (
+            container.CLUSTER,
+            {"clusterIpv4Cidr": "10.0.0.0/14", "ipAllocationPolicy": {}},
+            "clusterIpv4Cidr",
+        ),
     ],
 )
-def test_inputs_that_exclude_each_other(offline: GcpProvider, token: str, given: Properties, path: str) -> None:
+def test_inputs_that_exclude_each_other(
+    offline: GcpProvider, token: str, given: Properties, path: str
+) -> None:
     with pytest.raises(CheckError) as raised:
         offline.check(resource(token), {}, given, b"seed")
     assert [failed for failed, _ in raised.value.failures] == [path]
@@ -541,9 +708,14 @@ def test_inputs_that_exclude_each_other(offline: GcpProvider, token: str, given:
 
 
 def test_a_pool_with_labels_that_google_refuses_is_refused(offline: GcpProvider) -> None:
-    for config in ({"labels": {"node-role.kubernetes.io/gpu": ""}}, {"resourceLabels": {"Team": "ml"}}):
+    for config in (
+        {"labels": {"node-role.kubernetes.io/gpu": ""}},
+        {"resourceLabels": {"Team": "ml"}},
+    ):
         with pytest.raises(CheckError, match=r"nodeConfig\.\w+\.(node-role|Team)"):
-            offline.check(resource(container.NODE_POOL), {}, pool_inputs() | {"nodeConfig": config}, b"seed")
+            offline.check(
+                resource(container.NODE_POOL), {}, pool_inputs() | {"nodeConfig": config}, b"seed"
+            )
 
 
 def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
@@ -556,7 +728,9 @@ def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
         live.delete(resource(container.CLUSTER), State(CLUSTER_ID, {"name": "ml"}, {}))
 
 
-def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider, cluster: Cluster) -> None:
+def test_two_clusters_of_one_name_are_two_in_different_places(
+    live: GcpProvider, cluster: Cluster
+) -> None:
     states = [
         live.create(resource(container.CLUSTER, place), CLUSTER | {"location": place})
         for place in ("us-central1-a", "europe-west4")
@@ -570,11 +744,17 @@ def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider,
     live.delete(resource(container.CLUSTER), states[0])
     [other] = [each for each in cluster.rehearsal.replicas if each.cluster]
     assert Store(other).pools().keys() == {"l4"}, "the pool of the other cluster is gone"
-    with pytest.raises(GoogleApiError, match="Not found: projects/acme/locations/us-central1-a/clusters/ml"):
+    with pytest.raises(
+        GoogleApiError, match="Not found: projects/acme/locations/us-central1-a/clusters/ml"
+    ):
         live.create(resource(container.NODE_POOL, "b"), pool_inputs(name="b", cluster=states[0].id))
-    found = live.invoke("gcp:container/getCluster:getCluster", {"name": "ml", "location": "europe-west4"})
+    found = live.invoke(
+        "gcp:container/getCluster:getCluster", {"name": "ml", "location": "europe-west4"}
+    )
     assert found["endpoint"] == states[1].outputs["endpoint"]
-    assert found["masterAuths"][0]["clientCertificateConfigs"][0] == {"issueClientCertificate": False}
+    assert found["masterAuths"][0]["clientCertificateConfigs"][0] == {
+        "issueClientCertificate": False
+    }
     # A cluster that is made later gets the replica that is free.
     third = live.create(resource(container.CLUSTER, "third"), CLUSTER | {"name": "third"})
     assert third.outputs["endpoint"] == states[0].outputs["endpoint"]
@@ -582,10 +762,12 @@ def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider,
     assert not other.replica_dir.exists()
 
 
-def test_a_replica_whose_cluster_was_never_made_goes(live: GcpProvider, cluster: Cluster, tools: Tools) -> None:
+def test_a_replica_whose_cluster_was_never_made_goes(
+    live: GcpProvider, cluster: Cluster, tools: Tools
+) -> None:
     other = cluster.rehearsal.beside("projects/acme/locations/us-central1/clusters/never")
     replica.start(other, tools)
-    begun = [process.find() for process in (*kwok.processes(other), life.process(other))]
+    begun = [process.find() for process in (*kwok.processes(other), daemon.process(other))]
     replica.resume(cluster.rehearsal, tools)
     assert not other.replica_dir.exists()
     assert all(process and has_ended(process) for process in begun)
@@ -595,30 +777,54 @@ def test_a_replica_whose_cluster_was_never_made_goes(live: GcpProvider, cluster:
     ("function", "arguments", "answer"),
     [
         ("organizations/getClientConfig", {}, {"project": "acme", "region": "us-central1"}),
-        ("organizations/getProject", {}, {"projectId": "acme", "id": "projects/acme", "number": NUMBER}),
+        (
+            "organizations/getProject",
+            {},
+            {"projectId": "acme", "id": "projects/acme", "number": NUMBER},
+        ),
         ("organizations/getProject", {"projectId": "other"}, {"projectId": "other"}),
         ("compute/getZones", {}, {"names": [f"us-central1-{letter}" for letter in "abcf"]}),
-        ("compute/getZones", {"region": "europe-west1"}, {"names": [f"europe-west1-{letter}" for letter in "bcd"]}),
-        ("compute/getNetwork", {"name": "default"}, {"id": "projects/acme/global/networks/default"}),
+        (
+            "compute/getZones",
+            {"region": "europe-west1"},
+            {"names": [f"europe-west1-{letter}" for letter in "bcd"]},
+        ),
+        (
+            "compute/getNetwork",
+            {"name": "default"},
+            {"id": "projects/acme/global/networks/default"},
+        ),
         (
             "compute/getSubnetwork",
             {"name": "default", "region": "europe-west4"},
             {"id": "projects/acme/regions/europe-west4/subnetworks/default"},
         ),
-        ("compute/getNetwork", {"name": "net"}, {"id": "projects/acme/global/networks/net", "name": "net"}),
+        (
+            "compute/getNetwork",
+            {"name": "net"},
+            {"id": "projects/acme/global/networks/net", "name": "net"},
+        ),
         (
             "container/getEngineVersions",
             {"location": "us-central1", "versionPrefix": "1.2."},
             {"validNodeVersions": []},
         ),
-        ("container/getRegistryImage", {"name": "app", "tag": "v1"}, {"imageUrl": "gcr.io/acme/app:v1"}),
+        (
+            "container/getRegistryImage",
+            {"name": "app", "tag": "v1"},
+            {"imageUrl": "gcr.io/acme/app:v1"},
+        ),
         ("container/getRegistryRepository", {"region": "eu"}, {"repositoryUrl": "eu.gcr.io/acme"}),
         (
             "compute/getDefaultServiceAccount",
             {},
             {"email": f"{NUMBER}-compute@developer.gserviceaccount.com"},
         ),
-        ("serviceaccount/getAccount", {"accountId": "trainer"}, {"email": "trainer@acme.iam.gserviceaccount.com"}),
+        (
+            "serviceaccount/getAccount",
+            {"accountId": "trainer"},
+            {"email": "trainer@acme.iam.gserviceaccount.com"},
+        ),
         (
             "organizations/getIAMPolicy",
             {"bindings": [{"role": "r", "members": ["m"]}]},
@@ -626,7 +832,9 @@ def test_a_replica_whose_cluster_was_never_made_goes(live: GcpProvider, cluster:
         ),
     ],
 )
-def test_look_ups_are_answered(offline: GcpProvider, function: str, arguments: Properties, answer: Properties) -> None:
+def test_look_ups_are_answered(
+    offline: GcpProvider, function: str, arguments: Properties, answer: Properties
+) -> None:
     offline.create(resource("gcp:compute/network:Network"), {"name": "net"})
     offline.create(resource(recorded.ACCOUNT), {"accountId": "trainer"})
     found = offline.invoke(whole(function), arguments)
@@ -637,20 +845,28 @@ def test_look_ups_are_answered(offline: GcpProvider, function: str, arguments: P
 def read_by_the_sdk(function: str, found: Properties) -> Any:
     """A result as the SDK makes it for a program: it checks the types."""
     service, _, name = function.partition("/")
-    kind = getattr(importlib.import_module(f"pulumi_gcp.{service}"), f"{name[0].upper()}{name[1:]}Result")
+    kind = getattr(
+        importlib.import_module(f"pulumi_gcp.{service}"), f"{name[0].upper()}{name[1:]}Result"
+    )
     return rpc.translate_output_properties(found, lambda name: name, kind)
 
 
 def look_up_of(token: str) -> str:
     """The function that looks up a type, if the SDK has it: ``compute/getNetwork``."""
-    return re.sub(r"/(\w)(\w+):.*", lambda found: f"/get{found[1].upper()}{found[2]}", token.removeprefix("gcp:"))
+    return re.sub(
+        r"/(\w)(\w+):.*",
+        lambda found: f"/get{found[1].upper()}{found[2]}",
+        token.removeprefix("gcp:"),
+    )
 
 
 def whole(function: str) -> str:
     return f"gcp:{function}:{function.partition('/')[2]}"
 
 
-@pytest.mark.parametrize("token", [one for one in RECORDED if whole(look_up_of(one)) in GCP.schema["functions"]])
+@pytest.mark.parametrize(
+    "token", [one for one in RECORDED if whole(look_up_of(one)) in GCP.schema["functions"]]
+)
 def test_what_was_recorded_is_looked_up(offline: GcpProvider, token: str) -> None:
     made = offline.create(resource(token), RECORDED[token])
     found = offline.invoke(whole(look_up_of(token)), {})
@@ -661,11 +877,17 @@ def test_what_was_recorded_is_looked_up(offline: GcpProvider, token: str) -> Non
 def test_a_cluster_is_looked_up(offline: GcpProvider, tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("CERTIFICATE")
     there = configuration.Credentials("https://1.2.3.4", tmp_path / "ca.crt", tmp_path, tmp_path)
-    config = {"machineType": "e2-medium", "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}]}
+    config = {
+        "machineType": "e2-medium",
+        "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}],
+    }
     outputs = container.cluster_outputs({**CLUSTER, "nodeConfig": config}, PLACE, there)
-    offline._store.save("clusters", CLUSTER_ID, {"type": container.CLUSTER, "id": CLUSTER_ID, "outputs": outputs})
+    offline._store.save(
+        "clusters", CLUSTER_ID, {"type": container.CLUSTER, "id": CLUSTER_ID, "outputs": outputs}
+    )
     found = read_by_the_sdk(
-        "container/getCluster", offline.invoke("gcp:container/getCluster:getCluster", {"name": "ml"})
+        "container/getCluster",
+        offline.invoke("gcp:container/getCluster:getCluster", {"name": "ml"}),
     )
     assert (found.endpoint, found.network) == ("1.2.3.4", "projects/acme/global/networks/default")
     assert base64.b64decode(found.master_auths[0].cluster_ca_certificate) == b"CERTIFICATE"
@@ -674,9 +896,15 @@ def test_a_cluster_is_looked_up(offline: GcpProvider, tmp_path: Path) -> None:
 
 
 def test_the_newest_version_of_gke_is_that_of_the_replica(offline: GcpProvider) -> None:
-    found = offline.invoke("gcp:container/getEngineVersions:getEngineVersions", {"location": "us-central1-a"})
+    found = offline.invoke(
+        "gcp:container/getEngineVersions:getEngineVersions", {"location": "us-central1-a"}
+    )
     cluster = offline.invoke("gcp:compute/getRegions:getRegions", {})
-    assert found["latestMasterVersion"] == found["releaseChannelDefaultVersion"]["REGULAR"] == container._GKE_VERSION
+    assert (
+        found["latestMasterVersion"]
+        == found["releaseChannelDefaultVersion"]["REGULAR"]
+        == container._GKE_VERSION
+    )
     assert "us-central1" in cluster["names"]
 
 
@@ -693,7 +921,11 @@ def test_the_newest_version_of_gke_is_that_of_the_replica(offline: GcpProvider) 
             {},
             "getMachineTypes: a rehearsal does not answer this function",
         ),
-        ("gcp:iam/getRule:getRule", {"name": "r"}, "Give the program what it looks up as configuration"),
+        (
+            "gcp:iam/getRule:getRule",
+            {"name": "r"},
+            "Give the program what it looks up as configuration",
+        ),
     ],
 )
 def test_a_look_up_that_finds_nothing_says_so(
@@ -706,7 +938,11 @@ def test_a_look_up_that_finds_nothing_says_so(
 @pytest.mark.parametrize(
     ("token", "identity", "program"),
     [
-        (existing.NETWORK, "projects/acme/global/networks/default", {"name": "default", "autoCreateSubnetworks": True}),
+        (
+            existing.NETWORK,
+            "projects/acme/global/networks/default",
+            {"name": "default", "autoCreateSubnetworks": True},
+        ),
         (existing.NETWORK, "default", {"name": "default"}),
         (
             existing.SUBNETWORK,
@@ -731,7 +967,9 @@ def test_what_a_project_has_from_its_start_is_imported_without_a_change(
     assert offline.read(resource(token), State(f"{identity}-2", {}, {})) is None
 
 
-def test_what_the_engine_did_not_hear_of_is_found_by_its_urn(live: GcpProvider, cluster: Cluster) -> None:
+def test_what_the_engine_did_not_hear_of_is_found_by_its_urn(
+    live: GcpProvider, cluster: Cluster
+) -> None:
     made = [
         (resource(container.CLUSTER), CLUSTER),
         (resource(container.NODE_POOL), pool_inputs()),
@@ -746,7 +984,9 @@ def test_what_the_engine_did_not_hear_of_is_found_by_its_urn(live: GcpProvider, 
 
 @pytest.mark.parametrize("version", gke_gcloud_auth_plugin.API_VERSIONS)
 def test_the_exec_plugin_gives_a_credential(cluster: Cluster, version: str) -> None:
-    answer = exec_plugin(cluster.rehearsal, KUBERNETES_EXEC_INFO=json.dumps({"apiVersion": version}))
+    answer = exec_plugin(
+        cluster.rehearsal, KUBERNETES_EXEC_INFO=json.dumps({"apiVersion": version})
+    )
     assert answer.returncode == 0, answer.stderr
     credential = json.loads(answer.stdout)
     assert (credential["apiVersion"], credential["kind"]) == (version, "ExecCredential")

@@ -10,13 +10,13 @@ import pytest
 from ml_foundations.rehearsal.control_plane.configuration import Credentials
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
-from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider, replaced_paths
 from ml_foundations.rehearsal.plugins.provider import Resource, State
 
 from tests.support import recording
 
-PLACE = Place("acme", "us-central1", "")
+PLACE = GcpLocation("acme", "us-central1", "")
 Steps = tuple[str | int, ...]
 
 
@@ -86,7 +86,9 @@ def test_computed_outputs_survive_each_update_in_place(resource: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("endpoint", ["dnsEndpointConfig", "ipEndpointsConfig"])
-def test_a_block_that_is_added_keeps_what_google_computed_in_it(endpoint: str, tmp_path: Path) -> None:
+def test_a_block_that_is_added_keeps_what_google_computed_in_it(
+    endpoint: str, tmp_path: Path
+) -> None:
     inputs = {"name": "ml", "location": "us-central1", "initialNodeCount": 1}
     provider = GcpProvider(Rehearsal.of("bare", tmp_path))
     provider.configure({"project": "acme", "region": "us-central1"})

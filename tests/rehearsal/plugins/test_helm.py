@@ -25,12 +25,24 @@ def kubeconfig_file() -> Any:
 @pytest.mark.parametrize(
     ("chart", "repository", "commands"),
     [
-        ("app", {"repo": "https://charts.example.com"}, ["repo add program-", "show chart program-"]),
-        ("oci://registry.example.com/charts/app", {}, ["registry login registry.example.com", "show chart oci://"]),
+        (
+            "app",
+            {"repo": "https://charts.example.com"},
+            ["repo add program-", "show chart program-"],
+        ),
+        (
+            "oci://registry.example.com/charts/app",
+            {},
+            ["registry login registry.example.com", "show chart oci://"],
+        ),
     ],
 )
 def test_a_repositorys_password_is_not_on_a_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chart: str, repository: Properties, commands: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chart: str,
+    repository: Properties,
+    commands: list[str],
 ) -> None:
     log = tmp_path / "log"
     (tmp_path / "helm").write_text(FAKE.format(log=log))
@@ -38,7 +50,9 @@ def test_a_repositorys_password_is_not_on_a_command_line(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     settings = SimpleNamespace(access=SimpleNamespace(kubeconfig_file=kubeconfig_file))
     given = {"username": "me", "password": "hunter2", "caFile": "ca.crt", **repository}
-    Helm(Provider(), cast(Any, settings))._show({"chart": chart, "version": "1.0", "repositoryOpts": given}, 10)
+    Helm(Provider(), cast(Any, settings))._show(
+        {"chart": chart, "version": "1.0", "repositoryOpts": given}, 10
+    )
     lines = log.read_text().splitlines()
     assert all(command in line for command, line in zip(commands, lines, strict=True)), lines
     assert "--username me --password-stdin --ca-file ca.crt" in lines[0]

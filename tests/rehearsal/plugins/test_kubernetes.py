@@ -24,7 +24,14 @@ from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_key
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.provider import (
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
 from ml_foundations.rehearsal.plugins.values import Properties, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -36,7 +43,9 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
     yield project
     project.up("")
@@ -101,7 +110,9 @@ def test_a_name_is_made_where_none_is_given_and_kept(project: Project) -> None:
     assert name_of(project) == name
 
 
-def test_an_autonamed_object_whose_content_changes_is_made_before_the_old_one_goes(project: Project) -> None:
+def test_an_autonamed_object_whose_content_changes_is_made_before_the_old_one_goes(
+    project: Project,
+) -> None:
     project.up(AUTONAMED)
     name = name_of(project)
     replaced = AUTONAMED.replace('"1"', '"2"')
@@ -125,7 +136,9 @@ def autonaming(project: Project) -> Iterator[Callable[[str], None]]:
     project.pulumi("config", "rm", "--path", "pulumi:autonaming", "--stack", "t")
 
 
-def test_the_name_is_the_one_that_the_engine_proposes(project: Project, autonaming: Callable[[str], None]) -> None:
+def test_the_name_is_the_one_that_the_engine_proposes(
+    project: Project, autonaming: Callable[[str], None]
+) -> None:
     autonaming("verbatim")
     project.up(AUTONAMED)
     assert name_of(project) == "auto"
@@ -133,7 +146,9 @@ def test_the_name_is_the_one_that_the_engine_proposes(project: Project, autonami
     assert project.kubectl("get", "configmap", "auto")["data"] == {"a": "2"}
 
 
-def test_no_name_is_made_where_the_user_wants_none(project: Project, autonaming: Callable[[str], None]) -> None:
+def test_no_name_is_made_where_the_user_wants_none(
+    project: Project, autonaming: Callable[[str], None]
+) -> None:
     autonaming("disabled")
     assert "autonaming is disabled" in project.fails(AUTONAMED)
     project.up(CONFIG_MAP.format(level="1"))
@@ -208,7 +223,9 @@ def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
     """What a change of a named object means to a provider of this configuration."""
     common = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}
     resource = Resource(urn="", type=f"kubernetes:core/v1:{kind}", name="x")
-    return provider_of(**config).diff(resource, State("default/x", common | old, {}), common | new, [])
+    return provider_of(**config).diff(
+        resource, State("default/x", common | old, {}), common | new, []
+    )
 
 
 CONFIG_MAPS = Resource(urn="", type="kubernetes:core/v1:ConfigMap", name="x")
@@ -252,7 +269,9 @@ def test_a_secret_is_compared_as_the_api_server_keeps_it() -> None:
     assert change("Secret", encoded, plain | {"data": {"k": "Mg=="}}) == Diff()
     assert change("Secret", plain, {"stringData": {"k": UNKNOWN}}).replaces == ["data.k"]
     assert "stringData" in change("Secret", plain, {"stringData": UNKNOWN}).replaces
-    assert change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true").replaces == ["type"]
+    assert change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true").replaces == [
+        "type"
+    ]
 
 
 POD = {"containers": [{"name": "c", "image": "a", "env": []}], "tolerations": []}
@@ -265,8 +284,18 @@ def pod(**fields: Any) -> Properties:
 @pytest.mark.parametrize(
     ("kind", "old", "new", "replaced"),
     [
-        ("Pod", pod(), pod(containers=[{"name": "c", "image": "b", "env": []}]), ["spec.containers[0].image"]),
-        ("Pod", pod(), pod(containers=[*POD["containers"], {"name": "d", "image": "d"}]), ["spec.containers[1]"]),
+        (
+            "Pod",
+            pod(),
+            pod(containers=[{"name": "c", "image": "b", "env": []}]),
+            ["spec.containers[0].image"],
+        ),
+        (
+            "Pod",
+            pod(),
+            pod(containers=[*POD["containers"], {"name": "d", "image": "d"}]),
+            ["spec.containers[1]"],
+        ),
         ("Pod", pod(), pod(initContainers=[{"name": "d", "image": "d"}]), ["spec.initContainers"]),
         ("Pod", pod(nodeName="a"), pod(nodeName="b"), ["spec.nodeName"]),
         (
@@ -276,8 +305,18 @@ def pod(**fields: Any) -> Properties:
             ["spec.local.path"],
         ),
         ("ResourceQuota", {"spec": {}}, {"spec": {"scopes": ["BestEffort"]}}, ["spec.scopes"]),
-        ("storage.k8s.io/v1 StorageClass", {"parameters": {"type": "a"}}, {"parameters": {}}, ["parameters.type"]),
-        ("apps/v1 Deployment", {"spec": {"selector": {"a": "1"}}}, {"spec": {"selector": {}}}, ["spec.selector.a"]),
+        (
+            "storage.k8s.io/v1 StorageClass",
+            {"parameters": {"type": "a"}},
+            {"parameters": {}},
+            ["parameters.type"],
+        ),
+        (
+            "apps/v1 Deployment",
+            {"spec": {"selector": {"a": "1"}}},
+            {"spec": {"selector": {}}},
+            ["spec.selector.a"],
+        ),
     ],
 )
 def test_an_object_is_made_anew_where_the_official_plugin_does_so(
@@ -285,7 +324,9 @@ def test_an_object_is_made_anew_where_the_official_plugin_does_so(
 ) -> None:
     *version, kind = kind.split()
     group = {"apiVersion": version[0]} if version else {}
-    assert change(kind, group | old, group | new) == Diff(replaced, replaced, delete_before_replace=True)
+    assert change(kind, group | old, group | new) == Diff(
+        replaced, replaced, delete_before_replace=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,14 +337,26 @@ def test_an_object_is_made_anew_where_the_official_plugin_does_so(
         ("Pod", pod(), pod(tolerations=[{"operator": "Exists"}])),
         ("Pod", pod(), pod(activeDeadlineSeconds=1)),
         ("Pod", pod(), pod(topologySpreadConstraints=[{"maxSkew": 1}])),
-        ("PersistentVolume", {"spec": {"storageClassName": "a"}}, {"spec": {"storageClassName": "b"}}),
+        (
+            "PersistentVolume",
+            {"spec": {"storageClassName": "a"}},
+            {"spec": {"storageClassName": "b"}},
+        ),
         ("ResourceQuota", {"spec": {}}, {"spec": {"scopeSelector": {"matchExpressions": []}}}),
         ("apps/v1 ReplicaSet", {"spec": {"selector": {"a": "1"}}}, {"spec": {"selector": {}}}),
         ("node.k8s.io/v1 RuntimeClass", {"handler": "a"}, {"handler": "b"}),
         ("resource.k8s.io/v1 ResourceClaimTemplate", {"spec": {"spec": {}}}, {"spec": {}}),
         ("scheduling.k8s.io/v1 PriorityClass", {"value": 1}, {"value": 2}),
-        ("storage.k8s.io/v1 CSIDriver", {"spec": {"attachRequired": True}}, {"spec": {"attachRequired": False}}),
-        ("storage.k8s.io/v1 StorageClass", {"reclaimPolicy": "Delete"}, {"reclaimPolicy": "Retain"}),
+        (
+            "storage.k8s.io/v1 CSIDriver",
+            {"spec": {"attachRequired": True}},
+            {"spec": {"attachRequired": False}},
+        ),
+        (
+            "storage.k8s.io/v1 StorageClass",
+            {"reclaimPolicy": "Delete"},
+            {"reclaimPolicy": "Retain"},
+        ),
         (
             "storage.k8s.io/v1 StorageClass",
             {"volumeBindingMode": "Immediate"},
@@ -311,7 +364,9 @@ def test_an_object_is_made_anew_where_the_official_plugin_does_so(
         ),
     ],
 )
-def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(kind: str, old: Properties, new: Properties) -> None:
+def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(
+    kind: str, old: Properties, new: Properties
+) -> None:
     *version, kind = kind.split()
     group = {"apiVersion": version[0]} if version else {}
     changed = change(kind, group | old, group | new)
@@ -332,7 +387,9 @@ def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(kind: str, ol
         ("waitFor", "[]"),
     ],
 )
-def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_made(name: str, value: str) -> None:
+def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_made(
+    name: str, value: str
+) -> None:
     metadata = {"annotations": {f"pulumi.com/{name}": value}}
     with pytest.raises(CheckError) as caught:
         provider_of().check(CONFIG_MAPS, {}, named(**metadata), b"")
@@ -348,7 +405,9 @@ def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_m
         {"pulumi.com/waitFor": "jsonpath={.metadata.labels['a.b/c']}=d"},
         {"pulumi.com/waitFor": 'jsonpath={.status.conditions[?(@.type=="Ready")].status}=True'},
         {"pulumi.com/waitFor": "condition=Ready"},
-        {"pulumi.com/waitFor": '["condition=Ready=False", "jsonpath={ $.status.ports[0].port }=80"]'},
+        {
+            "pulumi.com/waitFor": '["condition=Ready=False", "jsonpath={ $.status.ports[0].port }=80"]'
+        },
         {"pulumi.com/waitFor": "whatever", "pulumi.com/skipAwait": "true"},
         {"pulumi.com/waitFor": UNKNOWN},
         UNKNOWN,
@@ -371,7 +430,9 @@ def test_a_value_that_is_not_known_yet_survives_a_check(path: str) -> None:
 
 def test_whatever_goes_wrong_while_an_object_is_awaited_it_is_in_the_state() -> None:
     client = ClusterOfOne()
-    somebody_elses = named(annotations={"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"})
+    somebody_elses = named(
+        annotations={"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"}
+    )
     with pytest.raises(InitFailedError) as caught:
         provider_of(client).create(CONFIG_MAPS, somebody_elses)
     assert caught.value.state.id == "default/x"
@@ -386,10 +447,17 @@ def test_a_name_that_the_server_would_generate_is_refused_as_server_side_apply_n
         provider_of().check(CONFIG_MAPS, {}, inputs, b"")
     autonamed = {"metadata": {"name": "x-1", "annotations": {"pulumi.com/autonamed": "true"}}}
     assert provider_of().check(CONFIG_MAPS, autonamed, inputs, b"")["metadata"]["name"] == "x-1"
-    assert provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"), b"")["metadata"]["name"] == "x"
+    assert (
+        provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"), b"")["metadata"]["name"]
+        == "x"
+    )
     client_side = provider_of(enableServerSideApply="false").check(CONFIG_MAPS, {}, inputs, b"")
     monkeypatch.setenv("PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "false")
-    assert "name" not in provider_of().check(CONFIG_MAPS, {}, inputs, b"")["metadata"] | client_side["metadata"]
+    assert (
+        "name"
+        not in provider_of().check(CONFIG_MAPS, {}, inputs, b"")["metadata"]
+        | client_side["metadata"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -425,32 +493,51 @@ def test_an_object_is_made_anew_where_it_comes_to_another_namespace(
     assert diff == (Diff(["metadata.namespace"], ["metadata.namespace"]) if moved else Diff())
     if not moved:
         changed = named(**new) | {"data": {"a": "1"}}
-        assert provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), changed, []).delete_before_replace
+        assert (
+            provider_of()
+            .diff(CONFIG_MAPS, State(identity, named(**old), {}), changed, [])
+            .delete_before_replace
+        )
 
 
 def test_a_kind_without_namespaces_has_none_whatever_the_inputs_say() -> None:
     thing = {"apiVersion": "example.org/v1", "kind": "Thing"}
-    provider, guessed = provider_of(ClusterOfOne(namespaced=False), namespace="team"), named(namespace="team") | thing
+    provider, guessed = (
+        provider_of(ClusterOfOne(namespaced=False), namespace="team"),
+        named(namespace="team") | thing,
+    )
     assert "namespace" not in provider.check(THINGS, {}, named() | thing, b"")["metadata"]
     assert (
-        provider_of(None, namespace="team").check(THINGS, {}, named() | thing, b"")["metadata"]["namespace"] == "team"
+        provider_of(None, namespace="team").check(THINGS, {}, named() | thing, b"")["metadata"][
+            "namespace"
+        ]
+        == "team"
     )
     assert provider.diff(THINGS, State("x", guessed, {}), named() | thing, []) == Diff()
     assert provider.create(THINGS, guessed).id == "x"
 
 
-def test_an_object_is_found_where_its_id_says_though_the_provider_now_has_another_namespace() -> None:
+def test_an_object_is_found_where_its_id_says_though_the_provider_now_has_another_namespace() -> (
+    None
+):
     client = ClusterOfOne()
     provider_of(client, namespace="new").delete(CONFIG_MAPS, State("old/x", named(), {}))
     assert [obj["metadata"]["namespace"] for obj in client.deleted] == ["old"]
     client.live = named(namespace="old")
-    assert provider_of(client, namespace="new").update(CONFIG_MAPS, State("old/x", named(), {}), named()).id == "old/x"
+    assert (
+        provider_of(client, namespace="new")
+        .update(CONFIG_MAPS, State("old/x", named(), {}), named())
+        .id
+        == "old/x"
+    )
 
 
 NOT_THERE = ApiError(404, 'namespaces "team" not found')
 
 
-def test_a_new_object_waits_a_little_for_its_namespace_or_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_object_waits_a_little_for_its_namespace_or_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
     client = ClusterOfOne()
     client.refusals = [NOT_THERE, NOT_THERE]
@@ -503,10 +590,18 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
 
 
 @pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
-def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: int | None, done: bool) -> None:
+def test_a_replication_controller_is_ready_with_all_of_its_replicas(
+    available: int | None, done: bool
+) -> None:
     status = {} if available is None else {"availableReplicas": available}
     spec = {"replicas": 2}
-    live = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {}, "spec": spec, "status": status}
+    live = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {},
+        "spec": spec,
+        "status": status,
+    }
     client: Any = ClusterOfOne()
     assert (readiness.missing(client, live) == "") is done
 
@@ -517,12 +612,16 @@ def test_a_null_is_kept_where_it_means_something() -> None:
     assert provider_of().check(THINGS, {}, named() | inputs, b"")["spec"] == inputs["spec"]
     release = Resource(urn="", type="kubernetes:helm.sh/v3:Release", name="x")
     without, null = ({"values": values} for values in ({}, {"a": None}))
-    assert provider_of().diff(release, State("default/x", without, {}), null, []) == Diff(["values.a"])
+    assert provider_of().diff(release, State("default/x", without, {}), null, []) == Diff(
+        ["values.a"]
+    )
 
 
 def test_a_change_of_the_name_replaces(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
-    printed = project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', '"name": "other"'))
+    printed = project.up(
+        CONFIG_MAP.format(level="1").replace('"name": "settings"', '"name": "other"')
+    )
     assert "1 replaced" in printed
     assert project.kubectl("get", "configmap", "settings") is None
     assert project.kubectl("get", "configmap", "other")
@@ -552,7 +651,10 @@ def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> Non
     project.up(body.format(other="1"))
     project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}})
     assert "1 updated" in project.up(body.format(other="2"))
-    assert project.kubectl("get", "configmap", "settings")["metadata"]["labels"] == {"level": "9", "other": "2"}
+    assert project.kubectl("get", "configmap", "settings")["metadata"]["labels"] == {
+        "level": "9",
+        "other": "2",
+    }
     project.up("")
 
 
@@ -572,16 +674,24 @@ def test_an_update_of_what_somebody_else_deleted_fails_until_a_refresh(project: 
 
 
 def test_of_two_resources_of_one_name_the_second_fails(project: Project) -> None:
-    two = CONFIG_MAP.format(level="1") + CONFIG_MAP.format(level="2").replace('("settings"', '("again"')
+    two = CONFIG_MAP.format(level="1") + CONFIG_MAP.format(level="2").replace(
+        '("settings"', '("again"'
+    )
     project.up("")
     assert 'configmaps "settings" already exists' in project.fails(two)
 
 
 def test_a_list_with_equal_keys_is_created_as_the_api_server_takes_it(project: Project) -> None:
-    variables = '"image": "busybox", "env": [{{"name": "A", "value": "1"}}, {{"name": "A", "value": "2"}}]'
-    body = DEPLOYMENT.replace('"image": "busybox"', variables).replace("timeoutSeconds", "skipAwait")
+    variables = (
+        '"image": "busybox", "env": [{{"name": "A", "value": "1"}}, {{"name": "A", "value": "2"}}]'
+    )
+    body = DEPLOYMENT.replace('"image": "busybox"', variables).replace(
+        "timeoutSeconds", "skipAwait"
+    )
     project.up(body.format(opts="here").replace('"2"}}', '"true"}}', 1))
-    [container] = project.kubectl("get", "deployment", "stuck")["spec"]["template"]["spec"]["containers"]
+    [container] = project.kubectl("get", "deployment", "stuck")["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert len(container["env"]) == 2
     project.up("")
 
@@ -592,7 +702,9 @@ def test_a_provider_may_take_over_objects_and_fields() -> None:
     taking_over = provider_of(client, upsertExistingObjects="true")
     taking_over.preview(CONFIG_MAPS, None, named(name="x"))
     taking_over.create(CONFIG_MAPS, named())
-    provider_of(client, enablePatchForce="true").update(CONFIG_MAPS, State("default/x", named(), {}), named())
+    provider_of(client, enablePatchForce="true").update(
+        CONFIG_MAPS, State("default/x", named(), {}), named()
+    )
     assert client.asked == [
         {"created": True, "dry_run": False},
         {"created": True, "dry_run": True},
@@ -613,7 +725,9 @@ def test_a_provider_may_take_over_objects_and_fields() -> None:
         (ApiError(500, "failed calling webhook"), True),
     ],
 )
-def test_a_preview_fails_only_for_what_the_update_would_meet_too(refusal: ApiError, tells: bool) -> None:
+def test_a_preview_fails_only_for_what_the_update_would_meet_too(
+    refusal: ApiError, tells: bool
+) -> None:
     client = ClusterOfOne()
     client.refusals = [refusal]
     if tells:
@@ -637,7 +751,9 @@ def test_a_preview_is_forced_until_the_first_update_has_taken_over_what_was_crea
 def test_a_refresh_shows_what_others_changed_even_what_a_webhook_would_change_again() -> None:
     client = ClusterOfOne()
     client.live = named(namespace="default", labels={"by": "webhook"}) | {"data": {"a": "2"}}
-    state = provider_of(client).read(CONFIG_MAPS, State("default/x", named() | {"data": {"a": "1"}}, {}))
+    state = provider_of(client).read(
+        CONFIG_MAPS, State("default/x", named() | {"data": {"a": "1"}}, {})
+    )
     assert state is not None
     assert (state.inputs["data"], state.inputs["metadata"]) == ({"a": "2"}, {"name": "x"})
     assert client.asked == []
@@ -671,7 +787,11 @@ HERE, THERE = (
         ({"kubeconfig": HERE}, {"kubeconfig": THERE}, ["kubeconfig"]),
         ({"kubeconfig": HERE}, {"kubeconfig": "broken"}, []),
         ({"kubeconfig": HERE}, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
-        ({"kubeconfig": HERE, "clusterIdentifier": "a"}, {"kubeconfig": THERE, "clusterIdentifier": "a"}, []),
+        (
+            {"kubeconfig": HERE, "clusterIdentifier": "a"},
+            {"kubeconfig": THERE, "clusterIdentifier": "a"},
+            [],
+        ),
         (
             {"kubeconfig": HERE, "clusterIdentifier": "a"},
             {"kubeconfig": HERE, "clusterIdentifier": "b"},
@@ -680,13 +800,26 @@ HERE, THERE = (
         ({"kubeconfig": HERE}, {"kubeconfig": HERE, "clusterIdentifier": "b"}, []),
     ],
 )
-def test_a_provider_is_replaced_where_it_moves_to_another_cluster(old: Any, new: Any, replaces: list[str]) -> None:
+def test_a_provider_is_replaced_where_it_moves_to_another_cluster(
+    old: Any, new: Any, replaces: list[str]
+) -> None:
     assert KubernetesProvider().diff_config(old, new).replaces == replaces
 
 
 def test_metadata_that_the_server_writes_is_left_to_it() -> None:
-    exported = named(uid="1", resourceVersion="2", creationTimestamp="3", generation=4, managedFields=[], labels={})
-    assert provider_of().check(CONFIG_MAPS, {}, exported, b"")["metadata"].keys() == {"name", "namespace", "labels"}
+    exported = named(
+        uid="1",
+        resourceVersion="2",
+        creationTimestamp="3",
+        generation=4,
+        managedFields=[],
+        labels={},
+    )
+    assert provider_of().check(CONFIG_MAPS, {}, exported, b"")["metadata"].keys() == {
+        "name",
+        "namespace",
+        "labels",
+    }
 
 
 FORBIDDEN = """
@@ -718,9 +851,7 @@ def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
 
 def test_an_object_that_exists_is_not_taken_over_but_can_be_imported(project: Project) -> None:
     project.kubectl("create", "configmap", "foreign", "--from-literal=a=1")
-    body = (
-        'k8s.core.v1.ConfigMap("foreign", metadata={"name": "foreign", "namespace": "default"}, data={"a": "1"}, opts='
-    )
+    body = 'k8s.core.v1.ConfigMap("foreign", metadata={"name": "foreign", "namespace": "default"}, data={"a": "1"}, opts='
     printed = project.fails(body + "here)")
     assert 'configmaps "foreign" already exists. Import it' in printed
     project.up(body + 'options(import_="default/foreign"))')
@@ -756,7 +887,9 @@ def test_a_secret_of_which_somebody_changed_only_a_label_is_not_made_anew(projec
     assert (live["metadata"]["labels"], live["data"]) == ({"l": "1"}, {"key": "aHVudGVyMg=="})
 
 
-def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(project: Project) -> None:
+def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(
+    project: Project,
+) -> None:
     body = """
     k8s.core.v1.Secret("bare", metadata={"name": "bare", "namespace": "default"}, data={"key": "aHVudGVyMg=="}, opts=here)
     """
@@ -767,8 +900,12 @@ def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(pro
     assert "aHVudGVyMg==" not in state + project.pulumi("stack", "export", "--stack", "t").stdout
 
 
-def test_a_secret_in_the_environment_of_pods_that_never_get_ready_is_hidden(project: Project) -> None:
-    secret = DEPLOYMENT.replace('"image": "busybox"', '"image": "busybox", "env": [{{"name": "K", "value": SECRET}}]')
+def test_a_secret_in_the_environment_of_pods_that_never_get_ready_is_hidden(
+    project: Project,
+) -> None:
+    secret = DEPLOYMENT.replace(
+        '"image": "busybox"', '"image": "busybox", "env": [{{"name": "K", "value": SECRET}}]'
+    )
     project.fails('SECRET = pulumi.Output.secret("hunter2")\n' + secret.format(opts="here"))
     assert "hunter2" not in project.pulumi("stack", "export", "--stack", "t").stdout
 
@@ -803,7 +940,9 @@ k8s.apps.v1.Deployment("stuck", metadata={{"name": "stuck", "annotations": {{"pu
 """
 
 
-def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(project: Project) -> None:
+def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(
+    project: Project,
+) -> None:
     printed = project.fails(DEPLOYMENT.format(opts="here"))
     assert "0/1 replicas ready" in printed
     assert "stuck" in [r["urn"].rpartition("::")[2] for r in project.resources()]
@@ -811,7 +950,9 @@ def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(
     assert "unhealthy state" in refreshed.stdout + refreshed.stderr
     assert next(r for r in project.resources() if r["urn"].endswith("::stuck"))["initErrors"]
     printed = project.up(
-        DEPLOYMENT.format(opts="here").replace('"pulumi.com/timeoutSeconds": "2"', '"pulumi.com/skipAwait": "true"')
+        DEPLOYMENT.format(opts="here").replace(
+            '"pulumi.com/timeoutSeconds": "2"', '"pulumi.com/skipAwait": "true"'
+        )
     )
     assert "1 updated" in printed
 
@@ -829,7 +970,10 @@ def test_a_job_is_updated_where_it_can_be_and_replaced_where_it_must(project: Pr
     assert "1 updated" in project.up(JOB.format(ttl=2000, image="a"))
     printed = project.up(JOB.format(ttl=2000, image="b"))
     assert "1 replaced" in printed
-    assert project.kubectl("get", "job", "train")["spec"]["template"]["spec"]["containers"][0]["image"] == "b"
+    assert (
+        project.kubectl("get", "job", "train")["spec"]["template"]["spec"]["containers"][0]["image"]
+        == "b"
+    )
 
 
 def test_a_replacement_meets_an_old_job_whose_deletion_is_not_awaited(project: Project) -> None:
@@ -861,7 +1005,9 @@ k8s.batch.v1.Job("check", metadata={{"name": "check", "annotations": {annotation
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_failed_job_is_made_anew_where_it_says_so_and_otherwise_stays(project: Project, replaced: bool) -> None:
+def test_a_failed_job_is_made_anew_where_it_says_so_and_otherwise_stays(
+    project: Project, replaced: bool
+) -> None:
     annotations = {"pulumi.com/replaceUnready": str(replaced).lower()}
     failing = AWAITED_JOB.format(annotations=annotations, seconds=1, completions=1)
     uids: list[str] = []
@@ -873,7 +1019,9 @@ def test_a_failed_job_is_made_anew_where_it_says_so_and_otherwise_stays(project:
 
 
 def test_a_job_that_is_complete_is_not_made_anew(project: Project) -> None:
-    body = AWAITED_JOB.format(annotations={"pulumi.com/replaceUnready": "true"}, seconds=60, completions=0)
+    body = AWAITED_JOB.format(
+        annotations={"pulumi.com/replaceUnready": "true"}, seconds=60, completions=0
+    )
     project.up("")
     project.up(body)
     uid = project.kubectl("get", "job", "check")["metadata"]["uid"]
@@ -881,12 +1029,16 @@ def test_a_job_that_is_complete_is_not_made_anew(project: Project) -> None:
     assert "1 updated" in project.up(body.replace("60", "90"))
     assert project.kubectl("get", "job", "check")["metadata"]["uid"] == uid
     project.kubectl("delete", "job", "check")
-    assert "3 unchanged" in project.up(body.replace("60", "90")), "a Job that cannot be read is left alone"
+    assert "3 unchanged" in project.up(body.replace("60", "90")), (
+        "a Job that cannot be read is left alone"
+    )
     project.pulumi("refresh", "--yes", "--stack", "t")
     project.up("")
 
 
-def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(project: Project) -> None:
+def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(
+    project: Project,
+) -> None:
     body = """
     k8s.batch.v1.Job("plain", metadata={"name": "plain", "annotations": {"pulumi.com/skipAwait": "true"}}, spec={
         "template": {"spec": {"restart_policy": "Never", "host_network": False, "node_selector": {"no": "such"},
@@ -903,7 +1055,9 @@ def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(p
 
 def test_a_generated_name_is_kept(project: Project) -> None:
     path = str(project.cluster.kubeconfig)
-    client_side = f'k8s.Provider("mine", kubeconfig=open({path!r}).read(), enable_server_side_apply=False)'
+    client_side = (
+        f'k8s.Provider("mine", kubeconfig=open({path!r}).read(), enable_server_side_apply=False)'
+    )
     body = AUTONAMED.replace('"labels"', '"generate_name": "g-", "labels"')
     body = body.replace("here", f"pulumi.ResourceOptions(provider={client_side})")
     project.up(body)
@@ -933,10 +1087,17 @@ def test_wait_for_a_condition_of_ones_own(project: Project) -> None:
 
 def test_which_kinds_have_a_namespace_is_what_the_api_server_says(cluster: Cluster) -> None:
     api = Api(Access(cluster.kubeconfig))
-    versions = [version["groupVersion"] for group in api.get("/apis")["groups"] for version in group["versions"]]
+    versions = [
+        version["groupVersion"]
+        for group in api.get("/apis")["groups"]
+        for version in group["versions"]
+    ]
     served = {
         (version, item["kind"]): item["namespaced"]
-        for root, version in [("/api/v1", "v1"), *((f"/apis/{version}", version) for version in versions)]
+        for root, version in [
+            ("/api/v1", "v1"),
+            *((f"/apis/{version}", version) for version in versions),
+        ]
         for item in api.get(root)["resources"]
         if "/" not in item["name"]
     }
@@ -983,15 +1144,28 @@ def test_a_patch_needs_a_name_and_server_side_apply() -> None:
 def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:
     project.program('k8s.batch.v1beta1.CronJob("c", metadata={"name": "c"}, spec={}, opts=here)')
     printed = project.pulumi("preview", "--stack", "t").stdout
-    assert "batch/v1beta1/CronJob was removed in Kubernetes 1.25. Use batch/v1/CronJob instead" in printed
+    assert (
+        "batch/v1beta1/CronJob was removed in Kubernetes 1.25. Use batch/v1/CronJob instead"
+        in printed
+    )
 
 
 def test_no_kind_that_the_api_server_serves_is_said_to_be_removed(cluster: Cluster) -> None:
     api = Api(Access(cluster.kubeconfig))
-    versions = [version["groupVersion"] for group in api.get("/apis")["groups"] for version in group["versions"]]
-    kinds = [(version, item["kind"]) for version in versions for item in api.get(f"/apis/{version}")["resources"]]
+    versions = [
+        version["groupVersion"]
+        for group in api.get("/apis")["groups"]
+        for version in group["versions"]
+    ]
+    kinds = [
+        (version, item["kind"])
+        for version in versions
+        for item in api.get(f"/apis/{version}")["resources"]
+    ]
     assert not [kind for kind in kinds if objects.removal(*kind)]
-    assert objects.removal("extensions/v1beta1", "PodSecurityPolicy").endswith("Nothing takes its place")
+    assert objects.removal("extensions/v1beta1", "PodSecurityPolicy").endswith(
+        "Nothing takes its place"
+    )
 
 
 def test_pulumi_import_prints_what_to_declare(project: Project) -> None:
@@ -1023,11 +1197,18 @@ def test_a_failing_credential_plugin_is_heard(project: Project, tmp_path: Path) 
         {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": server_of(str(project.cluster.kubeconfig))}}],
+            "clusters": [
+                {"name": "c", "cluster": {"server": server_of(str(project.cluster.kubeconfig))}}
+            ],
             "users": [
                 {
                     "name": "u",
-                    "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": str(plugin)}},
+                    "user": {
+                        "exec": {
+                            "apiVersion": "client.authentication.k8s.io/v1beta1",
+                            "command": str(plugin),
+                        }
+                    },
                 }
             ],
         }
@@ -1053,13 +1234,15 @@ def release(folder: Path, chart: dict[str, str], inputs: str) -> str:
     for name, text in chart.items():
         (folder / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "tiny" / name).write_text(text)
-    return (
-        f'k8s.helm.v3.Release("r", name="r", chart={str(folder / "tiny")!r}, namespace="default", {inputs}, opts=here)'
+    return f'k8s.helm.v3.Release("r", name="r", chart={str(folder / "tiny")!r}, namespace="default", {inputs}, opts=here)'
+
+
+def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(
+    project: Project, tmp_path: Path
+) -> None:
+    body = release(
+        tmp_path, CHART, 'value_yaml_files=[pulumi.StringAsset("level: 4")], values={"level": 5}'
     )
-
-
-def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(project: Project, tmp_path: Path) -> None:
-    body = release(tmp_path, CHART, 'value_yaml_files=[pulumi.StringAsset("level: 4")], values={"level": 5}')
     project.up(body.replace('"level": 5', ""))
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "4"
     project.up(body)
@@ -1067,7 +1250,9 @@ def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(project: Projec
     assert "1 updated" in project.up(body.replace('"level": 5', '"level": 6'))
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "6"
     project.up(body.replace('"level": 5', '"level": None'))
-    assert "data" not in project.kubectl("get", "configmap", "tiny"), "a null removes what the chart and the file say"
+    assert "data" not in project.kubectl("get", "configmap", "tiny"), (
+        "a null removes what the chart and the file say"
+    )
     project.up("")
     assert project.kubectl("get", "configmap", "tiny") is None
 
@@ -1078,7 +1263,9 @@ k8s.helm.v3.Release("op", name="op", chart="gpu-operator", version="v26.7.0", na
 """
 
 
-def test_a_release_says_what_helm_installed_and_its_name_is_taken(project: Project, tmp_path: Path) -> None:
+def test_a_release_says_what_helm_installed_and_its_name_is_taken(
+    project: Project, tmp_path: Path
+) -> None:
     body = release(tmp_path, CHART, "values={}")
     project.up(body)
     [made] = [resource for resource in project.resources() if resource["type"].endswith(":Release")]
@@ -1093,7 +1280,9 @@ def test_a_release_says_what_helm_installed_and_its_name_is_taken(project: Proje
 def unreachable(monkeypatch: pytest.MonkeyPatch, network: bool) -> Helm:
     """Helm on a machine with or without a network, where the chart's own repository never answers."""
     helm = Helm(Provider(), Settings({}))
-    monkeypatch.setattr("ml_foundations.rehearsal.plugins.kubernetes.helm._answers", lambda _: network)
+    monkeypatch.setattr(
+        "ml_foundations.rehearsal.plugins.kubernetes.helm._answers", lambda _: network
+    )
 
     def fails(*args: str, seconds: float) -> str:
         raise RehearsalError(f"helm {args[0]} failed: dial tcp: no such host")
@@ -1102,12 +1291,20 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, network: bool) -> Helm:
     return helm
 
 
-def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = {"chart": "c", "name": "c", "namespace": "n", "repositoryOpts": {"repo": "https://charts.invalid"}}
+def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = {
+        "chart": "c",
+        "name": "c",
+        "namespace": "n",
+        "repositoryOpts": {"repo": "https://charts.invalid"},
+    }
     with pytest.raises(RehearsalError, match="other chart repositories can"):
         unreachable(monkeypatch, network=True).install(Resource("", "", ""), inputs)
     assert (
-        unreachable(monkeypatch, network=False)._cannot_be_fetched(inputs) == "https://charts.invalid cannot be reached"
+        unreachable(monkeypatch, network=False)._cannot_be_fetched(inputs)
+        == "https://charts.invalid cannot be reached"
     )
 
 
@@ -1130,13 +1327,21 @@ def test_a_value_that_only_the_templates_of_a_chart_read_is_known() -> None:
 def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, command: str) -> None:
     body = UNREACHABLE.format(values={"driver": {"enbled": False}})
     printed = project.fails(
-        body.replace("values=", 'value_yaml_files=[pulumi.StringAsset("toolkit: {versoin: 1}")], values='), command
+        body.replace(
+            "values=", 'value_yaml_files=[pulumi.StringAsset("toolkit: {versoin: 1}")], values='
+        ),
+        command,
     )
-    assert "values.driver.enbled: the chart gpu-operator has no such value. Near: driver.enabled" in printed
+    assert (
+        "values.driver.enbled: the chart gpu-operator has no such value. Near: driver.enabled"
+        in printed
+    )
     assert "valueYamlFiles[0].toolkit.versoin" in printed
 
 
-def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(project: Project, tmp_path: Path) -> None:
+def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
+    project: Project, tmp_path: Path
+) -> None:
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
@@ -1149,16 +1354,24 @@ def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(project
 def test_a_release_that_helm_had_not_ended_makes_room(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HELM_KUBEAPISERVER", "https://127.0.0.1:9")  # The user's own cluster, for all that Helm knows.
+    monkeypatch.setenv(
+        "HELM_KUBEAPISERVER", "https://127.0.0.1:9"
+    )  # The user's own cluster, for all that Helm knows.
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
     secret = releases(project)[-1]
-    record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
+    record = json.loads(
+        gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"])))
+    )
     record["info"]["status"] = "pending-install"
     packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
     labels = {"status": "pending-install"}
-    project.patch("secret", secret["metadata"]["name"], {"metadata": {"labels": labels}, "data": {"release": packed}})
+    project.patch(
+        "secret",
+        secret["metadata"]["name"],
+        {"metadata": {"labels": labels}, "data": {"release": packed}},
+    )
     stack.recover(project.rehearsal)
     assert "1 created" in project.up(body)
     assert [item["metadata"]["labels"]["status"] for item in releases(project)] == ["deployed"]
@@ -1169,14 +1382,20 @@ def releases(project: Project) -> list[dict[str, Any]]:
     return project.kubectl("get", "secrets", "-l", "owner=helm")["items"]
 
 
-def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(project: Project, tmp_path: Path) -> None:
+def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(
+    project: Project, tmp_path: Path
+) -> None:
     stuck = """
         apiVersion: v1
         kind: Pod
         metadata: {name: stuck-chart}
         spec: {containers: [{name: c, image: busybox}], nodeSelector: {no: such}}
         """
-    body = release(tmp_path, CHART | {"templates/pod.yaml": textwrap.dedent(stuck)}, 'timeout=2, values={"level": 5}')
+    body = release(
+        tmp_path,
+        CHART | {"templates/pod.yaml": textwrap.dedent(stuck)},
+        'timeout=2, values={"level": 5}',
+    )
     project.fails(body)
     assert project.urn("r")
     project.up(body.replace("timeout=2", "skip_await=True"))
@@ -1184,14 +1403,24 @@ def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(pr
     assert project.kubectl("get", "pod", "stuck-chart") is None
 
 
-def test_an_input_of_a_release_that_is_not_rehearsed_is_named(project: Project, tmp_path: Path) -> None:
+def test_an_input_of_a_release_that_is_not_rehearsed_is_named(
+    project: Project, tmp_path: Path
+) -> None:
     assert "postrender" in project.fails(release(tmp_path, CHART, 'postrender="sed"'))
 
 
 def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
     project.program(DEPLOYMENT.format(opts="here").replace('"2"', '"600"'))
     process = subprocess.Popen(
-        [project.rehearsal.bin_dir / "pulumi", "up", "--yes", "--skip-preview", "--stack", "t", "--non-interactive"],
+        [
+            project.rehearsal.bin_dir / "pulumi",
+            "up",
+            "--yes",
+            "--skip-preview",
+            "--stack",
+            "t",
+            "--non-interactive",
+        ],
         cwd=project.root,
         env=project.environment,
         stdout=subprocess.PIPE,

@@ -48,7 +48,10 @@ def test_text_has_the_characters_that_are_asked_for() -> None:
 def test_numbers_orders_and_names() -> None:
     number = made("Integer", min=3, max=5)
     assert number.outputs["result"] in (3, 4, 5)
-    assert made("Integer", min=0, max=10**9, seed="a").id == made("Integer", min=0, max=10**9, seed="a").id
+    assert (
+        made("Integer", min=0, max=10**9, seed="a").id
+        == made("Integer", min=0, max=10**9, seed="a").id
+    )
     assert sorted(made("Shuffle", inputs=["a", "b", "c"]).outputs["results"]) == ["a", "b", "c"]
     assert len(made("Shuffle", inputs=["a", "b"], resultCount=3).outputs["results"]) == 3
     assert made("Pet", length=3, prefix="x", separator="_").id.count("_") == 3

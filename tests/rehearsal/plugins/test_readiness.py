@@ -34,16 +34,27 @@ k8s.networking.v1.Ingress("front", metadata={"name": "front", "annotations": {"p
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
-    with project_over(cluster, tools, tmp_path_factory.mktemp("project"), fake_node("worker", {})) as project:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
+    with project_over(
+        cluster, tools, tmp_path_factory.mktemp("project"), fake_node("worker", {})
+    ) as project:
         yield project
 
 
 def test_a_service_over_a_ready_deployment_has_endpoints(project: Project) -> None:
     project.up(WEB)
     pods = project.kubectl("get", "pods", "-l", "app=web")["items"]
-    slices = project.kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=web")["items"]
-    addresses = {address for item in slices for endpoint in item["endpoints"] for address in endpoint["addresses"]}
+    slices = project.kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=web")[
+        "items"
+    ]
+    addresses = {
+        address
+        for item in slices
+        for endpoint in item["endpoints"]
+        for address in endpoint["addresses"]
+    }
     assert addresses == {pod["status"]["podIP"] for pod in pods}
     assert len(addresses) == 2
 
@@ -67,7 +78,10 @@ class Answers:
         return self.found
 
     def get(self, obj: Object) -> Object | None:
-        return next((item for item in self.found if item["metadata"]["name"] == obj["metadata"]["name"]), None)
+        return next(
+            (item for item in self.found if item["metadata"]["name"] == obj["metadata"]["name"]),
+            None,
+        )
 
 
 def lack(live: Object, *found: Object) -> str:
@@ -77,7 +91,12 @@ def lack(live: Object, *found: Object) -> str:
 
 def service(created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Object:
     metadata = {"name": "s", "namespace": "default", "creationTimestamp": created}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {"a": "b"}} | spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"selector": {"a": "b"}} | spec,
+    }
 
 
 def endpoints(**conditions: bool) -> Object:
@@ -92,13 +111,19 @@ def test_a_service_waits_for_the_pods_behind_it_and_for_no_others() -> None:
     assert lack(service(selector={})) == ""
     assert lack(service(), {"endpoints": None}) == "", "nothing has come to an old service"
     assert lack(service(datetime.now(UTC).isoformat())) == "no pod is behind the service"
-    assert lack(service(type="LoadBalancer"), endpoints(ready=True)) == "the load balancer has no address"
+    assert (
+        lack(service(type="LoadBalancer"), endpoints(ready=True))
+        == "the load balancer has no address"
+    )
 
 
 def test_an_ingress_waits_for_an_address_and_for_every_service_that_it_names() -> None:
     paths = [{"backend": {"service": {"name": name}}} for name in ("a", "b")]
     status = {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}
-    rules = [{"host": "x"}, {"http": {"paths": [*paths, {"backend": {"resource": {"kind": "Bucket"}}}]}}]
+    rules = [
+        {"host": "x"},
+        {"http": {"paths": [*paths, {"backend": {"resource": {"kind": "Bucket"}}}]}},
+    ]
     live = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
@@ -110,7 +135,10 @@ def test_an_ingress_waits_for_an_address_and_for_every_service_that_it_names() -
     assert lack(live, a, b) == "the ingress has no address"
     assert lack(live | {"status": status}, a).endswith("there is no service b")
     live["spec"]["ingressClassName"] = "nginx"
-    assert lack(live, a, b) == "the ingress has no address: it comes from the controller of the class nginx"
+    assert (
+        lack(live, a, b)
+        == "the ingress has no address: it comes from the controller of the class nginx"
+    )
 
 
 class Held:
@@ -130,10 +158,23 @@ def test_the_last_warning_about_a_pod_that_does_not_start_is_a_reason() -> None:
 
     def event(name: str, message: str, minute: int) -> Object:
         time = f"2026-01-01T00:{minute:02}:00Z"
-        return {"involvedObject": {"uid": name}, "reason": "Failed", "message": message, "lastTimestamp": time}
+        return {
+            "involvedObject": {"uid": name},
+            "reason": "Failed",
+            "message": message,
+            "lastTimestamp": time,
+        }
 
-    events = [event("a", "a disk is in use", 2), event("a", "no Secret yet", 1), event("b", "it was slow", 1)]
+    events = [
+        event("a", "a disk is in use", 2),
+        event("a", "no Secret yet", 1),
+        event("b", "it was slow", 1),
+    ]
     client: Any = Held([pod("a", "Pending"), pod("b", "Running")], events)
-    live = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"selector": {"matchLabels": {"app": "a"}}}}
+    live = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+    }
     live["metadata"] = {"name": "d", "namespace": "default"}
     assert readiness.reasons(client, live) == ["pod a: Failed: a disk is in use"]

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer, decode, read, release_of
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import (
+    COMPONENTS,
+    Renderer,
+    decode,
+    read,
+    release_of,
+)
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -65,7 +71,9 @@ metadata: {{name: rendered}}
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
     yield project
     project.up("")
@@ -86,12 +94,18 @@ def files(tmp_path: Path) -> Path:
 
 def made(project: Project) -> set[str]:
     """The ConfigMaps of the program that there are in the cluster."""
-    known = [r["outputs"]["metadata"]["name"] for r in project.resources() if r["type"].endswith(":ConfigMap")]
+    known = [
+        r["outputs"]["metadata"]["name"]
+        for r in project.resources()
+        if r["type"].endswith(":ConfigMap")
+    ]
     assert all(project.kubectl("get", "configmap", name) for name in known)
     return set(known)
 
 
-def test_the_functions_behind_config_files_kustomizations_and_charts(project: Project, files: Path) -> None:
+def test_the_functions_behind_config_files_kustomizations_and_charts(
+    project: Project, files: Path
+) -> None:
     program = f"""
     from pulumi_kubernetes.helm.v3 import Chart, LocalChartOpts
     k8s.yaml.ConfigFile("file", {str(files / "maps.yaml")!r}, opts=here)
@@ -119,10 +133,22 @@ def test_components_of_version_2_are_made_of_their_objects(project: Project, fil
     pulumi.export("names", file.resources.apply(lambda found: len(found)))
     """
     assert "names: 2" in project.up(program)
-    assert made(project) == {"file-a", "file-b", "one", "obj", "pre-kust", "v4"}, "the chart's hook is left out"
+    assert made(project) == {"file-a", "file-b", "one", "obj", "pre-kust", "v4"}, (
+        "the chart's hook is left out"
+    )
     names = {resource["urn"].rpartition("::")[2] for resource in project.resources()}
-    assert {"file:default/file-a", "group:rendered/gadget", "group:rendered", "chart:default/v4"} <= names
-    assert project.kubectl("get", "configmap", "obj")["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+    assert {
+        "file:default/file-a",
+        "group:rendered/gadget",
+        "group:rendered",
+        "chart:default/v4",
+    } <= names
+    assert (
+        project.kubectl("get", "configmap", "obj")["metadata"]["annotations"][
+            "pulumi.com/skipAwait"
+        ]
+        == "true"
+    )
     assert "hunter2-rendered" not in json.dumps(project.resources())
     project.up(program)
     assert "hunter2-rendered" not in json.dumps(project.resources())
@@ -158,7 +184,9 @@ def test_objects_that_wait_for_each_other_are_named(project: Project) -> None:
 
 
 def test_a_component_that_a_rehearsal_does_not_know_is_named(project: Project) -> None:
-    printed = project.fails('pulumi.ComponentResource("kubernetes:no/v1:Such", "x", {}, here, remote=True)')
+    printed = project.fails(
+        'pulumi.ComponentResource("kubernetes:no/v1:Such", "x", {}, here, remote=True)'
+    )
     assert "kubernetes:no/v1:Such is not supported in a rehearsal" in printed
 
 
@@ -168,7 +196,11 @@ def test_a_component_that_a_rehearsal_does_not_know_is_named(project: Project) -
         ("kubernetes:yaml:decode", {}, "kubernetes:yaml:decode needs text"),
         ("kubernetes:yaml:decode", {"text": "a: ["}, "the YAML cannot be read"),
         ("kubernetes:yaml:decode", {"text": "apiVersion: v1\nkind: 3"}, "kind is a text"),
-        ("kubernetes:yaml:decode", {"text": "apiVersion: v1\nkind: A\nmetadata: [a]"}, "metadata a map"),
+        (
+            "kubernetes:yaml:decode",
+            {"text": "apiVersion: v1\nkind: A\nmetadata: [a]"},
+            "metadata a map",
+        ),
         ("kubernetes:kustomize:directory", {}, "needs directory"),
         ("kubernetes:kustomize:directory", {"directory": "/no/such"}, "kustomize /no/such failed"),
         ("kubernetes:helm:template", {}, "needs jsonOpts"),
@@ -205,6 +237,15 @@ def test_manifests_of_a_url_are_refused() -> None:
 
 
 def test_options_of_a_chart_as_inputs_of_a_release() -> None:
-    options = {"chart": "c", "repo": "r", "fetch_opts": {"version": "1", "ca_file": "ca"}, "release_name": "n"}
+    options = {
+        "chart": "c",
+        "repo": "r",
+        "fetch_opts": {"version": "1", "ca_file": "ca"},
+        "release_name": "n",
+    }
     found = release_of(options)
-    assert (found["chart"], found["version"], found["repositoryOpts"]) == ("r/c", "1", {"caFile": "ca"})
+    assert (found["chart"], found["version"], found["repositoryOpts"]) == (
+        "r/c",
+        "1",
+        {"caFile": "ca"},
+    )

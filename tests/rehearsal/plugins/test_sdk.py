@@ -10,8 +10,19 @@ from ml_foundations.rehearsal.plugins.sdk import GCP, KUBERNETES
 from codegen import sdk
 from tests.support.recorded import RECORDED
 
-KINDS = ["apps/v1:Deployment", "batch/v1:Job", "core/v1:ConfigMapPatch", "core/v1:Namespace", "helm.sh/v3:Release"]
-TYPES = [container.CLUSTER, container.NODE_POOL, *RECORDED, *(f"kubernetes:{kind}" for kind in KINDS)]
+KINDS = [
+    "apps/v1:Deployment",
+    "batch/v1:Job",
+    "core/v1:ConfigMapPatch",
+    "core/v1:Namespace",
+    "helm.sh/v3:Release",
+]
+TYPES = [
+    container.CLUSTER,
+    container.NODE_POOL,
+    *RECORDED,
+    *(f"kubernetes:{kind}" for kind in KINDS),
+]
 
 
 @pytest.mark.parametrize("package", sdk.PACKAGES)
@@ -40,7 +51,9 @@ def test_what_replaces_a_resource_is_an_input() -> None:
 
 
 def test_charts_and_groups_are_components_and_objects_are_not() -> None:
-    components = {token for token, schema in KUBERNETES.schema["resources"].items() if schema["isComponent"]}
+    components = {
+        token for token, schema in KUBERNETES.schema["resources"].items() if schema["isComponent"]
+    }
     assert components == COMPONENTS.keys()
     assert not any(schema["isComponent"] for schema in GCP.schema["resources"].values())
 

@@ -20,7 +20,14 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.provider import (
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
 from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
 from ml_foundations.rehearsal.plugins.values import (
     SECRET_SIGNATURE,
@@ -44,7 +51,9 @@ class Fake(Provider):
         super().__init__()
         self.asked: list[Any] = []
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         if "size" in new and new["size"] is not UNKNOWN and new["size"] < 0:
             raise CheckError([("size", "is negative")])
         return new
@@ -86,7 +95,9 @@ def create(**properties: Any) -> Any:
     return provider_pb2.CreateRequest(urn=URN, properties=write_struct(properties))
 
 
-@pytest.mark.parametrize("value", [1, 1.5, True, "x", "", [1, [2]], {"a": {"b": []}}, UNKNOWN, [{"a": UNKNOWN}]])
+@pytest.mark.parametrize(
+    "value", [1, 1.5, True, "x", "", [1, [2]], {"a": {"b": []}}, UNKNOWN, [{"a": UNKNOWN}]]
+)
 def test_values_survive_the_wire(value: Any) -> None:
     again = read_struct(write_struct({"v": value}))["v"]
     assert again == value
@@ -123,7 +134,12 @@ def test_the_type_of_a_child_and_the_users_timeout_arrive() -> None:
     answer = ask(provider, lambda stub: stub.Create(request))
     assert answer.id == "id-1"
     ((resource, new),) = provider.asked
-    assert (resource.type, resource.name, resource.timeout, new) == ("test:index:Thing", "a", 7, {"size": 2})
+    assert (resource.type, resource.name, resource.timeout, new) == (
+        "test:index:Thing",
+        "a",
+        7,
+        {"size": 2},
+    )
 
 
 def test_a_failed_check_names_its_property() -> None:
@@ -135,7 +151,11 @@ def test_a_failed_check_names_its_property() -> None:
 def test_a_diff_gets_the_old_inputs_and_says_what_is_replaced() -> None:
     provider = Fake()
     request = provider_pb2.DiffRequest(
-        id="i", urn=URN, ignoreChanges=["d"], olds=write_struct({"out": 1}), old_inputs=write_struct({"in": 1})
+        id="i",
+        urn=URN,
+        ignoreChanges=["d"],
+        olds=write_struct({"out": 1}),
+        old_inputs=write_struct({"in": 1}),
     )
     answer = ask(provider, lambda stub: stub.Diff(request))
     assert provider.asked == [(State("i", {"in": 1}, {"out": 1}), {}, ["d"])]
@@ -176,7 +196,9 @@ def test_a_cancel_gets_through_while_a_call_waits() -> None:
 def test_a_function_that_a_rehearsal_does_not_answer_is_named() -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         ask(Fake(), lambda stub: stub.Invoke(provider_pb2.InvokeRequest(tok="t:x")))
-    assert (caught.value.details() or "").startswith("t:x: a rehearsal does not answer this function")
+    assert (caught.value.details() or "").startswith(
+        "t:x: a rehearsal does not answer this function"
+    )
 
 
 def test_what_was_given_secret_stays_so_wherever_it_comes_back() -> None:
@@ -193,7 +215,9 @@ def test_the_engine_may_propose_names() -> None:
 
 def schema_of(provider: Provider) -> dict[str, Any]:
     """The schema that a provider answers, for programs that are no Python."""
-    schema = json.loads(ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest())).schema)
+    schema = json.loads(
+        ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest())).schema
+    )
     package = provider.sdk.package
     assert (schema["name"], schema["version"]) == (package, version(f"pulumi-{package}"))
     return schema
@@ -226,7 +250,9 @@ def test_the_engines_interrupt_ends_a_plugin_at_once() -> None:
     started = time.monotonic()
     plugin.send_signal(2)
     assert plugin.wait(10) == 0
-    assert time.monotonic() - started < 3, "the engine waits 5 s for a plugin, at the end of every command"
+    assert time.monotonic() - started < 3, (
+        "the engine waits 5 s for a plugin, at the end of every command"
+    )
 
 
 def test_a_plugin_ends_when_its_engine_was_killed() -> None:

@@ -28,9 +28,15 @@ def private_pem(**inputs: object) -> str:
 
 def authority(**more: object) -> tuple[str, State]:
     pem = private_pem(algorithm="ECDSA", ecdsaCurve="P256")
-    given = {"privateKeyPem": pem, "validityPeriodHours": 24, "isCaCertificate": True, "allowedUses": ["cert_signing"]}
+    given = {
+        "privateKeyPem": pem,
+        "validityPeriodHours": 24,
+        "isCaCertificate": True,
+        "allowedUses": ["cert_signing"],
+    }
     return pem, made(
-        "SelfSignedCert", **(given | {"subject": {"commonName": "ca", "streetAddresses": ["a", "b"]}} | more)
+        "SelfSignedCert",
+        **(given | {"subject": {"commonName": "ca", "streetAddresses": ["a", "b"]}} | more),
     )
 
 
@@ -45,19 +51,30 @@ def authority(**more: object) -> tuple[str, State]:
 )
 def test_a_key_in_its_forms(inputs: Properties, header: str, ssh: str) -> None:
     outputs = made("PrivateKey", **inputs).outputs
-    secrets = [outputs[name] for name in ("privateKeyPem", "privateKeyPemPkcs8", "privateKeyOpenssh")]
+    secrets = [
+        outputs[name] for name in ("privateKeyPem", "privateKeyPemPkcs8", "privateKeyOpenssh")
+    ]
     assert all(isinstance(secret, Secret) for secret in secrets), "a private key is told"
     pem, pkcs8, openssh = (secret.value for secret in secrets)
     assert pem.startswith(f"-----BEGIN {header}-----")
     assert pkcs8.startswith("-----BEGIN PRIVATE KEY-----")
     assert outputs["publicKeyOpenssh"].startswith(ssh)
     assert outputs["rsaBits"] == 2048
-    found = [PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyPem": text}) for text in (pem, pkcs8)]
+    found = [
+        PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyPem": text})
+        for text in (pem, pkcs8)
+    ]
     if ssh:
         assert outputs["publicKeyFingerprintMd5"].count(":") == 15
-        found.append(PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyOpenssh": openssh}))
+        found.append(
+            PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {"privateKeyOpenssh": openssh})
+        )
     else:
-        assert (openssh, outputs["publicKeyOpenssh"], outputs["publicKeyFingerprintSha256"]) == ("", "", "")
+        assert (openssh, outputs["publicKeyOpenssh"], outputs["publicKeyFingerprintSha256"]) == (
+            "",
+            "",
+            "",
+        )
     assert {(each["algorithm"], each["publicKeyPem"]) for each in found} == {
         (inputs["algorithm"], outputs["publicKeyPem"])
     }
@@ -66,7 +83,12 @@ def test_a_key_in_its_forms(inputs: Properties, header: str, ssh: str) -> None:
 def test_a_certificate_that_an_authority_signs() -> None:
     key, ca = authority()
     names = {"dnsNames": ["a.example.com"], "ipAddresses": ["10.0.0.1"], "uris": ["spiffe://a"]}
-    request = made("CertRequest", privateKeyPem=private_pem(algorithm="RSA"), subject={"commonName": "a"}, **names)
+    request = made(
+        "CertRequest",
+        privateKeyPem=private_pem(algorithm="RSA"),
+        subject={"commonName": "a"},
+        **names,
+    )
     uses = ["digital_signature", "key_encipherment", "server_auth"]
     given = {
         "certRequestPem": request.outputs["certRequestPem"],
@@ -74,7 +96,9 @@ def test_a_certificate_that_an_authority_signs() -> None:
         "allowedUses": uses,
     }
     state = made("LocallySignedCert", caPrivateKeyPem=key, validityPeriodHours=8, **given)
-    leaf, root = (x509.load_pem_x509_certificate(each.outputs["certPem"].encode()) for each in (state, ca))
+    leaf, root = (
+        x509.load_pem_x509_certificate(each.outputs["certPem"].encode()) for each in (state, ca)
+    )
     leaf.verify_directly_issued_by(root)
     assert leaf.subject.rfc4514_string() == "CN=a"
     assert leaf.issuer == root.subject
@@ -84,7 +108,9 @@ def test_a_certificate_that_an_authority_signs() -> None:
     usage = leaf.extensions.get_extension_for_class(x509.KeyUsage).value
     assert usage.digital_signature
     assert not usage.key_cert_sign
-    assert [use._name for use in leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value] == ["serverAuth"]
+    assert [
+        use._name for use in leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    ] == ["serverAuth"]
     assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert root.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert state.id == str(leaf.serial_number)
@@ -100,7 +126,9 @@ def test_a_certificate_stays_until_an_input_changes_except_for_when_it_is_renewe
     assert root.public_key() == public
     assert root.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
     about = resource("SelfSignedCert")
-    assert PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25}, []).replaces == ["validityPeriodHours"]
+    assert PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25}, []).replaces == [
+        "validityPeriodHours"
+    ]
     later = ca.inputs | {"earlyRenewalHours": 2}
     assert PROVIDER.diff(about, ca, later, []).changed == ["earlyRenewalHours"]
     assert not PROVIDER.diff(about, ca, later, []).replaces
@@ -115,7 +143,11 @@ def test_a_certificate_stays_until_an_input_changes_except_for_when_it_is_renewe
         ("PrivateKey", {"algorithm": "DSA"}, "algorithm: takes ECDSA, ED25519, RSA"),
         ("PrivateKey", {"algorithm": "ECDSA", "ecdsaCurve": "P1"}, "ecdsaCurve: takes P224"),
         ("PrivateKey", {"algorithm": "RSA", "bits": 1}, "bits: .* has no property of this name"),
-        ("CertRequest", {"privateKeyPem": "x", "subject": {"name": "a"}}, "subject.name: .*Did you mean commonName"),
+        (
+            "CertRequest",
+            {"privateKeyPem": "x", "subject": {"name": "a"}},
+            "subject.name: .*Did you mean commonName",
+        ),
         (
             "SelfSignedCert",
             {"privateKeyPem": "x", "validityPeriodHours": 1, "allowedUses": ["tls"]},
@@ -123,21 +155,30 @@ def test_a_certificate_stays_until_an_input_changes_except_for_when_it_is_renewe
         ),
     ],
 )
-def test_what_the_package_does_not_take_is_refused(kind: str, inputs: Properties, said: str) -> None:
+def test_what_the_package_does_not_take_is_refused(
+    kind: str, inputs: Properties, said: str
+) -> None:
     with pytest.raises(CheckError, match=said):
         PROVIDER.check(resource(kind), {}, inputs, b"")
 
 
 def test_what_cannot_be_made_is_one_sentence() -> None:
     key, ca = authority()
-    with pytest.raises(RehearsalError, match="privateKeyPem is no private key of RSA, ECDSA, ED25519"):
+    with pytest.raises(
+        RehearsalError, match="privateKeyPem is no private key of RSA, ECDSA, ED25519"
+    ):
         made("CertRequest", privateKeyPem="x")
     with pytest.raises(RehearsalError, match="needs a subject"):
         authority(subject={})
     with pytest.raises(RehearsalError, match="PrivateKey: "):
         made("PrivateKey", algorithm="RSA", rsaBits=100)
     request = made("CertRequest", privateKeyPem=key).outputs["certRequestPem"]
-    given = {"certRequestPem": request, "caCertPem": ca.outputs["certPem"], "allowedUses": [], "validityPeriodHours": 1}
+    given = {
+        "certRequestPem": request,
+        "caCertPem": ca.outputs["certPem"],
+        "allowedUses": [],
+        "validityPeriodHours": 1,
+    }
     with pytest.raises(RehearsalError, match="is not the key of caCertPem"):
         made("LocallySignedCert", caPrivateKeyPem=private_pem(algorithm="ED25519"), **given)
     with pytest.raises(RehearsalError, match="privateKeyPem is no private key"):

@@ -48,7 +48,9 @@ def note(*uids: str, later: float = 30) -> None:
     """Note pods that a round of the autoscaler found hopeless, which began some seconds from now."""
     rehearsal = Rehearsal.of_this_process()
     rehearsal.gke_dir.mkdir(exist_ok=True)
-    Store(rehearsal).note("hopeless", {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY)})
+    Store(rehearsal).note(
+        "hopeless", {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY)}
+    )
 
 
 def said(live: Object, *pods: Object) -> str:
@@ -105,7 +107,9 @@ def test_anything_else_under_way_lets_the_wait_go_on() -> None:
     assert said(deployment(), pod("a")) == WHY
 
 
-def test_as_many_waits_as_pulumi_makes_calls_may_keep_a_pool_from_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_waits_as_pulumi_makes_calls_may_keep_a_pool_from_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     note("a")
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     for index in range(3):

@@ -36,7 +36,9 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
 def _finds(controller: Workload, document: Manifest) -> bool:
     selector = section(controller.manifest, "spec").get("selector")
     if controller.kind == "ReplicationController":
-        selector = {"matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))}
+        selector = {
+            "matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))
+        }
     if controller.unknown or not selector or any(unknown_paths(selector)):
         return False
     if controller.kind == "StatefulSet":

@@ -9,15 +9,30 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
-from ml_foundations.planning.model.alike import grouped, mentions
 from ml_foundations.planning.model.devices import DeviceClaims
-from ml_foundations.planning.model.nodes import MAX_NODES, SHARED_HOSTNAME, NodeClass, by_host, by_zone, node_class
-from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
+from ml_foundations.planning.model.equivalence import grouped, mentions
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
+from ml_foundations.planning.model.nodes import (
+    MAX_NODES,
+    SHARED_HOSTNAME,
+    NodeClass,
+    by_host,
+    by_zone,
+    node_class,
+)
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
     COUNTED,
@@ -34,13 +49,20 @@ from ml_foundations.planning.model.workloads import (
 )
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_PRIORITIES = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
 """The priority classes that every cluster has."""
 
 
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from its own files: no taint ends these."""
-_FIELDS_OF_RULES = {"pod-affinity": "affinity", "pod-anti-affinity": "anti_affinity", "topology-spread": "spread"}
+_FIELDS_OF_RULES = {
+    "pod-affinity": "affinity",
+    "pod-anti-affinity": "anti_affinity",
+    "topology-spread": "spread",
+}
 """The fields of a pod class that a rule is about."""
 
 
@@ -95,24 +117,36 @@ class Cluster:
             self.limit_ranges[namespace_of(limit_range)].append(limit_range)
         self.priority_classes = {name_of(each): each for each in self.by_kind["PriorityClass"]}
         self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
-        self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
+        self.service_accounts = {
+            (namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]
+        }
         self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
-        self._taints = {name_of(n): [*items(section(n, "spec"), "taints")] for n in self.by_kind["Node"]}
-        self._going = {name_of(n) for n in self.by_kind["Node"] if section(n, "metadata").get("deletionTimestamp")}
+        self._taints = {
+            name_of(n): [*items(section(n, "spec"), "taints")] for n in self.by_kind["Node"]
+        }
+        self._going = {
+            name_of(n)
+            for n in self.by_kind["Node"]
+            if section(n, "metadata").get("deletionTimestamp")
+        }
         self.some_end = any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
         others = (each for each in documents if each["kind"] not in ("Node", "ConfigMap", "Secret"))
         has_zones = any(node.zones for node in self.declared)
         self.is_split = has_zones and not mentions(others).isdisjoint(labels.ZONES)
         nodes = self.declared
         if self.is_split and spread is not Spread.UNKNOWN:
-            parts = (part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL))
+            parts = (
+                part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL)
+            )
             nodes = [part for part in parts if part.count]
         nodes = by_host(nodes)
         self._shares_hosts = any(SHARED_HOSTNAME in node.labels for node in nodes[:1])
         self.volumes = Volumes(self.by_kind, gke)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
-        self._up = Counter(owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod))
+        self._up = Counter(
+            owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod)
+        )
         self.scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
         for scaler in self.by_kind["HorizontalPodAutoscaler"]:
             target = section(scaler, "spec", "scaleTargetRef")
@@ -128,19 +162,33 @@ class Cluster:
 
     def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
         """The workloads that are to be judged: no pod that runs or has ended, and none that another one makes."""
-        declared = {(d["kind"], namespace_of(d), name_of(d)) for kind in WORKLOAD_KINDS for d in self.by_kind[kind]}
+        declared = {
+            (d["kind"], namespace_of(d), name_of(d))
+            for kind in WORKLOAD_KINDS
+            for d in self.by_kind[kind]
+        }
         for document in documents:
-            if document["kind"] not in WORKLOAD_KINDS or is_running(document) or is_finished(document):
+            if (
+                document["kind"] not in WORKLOAD_KINDS
+                or is_running(document)
+                or is_finished(document)
+            ):
                 continue
             if not _owners(document) & declared:
                 found = workload(document, self.scalers, self._priority_label)
                 if found.claims:
-                    found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
+                    found = replace(
+                        found, claims=tuple(map(self.volumes.with_default_class, found.claims))
+                    )
                 if is_stored(document) and not found.unknown:
                     up = self._up[found.kind, found.namespace, found.name]
                     found = beside(found, up)
                     wanted = section(document, "status").get("desiredNumberScheduled", math.inf)
-                    if up >= wanted if found.kind == "DaemonSet" else up and not any(p.count for p in found.pods):
+                    if (
+                        up >= wanted
+                        if found.kind == "DaemonSet"
+                        else up and not any(p.count for p in found.pods)
+                    ):
                         self.settled.add(id(found))
                 yield found
 
@@ -158,9 +206,16 @@ class Cluster:
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
-        known = {namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]}
-        declared = {name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]}
-        return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in (*known, *declared)}
+        known = {
+            namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]
+        }
+        declared = {
+            name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]
+        }
+        return {
+            name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})}
+            for name in (*known, *declared)
+        }
 
     def _running_pods(self, *, all_stay: bool) -> dict[str, list[PodClass]]:
         """Pods that keep their room: none of workloads judged with all their pods; unless all stay, none that end."""
@@ -176,7 +231,11 @@ class Cluster:
             spec = section(pod, "spec")
             stored = admitted(read_fields(spec), ())
             there = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
-            if is_running(pod) and not _owners(pod) & afresh and (all_stay or not self._may_leave(pod)):
+            if (
+                is_running(pod)
+                and not _owners(pod) & afresh
+                and (all_stay or not self._may_leave(pod))
+            ):
                 found.setdefault(spec["nodeName"], []).append(there)
             else:
                 self.replaced.append(there)
@@ -190,37 +249,66 @@ class Cluster:
 
     def _is_evicted(self, pod: Manifest) -> bool:
         """Return whether a taint of its node evicts a pod at once, and no controller makes another one."""
-        evicting = untolerated_taints(items(section(pod, "spec"), "tolerations"), self._evicting_taints(pod))
+        evicting = untolerated_taints(
+            items(section(pod, "spec"), "tolerations"), self._evicting_taints(pod)
+        )
         return bool(evicting) and not section(pod, "metadata").get("ownerReferences")
 
     def _evicting_taints(self, pod: Manifest) -> list[Manifest]:
         """Return the NoExecute taints of a pod's node that it does not tolerate for ever; none for mirror pods."""
         spec = section(pod, "spec")
-        lasting = [each for each in items(spec, "tolerations") if each.get("tolerationSeconds") is None]
-        taints = [t for t in self._taints.get(str(spec.get("nodeName")), ()) if t.get("effect") == "NoExecute"]
+        lasting = [
+            each for each in items(spec, "tolerations") if each.get("tolerationSeconds") is None
+        ]
+        taints = [
+            t
+            for t in self._taints.get(str(spec.get("nodeName")), ())
+            if t.get("effect") == "NoExecute"
+        ]
         return [] if _MIRROR in annotations_of(pod) else untolerated_taints(lasting, taints)
 
     def _mentioned(self) -> frozenset[str]:
         """What can tell nodes apart: pods that run already do so by their anti-affinity alone."""
-        kinds = (found for kind, found in self.by_kind.items() if kind not in ("Node", "Pod", "Job"))
+        kinds = (
+            found for kind, found in self.by_kind.items() if kind not in ("Node", "Pod", "Job")
+        )
         declared = [document for found in kinds for document in found]
-        pending = [pods.spec for each in self.workloads if each.kind in ("Pod", "Job") for pods in each.pods]
+        pending = [
+            pods.spec
+            for each in self.workloads
+            if each.kind in ("Pod", "Job")
+            for pods in each.pods
+        ]
         repelling = [
-            section(pod.spec, "affinity").get("podAntiAffinity") for pods in self.running.values() for pod in pods
+            section(pod.spec, "affinity").get("podAntiAffinity")
+            for pods in self.running.values()
+            for pod in pods
         ]
         return mentions([*declared, *pending, *repelling, SHARED_HOSTNAME])
 
     def pod_class(
-        self, name: str, namespace: str, own_labels: Mapping[str, Any], spec: Manifest, **others: Any
+        self,
+        name: str,
+        namespace: str,
+        own_labels: Mapping[str, Any],
+        spec: Manifest,
+        **others: Any,
     ) -> PodClass:
         """The class of pods with an admitted spec: their priority and their claims are looked up."""
         priority, preempts = self.priority(spec)
         claims = self.volumes.exclusive_claims(spec, namespace)
         devices = self.devices.charge(spec, namespace)
-        others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
+        others |= {
+            "priority": priority,
+            "preempts": preempts,
+            "exclusive_claims": claims,
+            "devices": devices,
+        }
         found = pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
         if self.ignored:
-            dropped = {field: () for rule, field in _FIELDS_OF_RULES.items() if rule in self.ignored}
+            dropped = {
+                field: () for rule, field in _FIELDS_OF_RULES.items() if rule in self.ignored
+            }
             found = replace(found, ignored=self.ignored, **dropped)
         if not self._shares_hosts:
             return found
@@ -229,7 +317,9 @@ class Cluster:
             return replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
 
         fields = ("affinity", "anti_affinity", "spread")
-        return replace(found, **{field: tuple(map(shared, getattr(found, field))) for field in fields})
+        return replace(
+            found, **{field: tuple(map(shared, getattr(found, field))) for field in fields}
+        )
 
     def priority(self, spec: Manifest) -> tuple[int, bool]:
         """The priority of pods, and whether they preempt others."""
@@ -250,10 +340,12 @@ class Cluster:
     @cached_property
     def default_priority(self) -> Manifest | None:
         """The PriorityClass of pods that name none."""
-        defaults = [priority for priority in self.priority_classes.values() if priority.get("globalDefault")]
+        defaults = [
+            priority for priority in self.priority_classes.values() if priority.get("globalDefault")
+        ]
         return min(defaults, key=lambda priority: priority.get("value") or 0, default=None)
 
-    def accepting(self, pod: PodClass, among: Sequence[Place] | None = None) -> list[Place]:
+    def accepting(self, pod: PodClass, among: Sequence[NodeGroup] | None = None) -> list[NodeGroup]:
         """The places whose nodes accept the pods whatever their room; of a DaemonSet, those that it wants."""
         among = self.places if among is None else among
         if pod.one_per_node:
@@ -261,20 +353,28 @@ class Cluster:
         if pod.volume_refusals is not None:
             return [place for place in among if not refusals(pod, place.node)]
         if pod.node_key not in self._accepted:
-            indices = (index for index, place in enumerate(self.places) if not refusals(pod, place.node))
+            indices = (
+                index for index, place in enumerate(self.places) if not refusals(pod, place.node)
+            )
             self._accepted[pod.node_key] = list(indices)
         return [among[index] for index in self._accepted[pod.node_key]]
 
-    def perhaps(self, pod: PodClass) -> list[Place]:
+    def perhaps(self, pod: PodClass) -> list[NodeGroup]:
         """The places whose nodes may accept the pods: a name or a label is not known."""
         refused = [(place, refusals(pod, place.node)) for place in self.places]
-        return [place for place, found in refused if found and not any(refusal.certain for refusal in found)]
+        return [
+            place
+            for place, found in refused
+            if found and not any(refusal.certain for refusal in found)
+        ]
 
 
 def _is_ours(reference: Manifest) -> bool:
     """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
     version = reference.get("apiVersion")
-    return version is None or str(version).rpartition("/")[0] == GROUPS.get(str(reference.get("kind")))
+    return version is None or str(version).rpartition("/")[0] == GROUPS.get(
+        str(reference.get("kind"))
+    )
 
 
 def _owners(document: Manifest) -> set[tuple[str, str, str]]:

@@ -59,7 +59,14 @@ class Cohorts:
         if Unknown in map(type, (name_of(node.manifest), node.manifest.get("spec"))):
             return False
         spec = section(node.manifest, "spec")
-        name = next((spec[key] for key in ("cohortName", "cohort", "parentName", "parent") if spec.get(key)), None)
+        name = next(
+            (
+                spec[key]
+                for key in ("cohortName", "cohort", "parentName", "parent")
+                if spec.get(key)
+            ),
+            None,
+        )
         if name is None:
             return True
         parent = self._cohorts.setdefault(name, _Node({})) if isinstance(name, str) else node
@@ -77,7 +84,9 @@ class Cohorts:
         """Return how much of a resource in a flavor a queue may still use, in thousandths."""
         key = name_of(queue), flavor, resource
         if taken or key not in self._most:
-            found = max(0, _Resource(flavor, resource, taken).available(self._queues[name_of(queue)]))
+            found = max(
+                0, _Resource(flavor, resource, taken).available(self._queues[name_of(queue)])
+            )
             if taken:
                 return found
             # To add it up again for each of 2,000 Jobs in 20 queues doubles the time of judging them.
@@ -93,7 +102,12 @@ class _Resource(NamedTuple):
     taken: Taken
 
     def available(self, node: _Node) -> int:
-        quota, subtree, local, used = self._quota(node), self._subtree(node), self._local(node), self._used(node)
+        quota, subtree, local, used = (
+            self._quota(node),
+            self._subtree(node),
+            self._local(node),
+            self._used(node),
+        )
         if node.parent is None:
             return subtree - used
         shared = self.available(node.parent)

@@ -8,17 +8,29 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
-from ml_foundations.planning.model.resources import is_extended, is_overcommitted, is_pod_level, of_containers
+from ml_foundations.planning.model.resources import (
+    is_extended,
+    is_overcommitted,
+    is_pod_level,
+    of_containers,
+)
 
 _GCSFUSE = "gke-gcsfuse/"
 _FOR_MINUTES = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     for key in ("not-ready", "unreachable")
 )
 
 
 def admitted(
-    spec: Manifest, limit_ranges: Sequence[Manifest], runtime_classes: Mapping[str, Manifest] | None = None
+    spec: Manifest,
+    limit_ranges: Sequence[Manifest],
+    runtime_classes: Mapping[str, Manifest] | None = None,
 ) -> Manifest:
     """The spec of a pod as the API server stores it, by LimitRanges of its namespace, and RuntimeClasses by name."""
     defaulted = _with_own_defaults(spec)
@@ -27,11 +39,18 @@ def admitted(
     for limit_range in limit_ranges:
         defaulted = _with_limit_range(defaulted, limit_range)
     containers = [*items(defaulted, "containers"), *items(defaulted, "initContainers")]
-    requested = {name for container in containers for name in section(container, "resources", "requests")}
+    requested = {
+        name for container in containers for name in section(container, "resources", "requests")
+    }
     extended = [
-        {"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(requested) if is_extended(name)
+        {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        for name in sorted(requested)
+        if is_extended(name)
     ]
-    return {**defaulted, "tolerations": [*items(defaulted, "tolerations"), *_FOR_MINUTES, *extended]}
+    return {
+        **defaulted,
+        "tolerations": [*items(defaulted, "tolerations"), *_FOR_MINUTES, *extended],
+    }
 
 
 def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
@@ -43,7 +62,9 @@ def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
         return spec
     found: dict[str, dict[str, Any]] = {"requests": {}, "limits": {}}
     for name, default in {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}.items():
-        request, limit = (annotations.get(f"{_GCSFUSE}{name}-{kind}") for kind in ("request", "limit"))
+        request, limit = (
+            annotations.get(f"{_GCSFUSE}{name}-{kind}") for kind in ("request", "limit")
+        )
         limit = request if limit is None else limit
         if limit not in (None, "0"):
             found["limits"][name] = limit
@@ -77,7 +98,13 @@ def _with_own_defaults(spec: Manifest) -> Manifest:
         for name, amount in of_containers(result, "requests").items()
         if is_pod_level(name) and is_overcommitted(name)
     }
-    return {**result, "resources": {**resources, "requests": {**limits, **of_all, **section(resources, "requests")}}}
+    return {
+        **result,
+        "resources": {
+            **resources,
+            "requests": {**limits, **of_all, **section(resources, "requests")},
+        },
+    }
 
 
 def _limits_as_requests(container: Manifest) -> Manifest:
@@ -85,7 +112,10 @@ def _limits_as_requests(container: Manifest) -> Manifest:
     limits = section(resources, "limits")
     if not limits:
         return container
-    return {**container, "resources": {"requests": {**limits, **section(resources, "requests")}, "limits": limits}}
+    return {
+        **container,
+        "resources": {"requests": {**limits, **section(resources, "requests")}, "limits": limits},
+    }
 
 
 def _with_runtime_class(spec: Manifest, runtime_class: Manifest) -> Manifest:
@@ -103,7 +133,10 @@ def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:
 
     def defaulted(container: Manifest) -> Manifest:
         own = section(container, "resources")
-        both = {"requests": {**requests, **section(own, "requests")}, "limits": {**limits, **section(own, "limits")}}
+        both = {
+            "requests": {**requests, **section(own, "requests")},
+            "limits": {**limits, **section(own, "limits")},
+        }
         return {**container, "resources": both}
 
     return _with_containers(spec, defaulted) if limits or requests else spec

@@ -29,30 +29,48 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(
-        is_valid("a qualified name", key) and is_valid("the value of a label", value[key] or "") for key in value
+        is_valid("a qualified name", key) and is_valid("the value of a label", value[key] or "")
+        for key in value
     ),
-    "at most 256 KiB": lambda value: sum(len(f"{key}{value[key] or ''}".encode()) for key in value) <= 2**18,
-    "at most 1 MiB": lambda value: sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20,
+    "at most 256 KiB": lambda value: (
+        sum(len(f"{key}{value[key] or ''}".encode()) for key in value) <= 2**18
+    ),
+    "at most 1 MiB": lambda value: (
+        sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20
+    ),
     "an IP address": lambda value: is_valid("an address", value) and ipaddress.ip_address(value),
-    "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
+    "a port": lambda value: (
+        is_valid("the name of a port", value) or is_valid("from 1 to 65535", value)
+    ),
     "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
-    "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
+    "a number or at most 100%": lambda value: (
+        0 <= _share(value) <= (100 if isinstance(value, str) else 2**31)
+    ),
     "a schedule": lambda value: is_schedule(value),
     "a time zone": lambda value: not _zones() or value in _zones(),
     "in ascending order": lambda value: value == sorted({*value}),
-    "with one controller": lambda value: len({str(each) for each in value if each.get("controller") is True}) < 2,
-    "with a label or an expression": lambda held: held.get("matchLabels") or held.get("matchExpressions"),
+    "with one controller": lambda value: (
+        len({str(each) for each in value if each.get("controller") is True}) < 2
+    ),
+    "with a label or an expression": lambda held: (
+        held.get("matchLabels") or held.get("matchExpressions")
+    ),
     "without a path twice": lambda sources: _differ([*_paths(sources)]),
     "a mapping": is_mapping,
-    "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
+    "named where there are several": lambda ports: (
+        len(ports) < 2 or all(port.get("name") for port in ports)
+    ),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
-    "a network alone": lambda value: is_valid("an address with a prefix", value) and _network(value),
+    "a network alone": lambda value: (
+        is_valid("an address with a prefix", value) and _network(value)
+    ),
     "one of each IP family": lambda value: len({":" in each for each in value}) == len(value),
     "with parts of its cidr as except": lambda held: all(
-        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"])) for each in held.get("except", ())
+        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"]))
+        for each in held.get("except", ())
     ),
     "without an item twice": lambda value: _differ([(each,) for each in value]),
     "with an item": lambda value: len(value) > 0,
@@ -61,12 +79,29 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         for flavor in held["flavors"]
         for each, name in zip(flavor["resources"], held["coveredResources"], strict=True)
     ),
-    "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
-    "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
-    "whole where counted": lambda of: all(is_whole(milli(of[k] or 0)) for k in of if is_valid("a counted resource", k)),
+    "with each flavor once": lambda groups: _differ(
+        [(each["name"],) for held in groups for each in held["flavors"]]
+    ),
+    "with resources once": lambda groups: _differ(
+        [(each,) for held in groups for each in held["coveredResources"]]
+    ),
+    "whole where counted": lambda of: all(
+        is_whole(milli(of[k] or 0)) for k in of if is_valid("a counted resource", k)
+    ),
     "with checks on flavors that it has": lambda held: (
-        {each for check in held["admissionChecksStrategy"]["admissionChecks"] for each in check.get("onFlavors") or ()}
-        <= {UNKNOWN, *(each["name"] for group in held.get("resourceGroups") or () for each in group["flavors"])}
+        {
+            each
+            for check in held["admissionChecksStrategy"]["admissionChecks"]
+            for each in check.get("onFlavors") or ()
+        }
+        <= {
+            UNKNOWN,
+            *(
+                each["name"]
+                for group in held.get("resourceGroups") or ()
+                for each in group["flavors"]
+            ),
+        }
         or any(unknown_paths(held))
     ),
     "with default in enum": lambda of: any(each in (of["default"], UNKNOWN) for each in of["enum"]),
@@ -75,7 +110,9 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         in ("boolean", "integer", "string", UNKNOWN)
         for each in of.get("selectableFields") or ()
     ),
-    "with 1 MiB of base64 at most": lambda value: sum(len(each or "") for each in value.values()) <= 1398104,
+    "with 1 MiB of base64 at most": lambda value: (
+        sum(len(each or "") for each in value.values()) <= 1398104
+    ),
     "with a maxSurge or a maxUnavailable above 0": lambda held: any(
         _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
     ),
@@ -92,25 +129,50 @@ _KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
     "another": lambda words, value: value != int(words[-1]),
     "alone": lambda words, value: words[-1] not in value or len({*value}) == 1,
     "a": lambda words, value: {UNKNOWN, *words[2:]} & {*value},
-    "marked": lambda words, value: sum(each.get(words[1]) in (True, UNKNOWN) for each in value) == 1,
-    "named": lambda words, of: "".join([_at(of, "metadata.name")]) == ".".join(_at(of, each) for each in words[1::2]),
+    "marked": lambda words, value: (
+        sum(each.get(words[1]) in (True, UNKNOWN) for each in value) == 1
+    ),
+    "named": lambda words, of: (
+        "".join([_at(of, "metadata.name")]) == ".".join(_at(of, each) for each in words[1::2])
+    ),
     "from": lambda words, value: type(value) is int and int(words[0]) <= value <= int(words[-1]),
     "equal": lambda words, value: parse_quantity(value) in map(parse_quantity, words[1:]),
     "below": lambda words, value: parse_quantity(value) < parse_quantity(words[0]),
     "only": lambda words, value: {*words} == {*value},
     "at": lambda words, value: len(value) <= int(words[1]),
-    "different": lambda words, of: _differ([tuple(each.get(k) or _DEFAULTS.get(k) for k in words[1:]) for each in of]),
-    "with ascending values": lambda words, value: parse_quantity(value[words[0]]) <= parse_quantity(value[words[1]]),
+    "different": lambda words, of: _differ(
+        [tuple(each.get(k) or _DEFAULTS.get(k) for k in words[1:]) for each in of]
+    ),
+    "with ascending values": lambda words, value: (
+        parse_quantity(value[words[0]]) <= parse_quantity(value[words[1]])
+    ),
     "with rising values": lambda words, value: value[words[0]] < value[words[1]],
-    "with equal values": lambda words, value: len({_at(value, each) for each in words} - {UNKNOWN}) < 2,
+    "with equal values": lambda words, value: (
+        len({_at(value, each) for each in words} - {UNKNOWN}) < 2
+    ),
     "JSON": lambda words, value: _is_json(value, words[-1]),
-    "with": lambda words, value: any({*words} & {*section(value, key)} for key in ("data", "stringData")),
-    "without a key in both": lambda words, value: not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())},
+    "with": lambda words, value: any(
+        {*words} & {*section(value, key)} for key in ("data", "stringData")
+    ),
+    "without a key in both": lambda words, value: (
+        not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())}
+    ),
     "without": lambda words, value: not {words[1], words[-1]} <= {*value},
-    "CEL": lambda words, value: {each.partition(".")[0] for each in _read(value)} <= {"any", *words},
+    "CEL": lambda words, value: (
+        {each.partition(".")[0] for each in _read(value)} <= {"any", *words}
+    ),
     "declaring what is named in the CEL": lambda words, of: (
-        {name.partition(".")[2] for each in of.get(words[0]) or () for name in _read(_at(each, words[1]) or "''")}
-        <= {"", *words, *(of.get("properties") or ()), *(each["name"] for each in of.get("variables") or ())}
+        {
+            name.partition(".")[2]
+            for each in of.get(words[0]) or ()
+            for name in _read(_at(each, words[1]) or "''")
+        }
+        <= {
+            "",
+            *words,
+            *(of.get("properties") or ()),
+            *(each["name"] for each in of.get("variables") or ()),
+        }
         or any(unknown_paths(of))
     ),
     "exactly": lambda words, value: len(value) == int(words[0]),
@@ -126,7 +188,7 @@ def _zones() -> Set[str]:
     return zoneinfo.available_timezones()
 
 
-class Broken(NamedTuple):
+class Violation(NamedTuple):
     """A field that breaks a rule, or may break one."""
 
     path: str
@@ -163,15 +225,17 @@ class Rules:
             holder, _, key = path.rpartition(".")
             self.at(holder).needed.append(key)
 
-    def broken(self, value: Any) -> list[Broken]:
+    def broken(self, value: Any) -> list[Violation]:
         """The fields that break a rule."""
         if value is UNKNOWN:
-            return [Broken("", "is not known yet", known=False)]
-        found: list[Broken] = []
+            return [Violation("", "is not known yet", known=False)]
+        found: list[Violation] = []
         for rule in self.must if value != "" or self.given == "not empty" else ():
             if not is_valid(rule, value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                found.append(Broken("", f"must be {_in_words(rule)}{shown}", not rule.startswith(_UNSURE)))
+                found.append(
+                    Violation("", f"must be {_in_words(rule)}{shown}", not rule.startswith(_UNSURE))
+                )
         if is_mapping(value):
             for condition, rules in self.when.items():
                 key, terms = _terms(condition)
@@ -180,21 +244,28 @@ class Rules:
             for key in self.needed:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
                 if value.get(key) is None or is_empty:
-                    found.append(Broken(key, "must be given"))
+                    found.append(Violation(key, "must be given"))
             for key, item in value.items():
                 rules = self.below.get(key) or self.below.get("*")
                 if item is not None and rules and (wrong := rules.broken(item)):
                     found += [each._replace(path=joined(key, each.path)) for each in wrong]
         elif isinstance(value, list) and (rules := self.below.get("[]")):
             nothing: Any = {} if rules.below else ""  # what Kubernetes makes of a null in a list
-            for index, item in enumerate(nothing if each is None else each for each in cast("list[Any]", value)):
-                found += [each._replace(path=joined(f"[{index}]", each.path)) for each in rules.broken(item)]
+            for index, item in enumerate(
+                nothing if each is None else each for each in cast("list[Any]", value)
+            ):
+                found += [
+                    each._replace(path=joined(f"[{index}]", each.path))
+                    for each in rules.broken(item)
+                ]
         return found
 
 
 _table = partial(rows, package="ml_foundations.planning.api_server")
 _FORMATS = {
-    row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII | re.DOTALL)
+    row["name"]: re.compile(
+        rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII | re.DOTALL
+    )
     for row in _table("formats.csv", delimiter=";")
 }
 _CEL = {row["name"]: re.compile(row["expression"]) for row in _table("cel.csv", delimiter=";")}
@@ -214,7 +285,9 @@ def pod_spec() -> Rules:
 def of_object(kind: str) -> Rules:
     """The rules of an object of a kind, its pods apart."""
     listed = (
-        row for name in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv") for row in _table(name)
+        row
+        for name in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv")
+        for row in _table(name)
     )
     return _rules(row for row in listed if {"all", kind} & {*row["kinds"].split()})
 
@@ -251,7 +324,9 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
 def _terms(condition: str) -> tuple[str, list[tuple[str, ...]]]:
     """A field that a condition needs, if it does, and its terms: field, !field, field=value or field!=value."""
     terms: list[tuple[str, ...]] = re.findall(r"(!?)([\w.-]+)(?:(!?)=(\S*))?", condition)
-    return next((path.partition(".")[0] for out, path, differs, _ in terms if not (out or differs)), ""), terms
+    return next(
+        (path.partition(".")[0] for out, path, differs, _ in terms if not (out or differs)), ""
+    ), terms
 
 
 def _at(held: Any, path: str) -> Any:
@@ -267,18 +342,25 @@ def _holds(term: tuple[str, ...], held: Manifest) -> bool:
     if found is UNKNOWN:
         return False
     if value:
-        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(differs)
+        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(
+            differs
+        )
     return (found is None or found is False or found in ("", [], {})) == bool(is_left_out)
 
 
-def _with_cause(broken: Broken, terms: Iterable[tuple[str, ...]]) -> Broken:
+def _with_cause(broken: Violation, terms: Iterable[tuple[str, ...]]) -> Violation:
     """Add the other fields that make a rule hold: "must be Never, because podFailurePolicy is set"."""
     causes = [
         f"{path} is {'not ' if is_left_out or differs else ''}{value or 'set'}"
         for is_left_out, path, differs, value in terms
-        if not (broken.path == path or broken.path.startswith(f"{path}.")) and path not in broken.rule.split()
+        if not (broken.path == path or broken.path.startswith(f"{path}."))
+        and path not in broken.rule.split()
     ]
-    return broken._replace(rule=f"{broken.rule}, because {' and '.join(causes)}") if causes and broken.known else broken
+    return (
+        broken._replace(rule=f"{broken.rule}, because {' and '.join(causes)}")
+        if causes and broken.known
+        else broken
+    )
 
 
 def _in_words(rule: str) -> str:
@@ -318,8 +400,14 @@ def _read(expression: str) -> set[str]:
     bare = _CEL["quoted"].sub(lambda found: "" if found[0].startswith("//") else "''", expression)
     outline = bare = _CEL["field"].sub(r"\1", _CEL["dot"].sub(".", " ".join(bare.split())))
     bound = {name for pair in _CEL["bound"].findall(bare) for name in pair}
-    found = {name for part in ("name", "strange call", "strange field") for name in _CEL[part].findall(bare)}
-    while (outer := _CEL["inner"].sub(lambda found: "°¤§"[(found.lastindex or 1) - 1], outline)) != outline:
+    found = {
+        name
+        for part in ("name", "strange call", "strange field")
+        for name in _CEL[part].findall(bare)
+    }
+    while (
+        outer := _CEL["inner"].sub(lambda found: "°¤§"[(found.lastindex or 1) - 1], outline)
+    ) != outline:
         outline = outer
     sort = next(sort for sort in _SORTS if _CEL[sort].fullmatch(outline))
     return {sort, *found} - bound
@@ -332,7 +420,9 @@ def _count(options: list[str], value: Manifest) -> int:
 def _is_json(secret: Manifest, key: str) -> bool:
     """Whether a Secret holds a JSON object under a key; what it holds as text replaces what it holds in base64."""
     text = section(secret, "stringData").get(key)
-    return isinstance(json.loads(base64.b64decode(secret["data"][key]) if text is None else text), dict | None)
+    return isinstance(
+        json.loads(base64.b64decode(secret["data"][key]) if text is None else text), dict | None
+    )
 
 
 def _differ(seen: list[tuple[Any, ...]]) -> bool:

@@ -25,7 +25,9 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     if not names and str(interfaces).strip() != "[]":
         return [], "that it names"
-    able = [n for n in nodes if n.unknown or not any(each.certain for each in spec_refusals(spec, n))]
+    able = [
+        n for n in nodes if n.unknown or not any(each.certain for each in spec_refusals(spec, n))
+    ]
     resources: list[str] = []
     unclear: list[str] = []
     for name in sorted(names):
@@ -39,7 +41,11 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
 
 def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
     is_planned = bool(node.unknown) or node.is_template
-    return is_planned and labels.GKE_NETWORKS not in node.lacks and not wanted & node.allocatable.keys()
+    return (
+        is_planned
+        and labels.GKE_NETWORKS not in node.lacks
+        and not wanted & node.allocatable.keys()
+    )
 
 
 def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:

@@ -3,20 +3,30 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    api_object,
+    items,
+    name_of,
+    namespace_of,
+    plural,
+    section,
+)
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
 from ml_foundations.kubernetes.quotas import OF_CLAIMS, scoped_to, uncounted
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
-from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_pod_level
 from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
 _OBJECT_COUNTS = {
-    kind: [f"count/{kind.lower()}s.{group}".rstrip(".")] for kind, group in GROUPS.items() if kind != "Pod"
+    kind: [f"count/{kind.lower()}s.{group}".rstrip(".")]
+    for kind, group in GROUPS.items()
+    if kind != "Pod"
 }
 _OBJECT_COUNTS["ReplicationController"].append("replicationcontrollers")
 """What a workload itself counts against."""
@@ -28,7 +38,9 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
-_REQUIRED = {(field, resource) for field in ("", "requests", "limits") for resource in ("cpu", "memory")}
+_REQUIRED = {
+    (field, resource) for field in ("", "requests", "limits") for resource in ("cpu", "memory")
+}
 """What every container must give where a quota counts it."""
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """Every namespace has it."""
@@ -52,9 +64,15 @@ class Quota:
         counted = {name: most for name, most in hard if not uncounted(name, of)}
         self.hard = millis({name: most for name, most in counted.items() if most is not UNKNOWN})
         required = (name.rpartition(".") for name in self.hard)
-        self._required = [(of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED]
+        self._required = [
+            (of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED
+        ]
         namespace = namespace_of(manifest)
-        mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and self._has(claim)]
+        mine = [
+            claim
+            for claim in cluster.volumes.claims
+            if namespace_of(claim) == namespace and self._has(claim)
+        ]
         self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
         self._used = millis(section(manifest, "status", "used"))
         others = [each for each in objects if namespace_of(each) == namespace and not self._scopes]
@@ -64,11 +82,17 @@ class Quota:
         self.beside = {f"{each['kind']} {name_of(each)}": _object_charge(each) for each in beside}
         # What is used includes pods that are charged once more with their workload.
         counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
-        pods = total(pod.charge for pod in counted if pod.namespace == namespace and self.covers(pod))
+        pods = total(
+            pod.charge for pod in counted if pod.namespace == namespace and self.covers(pod)
+        )
         if self._used:
-            self.taken = {name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()}
+            self.taken = {
+                name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()
+            }
         else:
-            self.taken = total((pods, *(_claim_charge(claim) for claim in mine if section(claim, "status"))))
+            self.taken = total(
+                (pods, *(_claim_charge(claim) for claim in mine if section(claim, "status")))
+            )
 
     def covers(self, pod: PodClass) -> bool:
         """Whether the quota's scopes take in a pod."""
@@ -80,16 +104,25 @@ class Quota:
 
     def is_for_class_of(self, pod: PodClass) -> bool:
         """Whether it is for the priority class of a pod, whatever its other scopes."""
-        return any(each["scopeName"] == "PriorityClass" and _in_scope(each, pod.spec) for each in self._scopes)
+        return any(
+            each["scopeName"] == "PriorityClass" and _in_scope(each, pod.spec)
+            for each in self._scopes
+        )
 
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         covered = [(pod_set.count, pod) for pod_set, pod in candidate.sets if self.covers(pod)]
-        return total(times(pod.charge, count if most is None else min(most, count)) for count, pod in covered)
+        return total(
+            times(pod.charge, count if most is None else min(most, count)) for count, pod in covered
+        )
 
     def own_charge(self, candidates: Iterable[Candidate]) -> Amounts:
         """What workloads themselves count against, whether or not their pods take turns."""
-        new = [c for c in candidates if not self._scopes and not (self._used and is_stored(c.workload.manifest))]
+        new = [
+            c
+            for c in candidates
+            if not self._scopes and not (self._used and is_stored(c.workload.manifest))
+        ]
         return total(dict.fromkeys(_OBJECT_COUNTS.get(c.workload.kind, ()), WHOLE) for c in new)
 
     def objects_charges(self, candidates: Sequence[Candidate]) -> tuple[Amounts, Amounts, Amounts]:
@@ -102,13 +135,23 @@ class Quota:
 
         def charge(*, in_all: bool) -> Amounts:
             there = (bool(self._used) and is_stored(c.workload.manifest) for c in candidates)
-            made = (_objects_charge(*each, in_all=in_all) for each in zip(candidates, there, strict=True))
-            new = (each for c in candidates for each in c.made_claims(in_all=in_all) if self._has(each[0]))
+            made = (
+                _objects_charge(*each, in_all=in_all)
+                for each in zip(candidates, there, strict=True)
+            )
+            new = (
+                each
+                for c in candidates
+                for each in c.made_claims(in_all=in_all)
+                if self._has(each[0])
+            )
             new_claims = (times(_claim_charge(claim), count) for claim, count in new)
             return total((own, *(made if not self._scopes else ()), *new_claims, *claims))
 
         now, in_all = charge(in_all=False), charge(in_all=True)
-        beside, in_time = ({key: of[key] + others.get(key, 0) for key in of} for of in (now, in_all))
+        beside, in_time = (
+            {key: of[key] + others.get(key, 0) for key in of} for of in (now, in_all)
+        )
         return now, beside, in_time
 
     def charge(self, candidates: Sequence[Candidate]) -> Amounts:
@@ -118,10 +161,14 @@ class Quota:
     def other_claims(self, candidates: Sequence[Candidate]) -> Amounts:
         """What the declared claims count against that none of some workloads mounts."""
         mounted = self._mounted(candidates)
-        return total(_claim_charge(claim) for name, claim in self._claims.items() if name not in mounted)
+        return total(
+            _claim_charge(claim) for name, claim in self._claims.items() if name not in mounted
+        )
 
     def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
-        return {name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)} & self._claims.keys()
+        return {
+            name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)
+        } & self._claims.keys()
 
     def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
         """What objects beside workloads are refused for; where some are counted, they may be there already."""
@@ -132,13 +179,20 @@ class Quota:
         return verdict, self.exceeded({name: charge[name] for name in beside}, names)
 
     def exceeded(
-        self, charge: Mapping[str, int], workloads: Iterable[Workload | str] = (), *, in_all: bool = False
+        self,
+        charge: Mapping[str, int],
+        workloads: Iterable[Workload | str] = (),
+        *,
+        in_all: bool = False,
     ) -> list[QuotaExceeded]:
         """What a charge takes too much of, at once or in all."""
         return [
-            QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all)
+            QuotaExceeded(
+                self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all
+            )
             for name, amount in charge.items()
-            if name in self.hard and amount > max(0, free := self.hard[name] - self.taken.get(name, 0))
+            if name in self.hard
+            and amount > max(0, free := self.hard[name] - self.taken.get(name, 0))
         ]
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
@@ -151,13 +205,23 @@ class Quota:
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
         spec = pod.spec
-        if any(is_pod_level(name) for field in ("requests", "limits") for name in section(spec, "resources", field)):
+        if any(
+            is_pod_level(name)
+            for field in ("requests", "limits")
+            for name in section(spec, "resources", field)
+        ):
             return
         for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
                     given, who = f"{field}.{resource}", container.get("name", "")
-                    yield told("quota-requires", "containers", quota=name_of(self.manifest), given=given, who=who)
+                    yield told(
+                        "quota-requires",
+                        "containers",
+                        quota=name_of(self.manifest),
+                        given=given,
+                        who=who,
+                    )
 
 
 def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Amounts:
@@ -166,12 +230,21 @@ def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Am
     # A CronJob makes its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
     if (made := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
-        jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
-        if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
-            objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
+        jobs = [
+            job.get("replicas")
+            for job in items(section(workload.manifest, "spec"), "replicatedJobs")
+        ]
+        if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get(
+            "enableDNSHostnames", True
+        ):
+            objects |= dict.fromkeys(
+                ("services", "count/services"), WHOLE
+            )  # a headless one, for the pods' names
         objects[made] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     if in_all:
-        objects["count/pods"] = sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
+        objects["count/pods"] = (
+            sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
+        )
     return objects
 
 
@@ -180,16 +253,25 @@ def _object_charge(document: Manifest) -> Amounts:
     spec, name = section(document, "spec"), plural(document["kind"])
     group = str(document.get("apiVersion")).rpartition("/")[0]
     charge = dict.fromkeys((name, f"count/{name}.{group}".rstrip(".")), WHOLE)
-    if spec.get("type") in ("LoadBalancer", "NodePort") and spec.get("allocateLoadBalancerNodePorts") is not False:
+    if (
+        spec.get("type") in ("LoadBalancer", "NodePort")
+        and spec.get("allocateLoadBalancerNodePorts") is not False
+    ):
         charge["services.nodeports"] = len(items(spec, "ports")) * WHOLE
-    return charge | ({"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {})
+    return charge | (
+        {"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {}
+    )
 
 
 def _claim_charge(claim: Manifest) -> Amounts:
     """What a PersistentVolumeClaim counts against; its class by name where it has one."""
     spec = section(claim, "spec")
     storage = millis(section(spec, "resources", "requests")).get("storage", 0)
-    charge = {"persistentvolumeclaims": WHOLE, "count/persistentvolumeclaims": WHOLE, "requests.storage": storage}
+    charge = {
+        "persistentvolumeclaims": WHOLE,
+        "count/persistentvolumeclaims": WHOLE,
+        "requests.storage": storage,
+    }
     if storage_class := spec.get("storageClassName"):
         prefix = f"{storage_class}.storageclass.storage.k8s.io"
         charge |= {f"{prefix}/requests.storage": storage, f"{prefix}/persistentvolumeclaims": WHOLE}
@@ -222,25 +304,43 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
     status = section(claim, "status")
     target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
     wanted = section(claim, "spec").get("volumeAttributesClassName")
-    classes = [name for name in (wanted, status.get("currentVolumeAttributesClassName"), target) if name]
+    classes = [
+        name for name in (wanted, status.get("currentVolumeAttributesClassName"), target) if name
+    ]
     is_of_claims = requirement["scopeName"] == OF_CLAIMS
     return is_of_claims and any(_is_selected(requirement, name) for name in classes or [None])
 
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
     """Return whether the operator of a scope accepts the name of a class, or None if there is no class."""
-    return selects({"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {})
+    return selects(
+        {"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {}
+    )
 
 
 def _is_best_effort(spec: Manifest) -> bool:
     """Whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
-    holders = [spec] if spec.get("resources") else [*items(spec, "containers"), *items(spec, "initContainers")]
-    given = [millis(section(holder, "resources", field)) for holder in holders for field in ("requests", "limits")]
+    holders = (
+        [spec]
+        if spec.get("resources")
+        else [*items(spec, "containers"), *items(spec, "initContainers")]
+    )
+    given = [
+        millis(section(holder, "resources", field))
+        for holder in holders
+        for field in ("requests", "limits")
+    ]
     return not any(amounts.get(name) for amounts in given for name in ("cpu", "memory"))
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:
     kinds = [section(spec, "affinity", kind) for kind in ("podAffinity", "podAntiAffinity")]
-    preferred = (section(each, "podAffinityTerm") for affinity in kinds for each in items(affinity, PREFERRED))
+    preferred = (
+        section(each, "podAffinityTerm")
+        for affinity in kinds
+        for each in items(affinity, PREFERRED)
+    )
     terms = (*(term for affinity in kinds for term in items(affinity, REQUIRED)), *preferred)
-    return any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms)
+    return any(
+        term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms
+    )

@@ -15,17 +15,25 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
 from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.model.refusals import Refusal, invalid, told
 from ml_foundations.planning.model.resources import is_extended
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_indexed, is_stored
+from ml_foundations.planning.model.workloads import (
+    WORKLOAD_KINDS,
+    PodSet,
+    Workload,
+    is_indexed,
+    is_stored,
+)
 
 _Wrong = Iterable[tuple[str, str]]
 """Fields, each with what is wrong with it."""
 _SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
 
-_OF_PODS = frozenset({"pods", *(f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("cpu", "memory"))})
+_OF_PODS = frozenset(
+    {"pods", *(f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
+)
 _OF_CLAIMS = frozenset({"persistentvolumeclaims", "requests.storage"})
 _OF_SCOPES = {"BestEffort": frozenset({"pods"}), "VolumeAttributesClass": _OF_CLAIMS}
 """The resources of a quota that has a scope; those of other scopes are of pods."""
@@ -37,12 +45,20 @@ def refusals(workload: Workload) -> list[Refusal]:
     """Why the API server refuses a workload, or its pods."""
     if is_stored(workload.manifest):
         return []  # the API server has stored it
-    found = [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
+    found = [
+        (path, rule)
+        for path, rule, known in of_object(workload.kind).broken(workload.manifest)
+        if known
+    ]
     for pods in workload.pods:
         spec = section(pods.template, "spec")
         of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
-        of_spec += _repeated(((path, container.get("name")) for path, container in _containers(spec)), "name")
-        of_spec += [each for check in (_host_ports, _device_claims, _sleeps) for each in check(spec)]
+        of_spec += _repeated(
+            ((path, container.get("name")) for path, container in _containers(spec)), "name"
+        )
+        of_spec += [
+            each for check in (_host_ports, _device_claims, _sleeps) for each in check(spec)
+        ]
         of_spec += _mounts(spec, [*map(name_of, workload.claims)])
         found += [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
         found += _of_workload(workload, pods, spec)
@@ -58,27 +74,57 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
         if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
-            notes = () if known.is_judged(document) else known.notes(document)
-            wrong = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
-            if not wrong and (check := _WITHIN.get(document["kind"])) and not any(unknown_paths(document)):
+            notes = () if field_catalog.is_judged(document) else field_catalog.notes(document)
+            wrong = dict.fromkeys(
+                (path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain
+            )
+            if (
+                not wrong
+                and (check := _WITHIN.get(document["kind"]))
+                and not any(unknown_paths(document))
+            ):
                 wrong |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in wrong]
-            unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
+            unsure = [
+                path
+                for path, rule, is_certain in broken
+                if not is_certain and rule.startswith("must")
+            ]
             found += [told("cluster-setting", path, object=about, field=path) for path in unsure]
             found += [as_refusal(note, about) for note in notes if not note.is_error]
-    found += [invalid(path, "must not be that of another Service", about) for path, about in _taken(documents)]
-    classes = [each for each in documents if each["kind"] == "PriorityClass" and each.get("globalDefault") is True]
+    found += [
+        invalid(path, "must not be that of another Service", about)
+        for path, about in _taken(documents)
+    ]
+    classes = [
+        each
+        for each in documents
+        if each["kind"] == "PriorityClass" and each.get("globalDefault") is True
+    ]
     second = "must not be true of a second PriorityClass"
-    return [*found, *(invalid("globalDefault", second, f"PriorityClass {name_of(each)}") for each in classes[1:])]
+    return [
+        *found,
+        *(
+            invalid("globalDefault", second, f"PriorityClass {name_of(each)}")
+            for each in classes[1:]
+        ),
+    ]
 
 
 def _taken(documents: Iterable[Manifest]) -> _Wrong:
     """Ports of the nodes, and addresses, that one Service asks for and one before it, and the Services."""
     seen: dict[Any, Manifest] = {}
-    for service in (each for each in documents if each["kind"] == "Service" and not is_stored(each)):
+    for service in (
+        each for each in documents if each["kind"] == "Service" and not is_stored(each)
+    ):
         spec = section(service, "spec")
-        wanted = [("ports", port.get("nodePort")) for port in filter(is_mapping, items(spec, "ports"))]
-        for key, value in (*wanted, *((key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort"))):
+        wanted = [
+            ("ports", port.get("nodePort")) for port in filter(is_mapping, items(spec, "ports"))
+        ]
+        for key, value in (
+            *wanted,
+            *((key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort")),
+        ):
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:
                 yield f"spec.{key}", f"Service {name_of(service)}"
@@ -111,12 +157,19 @@ def _host_ports(spec: Manifest) -> _Wrong:
     groups = [_listed(spec, "containers"), *([each] for each in _listed(spec, "initContainers"))]
     for group in groups:
         taken: list[tuple[str, Any]] = []
-        for path, port in [(f"{at}.{inner}", port) for at, each in group for inner, port in _listed(each, "ports")]:
+        for path, port in [
+            (f"{at}.{inner}", port) for at, each in group for inner, port in _listed(each, "ports")
+        ]:
             own, wanted = port.get("containerPort"), port.get("hostPort")
             if spec.get("hostNetwork") is True and wanted and own != wanted and group is groups[0]:
                 yield f"{path}.hostPort", "must be the containerPort where hostNetwork is true"
             if number := wanted or (spec.get("hostNetwork") and own):
-                taken.append((f"{path}.hostPort", (port.get("protocol") or "TCP", port.get("hostIP") or "", number)))
+                taken.append(
+                    (
+                        f"{path}.hostPort",
+                        (port.get("protocol") or "TCP", port.get("hostIP") or "", number),
+                    )
+                )
         yield from _repeated(taken, "protocol, address and number")
 
 
@@ -139,7 +192,14 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
     """Containers mount volumes that there are, and as devices only claims."""
     volumes = _listed(spec, "volumes")
     names: list[Any] = [*claims, *(volume.get("name") for _, volume in volumes)]
-    blocks = [*claims, *(v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral"))]
+    blocks = [
+        *claims,
+        *(
+            v.get("name")
+            for _, v in volumes
+            if v.get("persistentVolumeClaim") or v.get("ephemeral")
+        ),
+    ]
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         mounted = [mount.get("name") for _, mount in mounts]
@@ -147,10 +207,15 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
         named += [(f"{inner}.name", each.get("name"), blocks) for inner, each in devices]
         for inner, variable in _listed(container, "env"):
             if key := section(variable, "valueFrom", "fileKeyRef"):
-                named.append((f"{inner}.valueFrom.fileKeyRef.volumeName", key.get("volumeName"), names))
+                named.append(
+                    (f"{inner}.valueFrom.fileKeyRef.volumeName", key.get("volumeName"), names)
+                )
         for inner, name, right in named:
             if UNKNOWN not in (*names, name) and name not in right:
-                yield f"{path}.{inner}", f"must be the name of a volume of the right type, not {name}"
+                yield (
+                    f"{path}.{inner}",
+                    f"must be the name of a volume of the right type, not {name}",
+                )
         for inner, device in devices:
             if device.get("name") in mounted and device.get("name") is not UNKNOWN:
                 yield f"{path}.{inner}.name", "must not be mounted as a folder as well"
@@ -165,7 +230,10 @@ def _device_claims(spec: Manifest) -> _Wrong:
             name, request = claim.get("name"), claim.get("request")
             if UNKNOWN not in (name, request, *names) and name not in names:
                 yield f"{path}.resources.{inner}", "must be the name of one of spec.resourceClaims"
-            if any(name == other and (not request or not theirs or request == theirs) for other, theirs in seen):
+            if any(
+                name == other and (not request or not theirs or request == theirs)
+                for other, theirs in seen
+            ):
                 yield f"{path}.resources.{inner}", "must not be used twice"
             seen.append((name, request))
 
@@ -181,16 +249,23 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
     for kind in ("podAffinity", "podAntiAffinity"):
         of = section(spec, "affinity", kind)
         weighted = [
-            (f"{path}.podAffinityTerm", section(each, "podAffinityTerm")) for path, each in _listed(of, PREFERRED)
+            (f"{path}.podAffinityTerm", section(each, "podAffinityTerm"))
+            for path, each in _listed(of, PREFERRED)
         ]
-        holders += [(f"affinity.{kind}.{path}", each) for path, each in (*_listed(of, REQUIRED), *weighted)]
+        holders += [
+            (f"affinity.{kind}.{path}", each) for path, each in (*_listed(of, REQUIRED), *weighted)
+        ]
     for path, holder in holders:
         selector = section(holder, "labelSelector")
         equal = section(selector, "matchLabels")
-        expressions = [requirement.get("key") for requirement in items(selector, "matchExpressions")]
+        expressions = [
+            requirement.get("key") for requirement in items(selector, "matchExpressions")
+        ]
         for key in holder.get("matchLabelKeys") or ():
             if (key in equal) + expressions.count(key) + (key in labels) > 1:
-                yield invalid(f"{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
+                yield invalid(
+                    f"{path}.matchLabelKeys", f"must not name {key}, which labelSelector names"
+                )
 
 
 # --- Fields of quotas and limits against each other
@@ -207,15 +282,24 @@ def _scopes(quota: Manifest) -> _Wrong:
     ):
         for name in names:
             if others := standard - _OF_SCOPES.get(str(name), _OF_PODS):
-                yield path, f"must not hold {name}, because spec.hard has {', '.join(sorted(others))}"
-        yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
+                yield (
+                    path,
+                    f"must not hold {name}, because spec.hard has {', '.join(sorted(others))}",
+                )
+        yield from (
+            (path, f"must not hold {' and '.join(pair)}")
+            for pair in _OPPOSITES
+            if {*pair} <= {*names}
+        )
 
 
 def _amounts(limit_range: Manifest) -> _Wrong:
     """Of each resource, the least, the defaults and the most come in this order, and their ratio lies between them."""
     for path, limit in _listed(section(limit_range, "spec"), "limits"):
         given = {key: millis(section(limit, key)) for key in (*_IN_ORDER, "maxLimitRequestRatio")}
-        if limit.get("type") == "PersistentVolumeClaim" and not ({*given["min"], *given["max"]} & {"storage"}):
+        if limit.get("type") == "PersistentVolumeClaim" and not (
+            {*given["min"], *given["max"]} & {"storage"}
+        ):
             yield f"spec.{path}", "must have a min or a max of storage"
         for name in sorted({name for amounts in given.values() for name in amounts}):
             own = {key: amounts[name] for key, amounts in given.items() if name in amounts}
@@ -223,9 +307,16 @@ def _amounts(limit_range: Manifest) -> _Wrong:
                 if own[less] > own[more]:
                     yield f"spec.{path}.{less}.{name}", f"must be at most its {more}"
             ratio = own.get("maxLimitRequestRatio", WHOLE)
-            is_too_much = {"min", "max"} <= own.keys() and own["min"] and ratio * own["min"] > WHOLE * own["max"]
+            is_too_much = (
+                {"min", "max"} <= own.keys()
+                and own["min"]
+                and ratio * own["min"] > WHOLE * own["max"]
+            )
             if ratio < WHOLE or is_too_much:
-                yield f"spec.{path}.maxLimitRequestRatio.{name}", "must be at least 1, and at most max divided by min"
+                yield (
+                    f"spec.{path}.maxLimitRequestRatio.{name}",
+                    "must be at least 1, and at most max divided by min",
+                )
             # What has a max and no default has the max as its default.
             defaults = [own[key] for key in ("defaultRequest", "default", "max") if key in own][:2]
             if "defaultRequest" in own and len({*defaults}) > 1 and is_extended(name):
@@ -235,11 +326,19 @@ def _amounts(limit_range: Manifest) -> _Wrong:
 def _overhead(runtime_class: Manifest) -> _Wrong:
     """Overhead is what the limits of a container may be."""
     limits = {"limits": section(runtime_class, "overhead", "podFixed")}
-    return [("overhead.podFixed", each.message) for each in invalid_resources({"containers": [{"resources": limits}]})]
+    return [
+        ("overhead.podFixed", each.message)
+        for each in invalid_resources({"containers": [{"resources": limits}]})
+    ]
 
 
 _IN_ORDER = ("min", "defaultRequest", "default", "max")
-_WITHIN = {"Namespace": wrong_labels, "ResourceQuota": _scopes, "LimitRange": _amounts, "RuntimeClass": _overhead}
+_WITHIN = {
+    "Namespace": wrong_labels,
+    "ResourceQuota": _scopes,
+    "LimitRange": _amounts,
+    "RuntimeClass": _overhead,
+}
 
 
 # --- Workloads
@@ -258,9 +357,17 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     yield from ((f"{path}.{below}", wrong) for below, wrong in _of_job(job, spec))
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
-            yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
+            yield (
+                f"{pods.path.removesuffix('spec')}metadata.labels.{key}",
+                "must be left out: Jobs have their own",
+            )
     is_unknown = any(unknown_paths([selector, labels, pods.template.get("metadata")]))
-    if selector and workload.kind in _SELECTING and not is_unknown and not selects(selector, labels):
+    if (
+        selector
+        and workload.kind in _SELECTING
+        and not is_unknown
+        and not selects(selector, labels)
+    ):
         yield "spec.selector", "must select the labels of the template"
     completions = own.get("completions")
     if is_indexed(workload) and isinstance(completions, int) and completions > 0:
@@ -272,19 +379,37 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
 def _of_job_set(name: str, spec: Manifest) -> _Wrong:
     """The names that a JobSet makes, the jobs that it names, and the pod of its coordinator."""
     jobs, leads = items(spec, "replicatedJobs"), section(spec, "coordinator")
-    names, subdomain = [job.get("name") or "" for job in jobs], section(spec, "network").get("subdomain") or name
-    policies = [section(spec, "successPolicy"), *filter(is_mapping, items(section(spec, "failurePolicy"), "rules"))]
-    named = [(len(names), each) for policy in policies for each in items(policy, "targetReplicatedJobs")]
+    names, subdomain = (
+        [job.get("name") or "" for job in jobs],
+        section(spec, "network").get("subdomain") or name,
+    )
+    policies = [
+        section(spec, "successPolicy"),
+        *filter(is_mapping, items(section(spec, "failurePolicy"), "rules")),
+    ]
+    named = [
+        (len(names), each) for policy in policies for each in items(policy, "targetReplicatedJobs")
+    ]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []
     for index, job in enumerate(jobs):
-        own, replicas = section(job, "template", "spec"), 1 if job.get("replicas") is None else job["replicas"]
+        own, replicas = (
+            section(job, "template", "spec"),
+            1 if job.get("replicas") is None else job["replicas"],
+        )
         count, has_indexes = own.get("completions"), own.get("completionMode") != "NonIndexed"
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
-        if name not in ("", UNKNOWN) and not is_valid("a DNS label that begins with a letter", longest):
-            yield f"spec.replicatedJobs[{index}].name", f"must make DNS labels of at most 63 characters, not {longest}"
+        if name not in ("", UNKNOWN) and not is_valid(
+            "a DNS label that begins with a letter", longest
+        ):
+            yield (
+                f"spec.replicatedJobs[{index}].name",
+                f"must make DNS labels of at most 63 characters, not {longest}",
+            )
         # The first job may not have it, not even empty.
-        before = items(job, "dependsOn") or ([{}] if job.get("dependsOn") == [] and not index else [])
+        before = items(job, "dependsOn") or (
+            [{}] if job.get("dependsOn") == [] and not index else []
+        )
         named += [(index, each.get("name")) for each in before]
         for path, wrong in _of_job(own, section(own, "template", "spec")):
             yield f"spec.replicatedJobs[{index}].template.spec.{path}", wrong
@@ -293,7 +418,10 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
             address = f"{name}-{names[index]}-{job_index}-{pod_index}.{subdomain}"
             is_there = 0 <= job_index < replicas and has_indexes and 0 <= pod_index < (count or 0)
             if not is_there or (UNKNOWN not in (name, subdomain) and len(address) > 63):
-                yield "spec.coordinator", "must be one of its pods with an index, and an address of at most 63 letters"
+                yield (
+                    "spec.coordinator",
+                    "must be one of its pods with an index, and an address of at most 63 letters",
+                )
     for before, each in named:
         if each not in (*names[:before], UNKNOWN):
             yield "spec", f"must name jobs that it has, and in dependsOn those before, not {each}"
@@ -305,7 +433,10 @@ def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
     for path, rule in _listed(section(job, "podFailurePolicy"), "rules"):
         named = section(rule, "onExitCodes").get("containerName")
         if named and UNKNOWN not in (named, *names) and named not in names:
-            yield f"podFailurePolicy.{path}.onExitCodes.containerName", f"must be the name of a container, not {named}"
+            yield (
+                f"podFailurePolicy.{path}.onExitCodes.containerName",
+                f"must be the name of a container, not {named}",
+            )
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
         most, count = job.get("completions"), rule.get("succeededCount")
         cause = f"completions is {most}"
@@ -313,7 +444,11 @@ def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
             found = re.findall(r"([0-9]+)(?:-([0-9]+))?", indexes)
             ranges = [(int(first), int(last or first)) for first, last in found]
             numbers = [number for each in ranges for number in dict.fromkeys(each)]
-            if not _INDEXES.fullmatch(indexes) or numbers != sorted({*numbers}) or numbers[-1] >= most:
+            if (
+                not _INDEXES.fullmatch(indexes)
+                or numbers != sorted({*numbers})
+                or numbers[-1] >= most
+            ):
                 yield (
                     f"successPolicy.{path}.succeededIndexes",
                     f"must be indexes in ascending order below {most}, because {cause}",

@@ -8,7 +8,7 @@ import yaml
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, section
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
 
@@ -53,12 +53,16 @@ def read(text: str, file: str) -> list[Manifest]:
 def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     """What is wrong with the fields of a manifest that planning reads: path and reason."""
     if not isinstance(manifest, Mapping):
-        return [("", f"must be a Kubernetes object, not {known.shown(manifest)}")]
-    document = known.as_stored(cast("Manifest", manifest))
-    missing = [key for key in ("apiVersion", "kind") if not isinstance(document.get(key), str) or not document[key]]
-    if missing or not known.is_judged(document):
+        return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
+    document = field_catalog.as_stored(cast("Manifest", manifest))
+    missing = [
+        key
+        for key in ("apiVersion", "kind")
+        if not isinstance(document.get(key), str) or not document[key]
+    ]
+    if missing or not field_catalog.is_judged(document):
         return [(key, "is required") for key in missing]
-    wrong = {note.path: note.reason for note in known.notes(document) if note.is_error}
+    wrong = {note.path: note.reason for note in field_catalog.notes(document) if note.is_error}
     if not wrong.keys() & {"metadata", "metadata.annotations"}:
         wrong |= dict(_wrong_annotations(document))
         if not name_of(document) and not section(document, "metadata").get("generateName"):
@@ -75,8 +79,11 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     }
     for name, value in annotations_of(document).items():
         if name in checks and not (isinstance(value, str) and checks[name][0](value)):
-            yield f"metadata.annotations.{name}", f"must be {checks[name][1]}, not {known.shown(value)}"
+            yield (
+                f"metadata.annotations.{name}",
+                f"must be {checks[name][1]}, not {field_catalog.shown(value)}",
+            )
 
 
 def _is_price(value: str) -> bool:
-    return not known.wrong_quantity(value)
+    return not field_catalog.wrong_quantity(value)

@@ -20,13 +20,23 @@ def device_networks(documents: Iterable[Manifest]) -> Networks:
     GKE compares the last parts of names (kubernetes/cloud-provider-gcp, multinetwork_cloud_cidr_allocator.go).
     """
     of_gke = [each for each in documents if str(each.get("apiVersion")).startswith(_GROUP)]
-    parameters = {name_of(each): section(each, "spec") for each in of_gke if each["kind"] == "GKENetworkParamSet"}
+    parameters = {
+        name_of(each): section(each, "spec")
+        for each in of_gke
+        if each["kind"] == "GKENetworkParamSet"
+    }
     found: dict[tuple[str, str], list[str]] = {}
     for network in of_gke:
         spec = section(network, "spec")
         of = parameters.get(str(section(spec, "parametersRef").get("name")), {})
-        if network["kind"] == "Network" and spec.get("type") == "Device" and name_of(network) is not UNKNOWN:
-            found.setdefault((_last(of.get("vpc")), _last(of.get("vpcSubnet"))), []).append(name_of(network))
+        if (
+            network["kind"] == "Network"
+            and spec.get("type") == "Device"
+            and name_of(network) is not UNKNOWN
+        ):
+            found.setdefault((_last(of.get("vpc")), _last(of.get("vpcSubnet"))), []).append(
+                name_of(network)
+            )
     return {key: names for key, names in found.items() if all(key)}
 
 
@@ -37,10 +47,18 @@ def _last(name: Any) -> str:
 def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset[str]]:
     """Return the resources that nodes of a pool advertise for networks; and what they lack, if these are all."""
     config = section(pool, "networkConfig")
-    keys = [(_last(each.get("network")), _last(each.get("subnetwork"))) for each in _additional(config)]
+    keys = [
+        (_last(each.get("network")), _last(each.get("subnetwork"))) for each in _additional(config)
+    ]
     names = [f"{labels.GKE_NETWORKS}{name}" for key in keys for name in networks.get(key, ())]
-    others = (pool.get("networkConfig") is UNKNOWN, *map(config.get, _OTHERS), not all(key in networks for key in keys))
-    return [*names, *(f"{name}.IP" for name in names)], frozenset(() if any(others) else [labels.GKE_NETWORKS])
+    others = (
+        pool.get("networkConfig") is UNKNOWN,
+        *map(config.get, _OTHERS),
+        not all(key in networks for key in keys),
+    )
+    return [*names, *(f"{name}.IP" for name in names)], frozenset(
+        () if any(others) else [labels.GKE_NETWORKS]
+    )
 
 
 def _additional(config: Manifest) -> list[Manifest]:

@@ -10,7 +10,13 @@ from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, 
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits, pool_sizes
+from ml_foundations.catalog.pools import (
+    TAINT_EFFECTS,
+    PoolGpu,
+    PoolTraits,
+    plain_traits,
+    pool_sizes,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
@@ -64,8 +70,23 @@ def from_node_pool(
 
 _MACHINE = ("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType")
 _DISKS = ("bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
-_NODE = ("labels", "taints", "spot", "preemptible", "flexStart", "reservationAffinity", "linuxNodeConfig")
-_POOL = ("autoscaling", "initialNodeCount", "maxPodsPerNode", "nodeCount", "nodeLocations", "queuedProvisioning")
+_NODE = (
+    "labels",
+    "taints",
+    "spot",
+    "preemptible",
+    "flexStart",
+    "reservationAffinity",
+    "linuxNodeConfig",
+)
+_POOL = (
+    "autoscaling",
+    "initialNodeCount",
+    "maxPodsPerNode",
+    "nodeCount",
+    "nodeLocations",
+    "queuedProvisioning",
+)
 _DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_DISKS, *_NODE)), *_POOL)
 _RESERVATION = "nodeConfig.reservationAffinity.values"
 """The name of a reservation, which decides nothing but a label."""
@@ -83,7 +104,9 @@ class _Pool:
     def __init__(self, inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> None:
         self._inputs = inputs
         self._cluster = cluster
-        self._config: Manifest = {} if inputs.get("nodeConfig") is UNKNOWN else section(inputs, "nodeConfig")
+        self._config: Manifest = (
+            {} if inputs.get("nodeConfig") is UNKNOWN else section(inputs, "nodeConfig")
+        )
 
     def unknown(self) -> Iterable[str]:
         """Fields that decide and are not known yet."""
@@ -94,12 +117,18 @@ class _Pool:
             *parents, field = path.split(".")
             found = unknown_paths(section(self._inputs, *parents).get(field), path)
             yield from (each for each in found if not each.startswith(_RESERVATION))
-        yield from unknown_paths(self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode")
+        yield from unknown_paths(
+            self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode"
+        )
 
     def not_in_catalog(self) -> Iterable[str]:
         """Fields that name what the catalog does not have, and those whose taints and labels are not known here."""
         made_otherwise = ("sandboxConfig", "windowsNodeConfig")
-        yield from (f"nodeConfig.{key}, for which GKE adds a taint," for key in made_otherwise if key in self._config)
+        yield from (
+            f"nodeConfig.{key}, for which GKE adds a taint,"
+            for key in made_otherwise
+            if key in self._config
+        )
         try:
             gpu = self._accelerator.get("type")
         except UnknownNameError:
@@ -142,8 +171,13 @@ class _Pool:
         if machine.local_ssd == "attached":
             return machine.local_ssd_gib or 0
         uses = ("ephemeralStorageLocalSsdConfig", "localNvmeSsdBlockConfig")
-        counts = (config.get("localSsdCount"), *(section(config, use).get("localSsdCount") for use in uses))
-        return sum(int(count) for count in counts if isinstance(count, (int, float))) * LOCAL_SSD_GIB
+        counts = (
+            config.get("localSsdCount"),
+            *(section(config, use).get("localSsdCount") for use in uses),
+        )
+        return (
+            sum(int(count) for count in counts if isinstance(count, (int, float))) * LOCAL_SSD_GIB
+        )
 
     @property
     def most_per_zone(self) -> int:
@@ -161,7 +195,9 @@ class _Pool:
     def _accelerator(self) -> Mapping[str, Any]:
         for declared in items(self._config, "guestAccelerators"):
             return declared
-        return {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
+        return (
+            {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
+        )
 
     @property
     def _hides_reservation(self) -> bool:
@@ -178,14 +214,22 @@ class _Pool:
             machine_type=self.machine.name,
             labels=section(config, "labels"),
             taints=tuple(
-                {"key": taint["key"], "value": taint.get("value") or "", "effect": TAINT_EFFECTS.get(effect, effect)}
+                {
+                    "key": taint["key"],
+                    "value": taint.get("value") or "",
+                    "effect": TAINT_EFFECTS.get(effect, effect),
+                }
                 for taint in items(config, "taints")
                 for effect in [str(taint["effect"])]  # in either spelling
             ),
             gpu=PoolGpu.of(self._accelerator) if self._accelerator else None,
             automatic_gpu_taint=bool(self._accelerator),
             reservation="" if self._hides_reservation else str(reserved[0]) if reserved else "",
-            boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
+            boot_disk_type=str(
+                config.get("diskType")
+                or section(config, "bootDisk").get("diskType")
+                or "pd-balanced"
+            ),
             **plain_traits(self._inputs, self._cluster),
         )
 
@@ -217,7 +261,9 @@ class _Pool:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
         traits, huge = self.traits, self.traits.hugepages
         free = node_resources.allocatable(traits.machine, traits.max_pods, sum(huge.values()))
-        _, storage = node_resources.ephemeral_storage_gib(traits.boot_disk_gib, traits.ephemeral_local_ssds)
+        _, storage = node_resources.ephemeral_storage_gib(
+            traits.boot_disk_gib, traits.ephemeral_local_ssds
+        )
         offered: Amounts = {
             "cpu": free.cpu_millis,
             "memory": free.memory_kib * node_resources.KIB * WHOLE,
@@ -230,7 +276,9 @@ class _Pool:
         for daemon in node_resources.system_daemonsets():
             if daemon.runs_where in self._features:
                 taken = {"cpu": daemon.cpu, "memory": daemon.memory}
-                for name, amount in millis({key: value for key, value in taken.items() if value}).items():
+                for name, amount in millis(
+                    {key: value for key, value in taken.items() if value}
+                ).items():
                     offered[name] -= amount
                 offered[PODS] -= WHOLE
         return offered
@@ -241,4 +289,6 @@ class _Pool:
         features = node_resources.cluster_features(self._cluster)
         if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")
-        return frozenset(features if self.traits.workload_identity else features - {"workload-identity"})
+        return frozenset(
+            features if self.traits.workload_identity else features - {"workload-identity"}
+        )

@@ -15,7 +15,7 @@ from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
@@ -28,9 +28,14 @@ NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/conn
 SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
 """A network, its private services access, its addresses in a region, and its way to the internet."""
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
-_CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
+_CHARTS = frozenset(
+    each.name for each in vars(versions).values() if isinstance(each, versions.Chart)
+)
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
-_CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
+_CONTROLLERS = {
+    "jobset.x-k8s.io": ("jobset", "JobSetController"),
+    "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
+}
 """By the group of kinds that GKE does not bring: the chart that does, and the component that installs it."""
 NO_LIST = ("list of node pools",)
 """What is not known of a cluster whose pools the program does not list."""
@@ -40,9 +45,15 @@ _DEFAULT_POOL_NODES = 1
 
 def is_judged(type_: str) -> bool:
     """Whether resources of a type matter to planning."""
-    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, *ADDRESSES) or type_.startswith(
-        "kubernetes:"
-    )
+    return type_ in (
+        CLUSTER,
+        NODE_POOL,
+        NETWORK,
+        CONNECTION,
+        SUBNETWORK,
+        NAT,
+        *ADDRESSES,
+    ) or type_.startswith("kubernetes:")
 
 
 def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
@@ -74,7 +85,10 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
         elif type_.startswith("kubernetes:") and isinstance(inputs.get("kind"), str):
             if not type_.endswith("Patch"):
                 found.append(inputs)
-            elif known.kind_of(str(inputs.get("apiVersion")), inputs["kind"])[0] != known.HARMLESS:
+            elif (
+                field_catalog.kind_of(str(inputs.get("apiVersion")), inputs["kind"])[0]
+                != field_catalog.HARMLESS
+            ):
                 found.append(_not_shown(f"{inputs['kind']}Patch", name_of(inputs)))
     return found
 
@@ -86,20 +100,33 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
         return  # another chart, or whoever made the cluster, may have brought them
     charts, objects = _charts(resources), objects_of(resources)
     missing = missing_kinds(clusters[0]) if len(clusters) == 1 else {}
-    defined = {section(each, "spec").get("group") for each in objects if each["kind"] == "CustomResourceDefinition"}
+    defined = {
+        section(each, "spec").get("group")
+        for each in objects
+        if each["kind"] == "CustomResourceDefinition"
+    }
     for each in objects:
         group = str(each.get("apiVersion")).partition("/")[0]
         chart, component = _CONTROLLERS.get(group, ("", ""))
         if group in defined or (chart in charts if chart else group not in missing):
             continue
         name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
-        values: Manifest = {"kind": each["kind"], "chart": chart, "component": component, "setting": missing.get(group)}
-        yield told("no-chart" if chart else "no-kind", "kind", object=f"{each['kind']} {name}", **values)
+        values: Manifest = {
+            "kind": each["kind"],
+            "chart": chart,
+            "component": component,
+            "setting": missing.get(group),
+        }
+        yield told(
+            "no-chart" if chart else "no-kind", "kind", object=f"{each['kind']} {name}", **values
+        )
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
     """The inputs of the clusters of which the program shows all: it makes them, with no charts but those of ours."""
-    return [inputs for type_, inputs in resources if type_ == CLUSTER and _charts(resources) <= _CHARTS]
+    return [
+        inputs for type_, inputs in resources if type_ == CLUSTER and _charts(resources) <= _CHARTS
+    ]
 
 
 def _charts(resources: Iterable[Resource]) -> set[str]:
@@ -139,22 +166,38 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
     operator, networks = operator_of(resources), device_networks(objects_of(resources))
     if not clusters:
         there = [inputs for _, inputs in existing]
-        mine = [from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in (*there, *pools)]
-        has_nodes = any((o["kind"], o.get("apiVersion")) == ("Node", "v1") for o in objects_of(resources))
+        mine = [
+            from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in (*there, *pools)
+        ]
+        has_nodes = any(
+            (o["kind"], o.get("apiVersion")) == ("Node", "v1") for o in objects_of(resources)
+        )
         lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
-        return mine if has_nodes else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
+        return (
+            mine
+            if has_nodes
+            else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
+        )
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
-    own = [from_node_pool(pool, cluster, operator, networks) for pool in [*own_pools(cluster), *pools]]
-    return [*own, _unknown_nodes("nodes of pools that GKE makes")] if makes_pools(cluster, resources) else own
+    own = [
+        from_node_pool(pool, cluster, operator, networks) for pool in [*own_pools(cluster), *pools]
+    ]
+    return (
+        [*own, _unknown_nodes("nodes of pools that GKE makes")]
+        if makes_pools(cluster, resources)
+        else own
+    )
 
 
 def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
     """Whether GKE makes node pools by itself, for pods that need them or as a ComputeClass asks for them."""
     classes = (section(each, "spec", "nodePoolAutoCreation") for each in objects_of(resources))
     may = cluster.get("clusterAutoscaling") is UNKNOWN
-    return may or any(each.get("enabled") for each in (section(cluster, "clusterAutoscaling"), *classes))
+    return may or any(
+        each.get("enabled") for each in (section(cluster, "clusterAutoscaling"), *classes)
+    )
 
 
 def own_pools(cluster: Manifest) -> Iterable[Manifest]:
@@ -163,22 +206,34 @@ def own_pools(cluster: Manifest) -> Iterable[Manifest]:
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
     if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
         count = cluster.get("initialNodeCount") or _DEFAULT_POOL_NODES
-        yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": cluster.get("nodeConfig") or {}}
+        yield {
+            **common,
+            "name": "default-pool",
+            "nodeCount": count,
+            "nodeConfig": cluster.get("nodeConfig") or {},
+        }
 
 
 def _unknown_nodes(name: str) -> NodeClass:
-    manifest: dict[str, Any] = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
+    manifest: dict[str, Any] = {
+        "kind": "Node",
+        "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}},
+    }
     return NodeClass(name, manifest, fewest=0, unknown=NO_LIST)
 
 
-def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:
+def _without_devices(
+    nodes: Iterable[NodeClass], resources: Sequence[Resource]
+) -> Iterable[NodeClass]:
     """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
     values = values_of(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
     selector, operator = section(known, "kubeletPlugin", "nodeSelector"), operator_of(resources)
     is_broken = isinstance(operator, Operator) and operator.breaks_networking
     for node in nodes:
-        is_other = any(node.labels.get(key) not in (value, UNKNOWN) for key, value in selector.items())
+        is_other = any(
+            node.labels.get(key) not in (value, UNKNOWN) for key, value in selector.items()
+        )
         without = [labels.GPU_DEVICE_CLASS] if (is_other or is_broken) and not node.unknown else []
         yield replace(node, lacks=node.lacks.union(without))
 

@@ -77,7 +77,9 @@ def require_bounded(text: str) -> None:
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append([event.anchor, 1])
-            sizes[event.anchor] = _MOST_ALIASED + 1  # until its end: an alias inside of it would never end
+            sizes[event.anchor] = (
+                _MOST_ALIASED + 1
+            )  # until its end: an alias inside of it would never end
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = opened.pop()
             sizes[anchor] = size
@@ -88,7 +90,11 @@ def require_bounded(text: str) -> None:
         else:
             opened[-1][1] += 1
         if len(opened) > _DEEPEST or aliased > _MOST_ALIASED:
-            what = f"nests more than {_DEEPEST} levels deep" if len(opened) > _DEEPEST else "has too many aliases"
+            what = (
+                f"nests more than {_DEEPEST} levels deep"
+                if len(opened) > _DEEPEST
+                else "has too many aliases"
+            )
             raise yaml.YAMLError(f"it {what}")
 
 
@@ -116,8 +122,12 @@ def _flattened(documents: Iterable[Any]) -> Iterator[tuple[int, str, Any]]:
 
 def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
     """A document with its path; of a list its items, and of lists in it theirs."""
-    items = cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
-    if isinstance(items, list) and str(cast("Mapping[str, Any]", document).get("kind", "")).endswith("List"):
+    items = (
+        cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
+    )
+    if isinstance(items, list) and str(
+        cast("Mapping[str, Any]", document).get("kind", "")
+    ).endswith("List"):
         for index, item in enumerate(cast("list[Any]", items)):
             yield from _below(item, f"{path}items[{index}].")
     elif document is not None or path:

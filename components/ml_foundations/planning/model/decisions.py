@@ -7,7 +7,7 @@ from enum import StrEnum
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import verb
-from ml_foundations.planning.model.places import Demand, Place, PodClass
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
 
@@ -74,7 +74,7 @@ class Shortage:
 
     pods: PodSet
     pod: PodClass
-    places: Sequence[Place]
+    places: Sequence[NodeGroup]
     least: int
     most: int
     limited_by: str
@@ -102,7 +102,7 @@ class Competition:
         of_one: Where one workload says how many there are, where all are of one.
     """
 
-    demands: Sequence[Demand]
+    demands: Sequence[PodGroup]
     shortfall: Shortfall | None
     job: Workload | None = None
     beside: Sequence[Workload] = ()
@@ -116,7 +116,7 @@ Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
 _MAKES_VOLUMES = "volumeClaimPolicies"
 """The field by which a JobSet adds volumes to its pods, which they mount without declaring them."""
 
-Draw = tuple[Manifest, str, Manifest, Amounts]
+QueueUsage = tuple[Manifest, str, Manifest, Amounts]
 """What pods draw from a ClusterQueue of Kueue: it, the path of their number, their template's spec, their requests."""
 
 
@@ -143,20 +143,23 @@ class Candidate:
     warnings: list[Reason] = field(default_factory=list[Reason])
     is_refused: bool = False
     gaps: Sequence[Refusal] = ()
-    draws: Sequence[Draw] = ()
+    draws: Sequence[QueueUsage] = ()
     ways: Sequence[Sequence[tuple[PodSet, PodClass]]] = ()
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is said of it, and its pods have nothing of their own."""
         said = self.verdict or self.reasons or self.warnings or self.claims or self.kept
-        return not said and all(pod.volume_refusals is None and not pod.made_claims for _, pod in self.sets)
+        return not said and all(
+            pod.volume_refusals is None and not pod.made_claims for _, pod in self.sets
+        )
 
     def again(self, workload: Workload) -> "Candidate":
         """The same of another workload that nothing tells apart."""
         whose = {"name": str(workload), "namespace": workload.namespace}
         sets = [
-            (own, pod.of(**whose, labels=own.labels)) for own, (_, pod) in zip(workload.pods, self.sets, strict=True)
+            (own, pod.of(**whose, labels=own.labels))
+            for own, (_, pod) in zip(workload.pods, self.sets, strict=True)
         ]
         return Candidate(workload, sets, draws=self.draws)
 
@@ -175,7 +178,10 @@ class Candidate:
         for pod_set, pod in self.sets:
             for claim in pod.made_claims:
                 count = max(self.number(pod_set, in_all=in_all), in_all * pod_set.count)
-                kept = sum(name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-") for each in self.kept)
+                kept = sum(
+                    name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-")
+                    for each in self.kept
+                )
                 yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
 
     def decide(self, verdict: Verdict, *reasons: Reason) -> None:
@@ -186,7 +192,10 @@ class Candidate:
     @property
     def is_refused_at_worst(self) -> bool:
         """Whether all that is decided so far keeps its pods from being created, or may do so, and changes no pod."""
-        return all(verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason) for verdict, reason in self.reasons)
+        return all(
+            verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason)
+            for verdict, reason in self.reasons
+        )
 
     def ignore(self, is_ignored: Callable[[Verdict, Reason], bool]) -> bool:
         """Drop the reasons that the user accepts and return whether there were any. The others decide the verdict."""
@@ -202,14 +211,20 @@ class Candidate:
         """Take back what is decided where something is not known; what is invalid stays so."""
         makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.gaps)
         is_invalid = any(
-            isinstance(r, Refusal) and r.rule == "invalid" and r.certain and not (makes_volumes and "volume" in r.path)
+            isinstance(r, Refusal)
+            and r.rule == "invalid"
+            and r.certain
+            and not (makes_volumes and "volume" in r.path)
             for _, r in self.reasons
         )
         if is_invalid and all(gap.rule == "unknown-field" for gap in self.gaps):
             self.gaps = ()
         if self.gaps:
             self.verdict = Verdict.UNDETERMINED
-            self.reasons = [(Verdict.UNDETERMINED, reason) for reason in (*self.gaps, *(r for _, r in self.reasons))]
+            self.reasons = [
+                (Verdict.UNDETERMINED, reason)
+                for reason in (*self.gaps, *(r for _, r in self.reasons))
+            ]
 
     def refuse(self, reasons: Iterable[Refusal | QuotaExceeded]) -> None:
         """Decide what the API server refuses, or may refuse."""
@@ -219,10 +234,17 @@ class Candidate:
 
 
 def _can_only_refuse(reason: Reason) -> bool:
-    return isinstance(reason, QuotaExceeded) or (isinstance(reason, Refusal) and reason.only_refuses)
+    return isinstance(reason, QuotaExceeded) or (
+        isinstance(reason, Refusal) and reason.only_refuses
+    )
 
 
-def needed_claims(candidates: Sequence[Candidate], *, in_all: bool = False) -> list[tuple[Manifest, int]]:
+def needed_claims(
+    candidates: Sequence[Candidate], *, in_all: bool = False
+) -> list[tuple[Manifest, int]]:
     """The claims of some workloads' pods, with their number; a declared one is the same for all."""
     declared = {id(claim): (claim, 1) for candidate in candidates for claim in candidate.claims}
-    return [*declared.values(), *(made for candidate in candidates for made in candidate.made_claims(in_all=in_all))]
+    return [
+        *declared.values(),
+        *(made for candidate in candidates for made in candidate.made_claims(in_all=in_all)),
+    ]

@@ -36,40 +36,66 @@ class DeviceClaims:
         """The whole GPUs that drivers publish, by node and product."""
         for each in by_kind.get("ResourceSlice", ()):
             spec = section(each, "spec")
-            if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node := spec.get("nodeName"), str):
+            if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(
+                node := spec.get("nodeName"), str
+            ):
                 self._published[node].update(map(_product, _whole_gpus(spec)))
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """What the claims that are made for each pod count against, by the names of quotas."""
-        return total(_charge(request) for request in self._requests(spec, namespace, "resourceClaimTemplateName"))
+        return total(
+            _charge(request)
+            for request in self._requests(spec, namespace, "resourceClaimTemplateName")
+        )
 
     def classes(self, spec: Manifest, namespace: str) -> str:
         """Return the names of the device classes that a pod claims, for messages."""
         found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
         requests = (
-            each for request in found for each in items(request, "firstAvailable") or [section(request, "exactly")]
+            each
+            for request in found
+            for each in items(request, "firstAvailable") or [section(request, "exactly")]
         )
-        named = dict.fromkeys(str(each["deviceClassName"]) for each in requests if "deviceClassName" in each)
+        named = dict.fromkeys(
+            str(each["deviceClassName"]) for each in requests if "deviceClassName" in each
+        )
         return ", ".join(named) or "classes that are not shown"
 
-    def refusals(self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
+    def refusals(
+        self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
+    ) -> Iterable[Refusal]:
         """Requests that no node meets for certain, or none that is set up for claims."""
         found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
-        for request in (exactly for each in found if (exactly := section(each, "exactly"))):  # any alternative may do
+        for request in (
+            exactly for each in found if (exactly := section(each, "exactly"))
+        ):  # any alternative may do
             if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS:
                 continue  # of another driver's devices, its slices alone tell
             able = [node for node in nodes if self._may_meet(node, request)]
             count = _count(request)
-            wanted = f"{count} {' and '.join(_products(request)) or ('GPU' if count == 1 else 'GPUs')}"
+            wanted = (
+                f"{count} {' and '.join(_products(request)) or ('GPU' if count == 1 else 'GPUs')}"
+            )
             if not able:
-                there = [f"{node.name} has {count} {product}" for node in nodes for product, count in self._gpus(node)]
+                there = [
+                    f"{node.name} has {count} {product}"
+                    for node in nodes
+                    for product, count in self._gpus(node)
+                ]
                 offer = ", ".join(there) or "no node has GPUs"
                 yield told("more-devices-than-a-node", "resourceClaims", wanted=wanted, offer=offer)
             elif all(self._lacks_driver(node) for node in able):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
                 certain = all(request.get("deviceClassName") in node.lacks for node in able)
                 label = labels.GKE_DRA_DRIVER
-                yield told("without-dra", "resourceClaims", certain=certain, wanted=wanted, names=names, label=label)
+                yield told(
+                    "without-dra",
+                    "resourceClaims",
+                    certain=certain,
+                    wanted=wanted,
+                    names=names,
+                    label=label,
+                )
 
     def _lacks_driver(self, node: NodeClass) -> bool:
         is_of_gke = labels.GKE_NODE_POOL in node.labels and labels.GKE_DRA_DRIVER not in node.labels
@@ -79,19 +105,32 @@ class DeviceClaims:
         """Return whether a node may have the GPUs that are requested."""
         if labels.GPU_RESOURCE in node.lacks:
             return False
-        is_open = labels.GKE_NODE_POOL not in node.labels or labels.GKE_ACCELERATOR_COUNT not in node.labels
-        if name_of(node.manifest) not in self._published and is_open and labels.GKE_ACCELERATOR in node.labels:
+        is_open = (
+            labels.GKE_NODE_POOL not in node.labels
+            or labels.GKE_ACCELERATOR_COUNT not in node.labels
+        )
+        if (
+            name_of(node.manifest) not in self._published
+            and is_open
+            and labels.GKE_ACCELERATOR in node.labels
+        ):
             return True  # how many there are is not known
-        if name_of(node.manifest) not in self._published and labels.GKE_NODE_POOL not in node.labels:
+        if (
+            name_of(node.manifest) not in self._published
+            and labels.GKE_NODE_POOL not in node.labels
+        ):
             return True
         return any(
-            _count(request) <= count and all(product in ("", wanted) for wanted in _products(request))
+            _count(request) <= count
+            and all(product in ("", wanted) for wanted in _products(request))
             for product, count in self._gpus(node)
         )
 
     def _gpus(self, node: NodeClass) -> list[tuple[str, int]]:
         """Return the products of a node's GPUs with their numbers, as its driver publishes them, or by GKE's labels."""
-        return list(self._published.get(name_of(node.manifest), Counter()).items()) or _labelled_gpus(node)
+        return list(
+            self._published.get(name_of(node.manifest), Counter()).items()
+        ) or _labelled_gpus(node)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
         """The requests for devices."""
@@ -136,9 +175,15 @@ def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
 def _count(request: Manifest) -> int:
     """The number that is requested, as far as it is known."""
     count = request.get("count")
-    return count if isinstance(count, int) and request.get("allocationMode", "ExactCount") == "ExactCount" else 1
+    return (
+        count
+        if isinstance(count, int) and request.get("allocationMode", "ExactCount") == "ExactCount"
+        else 1
+    )
 
 
 def _products(request: Manifest) -> list[str]:
-    expressions = [str(section(selector, "cel").get("expression")) for selector in items(request, "selectors")]
+    expressions = [
+        str(section(selector, "cel").get("expression")) for selector in items(request, "selectors")
+    ]
     return [found[1] for expression in expressions if (found := PRODUCT.search(expression))]

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -92,7 +99,11 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
     if how.by_labels:
         selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": job}
         toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
-        spec = {**spec, "nodeSelector": selector, "tolerations": [*items(spec, "tolerations"), toleration]}
+        spec = {
+            **spec,
+            "nodeSelector": selector,
+            "tolerations": [*items(spec, "tolerations"), toleration],
+        }
     return spec if how.domain is None else _near_its_own(spec, how.domain, key, priority)
 
 
@@ -103,11 +114,18 @@ def _near_its_own(spec: Manifest, domain: str, own: str, priority: str) -> Manif
     alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
     apart = _term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
     added = {
-        kind: {**section(affinity, kind), REQUIRED: [*items(section(affinity, kind), REQUIRED), term]}
+        kind: {
+            **section(affinity, kind),
+            REQUIRED: [*items(section(affinity, kind), REQUIRED), term],
+        }
         for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
     }
     return {**spec, "affinity": {**affinity, **added}}
 
 
 def _term(key: str, *expressions: Manifest) -> Manifest:
-    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {"matchExpressions": [*expressions]}}
+    return {
+        "topologyKey": key,
+        "namespaceSelector": {},
+        "labelSelector": {"matchExpressions": [*expressions]},
+    }

@@ -46,7 +46,9 @@ class FreeVolumes:
     def __init__(self, volumes: Iterable[Manifest], classes: Mapping[str, Manifest]) -> None:
         self._classes = classes
         free = (v for v in volumes if section(v, "status").get("phase", "Available") == "Available")
-        self._volumes = {name_of(volume): volume for volume in free if not section(volume, "spec", "claimRef")}
+        self._volumes = {
+            name_of(volume): volume for volume in free if not section(volume, "spec", "claimRef")
+        }
         self._needs: list[tuple[Need, frozenset[str]]] = []
         self._of_node: dict[frozenset[str], str] = {}
 
@@ -55,9 +57,14 @@ class FreeVolumes:
         found = list(nodes)
         if not self._volumes:
             return found
-        self._needs = [(need, volumes) for need in needs if (volumes := self.satisfying(need.claim))]
+        self._needs = [
+            (need, volumes) for need in needs if (volumes := self.satisfying(need.claim))
+        ]
         for volumes in filter(self._is_interchangeable, {volumes for _, volumes in self._needs}):
-            able = [[index for index, node in enumerate(nodes) if self._reaches(each, node)] for each in volumes]
+            able = [
+                [index for index, node in enumerate(nodes) if self._reaches(each, node)]
+                for each in volumes
+            ]
             if all(sum(nodes[index].count for index in each) <= 1 for each in able):
                 self._of_node[volumes] = f"free volumes such as {min(volumes)}"
                 for index, count in Counter(index for each in able for index in each).items():
@@ -67,8 +74,13 @@ class FreeVolumes:
 
     def _is_interchangeable(self, volumes: frozenset[str]) -> bool:
         """Whether all who are after some volumes can do with any, and get them with their pods' nodes."""
-        return not any(labels_of(self._volumes[each]).keys() & _TOPOLOGY_LABELS for each in volumes) and all(
-            theirs == volumes and self.waits(need.claim) and not need.is_shared and not self.is_made(need.claim)
+        return not any(
+            labels_of(self._volumes[each]).keys() & _TOPOLOGY_LABELS for each in volumes
+        ) and all(
+            theirs == volumes
+            and self.waits(need.claim)
+            and not need.is_shared
+            and not self.is_made(need.claim)
             for need, theirs in self._needs
             if theirs & volumes
         )
@@ -87,14 +99,18 @@ class FreeVolumes:
         for volumes in (*needed, frozenset[str]().union(*needed)):
             wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
             if wanted > len(volumes):
-                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=names(sorted(volumes)))
+                yield told(
+                    "scarce-volumes", "volumes", wanted=wanted, volumes=names(sorted(volumes))
+                )
                 return
 
     def satisfying(self, claim: Manifest) -> frozenset[str]:
         """The free volumes that would satisfy a claim."""
         if not self._volumes or any(unknown_paths(section(claim, "spec"))):
             return frozenset()
-        return frozenset(name for name, volume in self._volumes.items() if _satisfies(volume, claim))
+        return frozenset(
+            name for name, volume in self._volumes.items() if _satisfies(volume, claim)
+        )
 
     def waits(self, claim: Manifest) -> bool:
         """Whether a claim is bound when a pod mounts it."""
@@ -118,7 +134,11 @@ class FreeVolumes:
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
             # A class that does not wait makes the volume before the scheduler looks for a node, and labels of a volume
             # count once it is bound.
-            is_open = any(_selects(self._volumes[each], node) for each in found) if waits else self.is_made(claim)
+            is_open = (
+                any(_selects(self._volumes[each], node) for each in found)
+                if waits
+                else self.is_made(claim)
+            )
             yield Refusal("volume-zone", "volumes", message, certain=not is_open)
             return
         is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
@@ -133,7 +153,11 @@ class FreeVolumes:
     def is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
         """Whether a volume is made for a claim that finds none: anywhere, or for a node."""
         found = self.class_of(claim)
-        if not found or found.get("provisioner") == _NO_PROVISIONER or section(claim, "spec").get("volumeName"):
+        if (
+            not found
+            or found.get("provisioner") == _NO_PROVISIONER
+            or section(claim, "spec").get("volumeName")
+        ):
             return False
         if found.get("provisioner") == FILESTORE_CSI and not self.waits(claim):
             return True  # made before there is a pod, and every zone reaches it: the driver limits no volume to a zone
@@ -143,10 +167,15 @@ class FreeVolumes:
     def _reaches(self, volume: str, node: NodeClass) -> bool:
         return not list(out_of_reach(self._volumes[volume], node, ""))
 
-    def _competing(self, volumes: frozenset[str], workload: Workload) -> list[tuple[frozenset[str], int]]:
+    def _competing(
+        self, volumes: frozenset[str], workload: Workload
+    ) -> list[tuple[frozenset[str], int]]:
         """Who may be after some volumes while a workload's claims find theirs; one pod of a Job is enough."""
         return [
-            (theirs, 1 if not workload.all_at_once and str(workload) in need.owners else need.number)
+            (
+                theirs,
+                1 if not workload.all_at_once and str(workload) in need.owners else need.number,
+            )
             for need, theirs in self._needs
             if theirs & volumes
         ]
@@ -173,7 +202,11 @@ def claim_of(volume: Manifest) -> tuple[str, str] | None:
     """Namespace and name of the claim that a volume is kept for; one that is released is kept for none, nor free."""
     owner = section(volume, "spec", "claimRef")
     phase = section(volume, "status").get("phase", "Released" if owner.get("uid") else "Available")
-    return (owner.get("namespace", "default"), owner.get("name", "")) if owner and phase != "Released" else None
+    return (
+        (owner.get("namespace", "default"), owner.get("name", ""))
+        if owner and phase != "Released"
+        else None
+    )
 
 
 def access_modes(claim_or_volume: Manifest) -> list[str]:
@@ -187,7 +220,10 @@ def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
     return (
         _size(volume) >= milli(section(wanted, "resources", "requests").get("storage"))
         and set(access_modes(claim)) <= set(access_modes(volume))
-        and all((theirs.get(key) or default) == (wanted.get(key) or default) for key, default in _SAME.items())
+        and all(
+            (theirs.get(key) or default) == (wanted.get(key) or default)
+            for key, default in _SAME.items()
+        )
     )
 
 
@@ -200,7 +236,11 @@ def out_of_reach(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refu
     for key, value in labels_of(volume).items():
         if key in _TOPOLOGY_LABELS and node.labels.get(key) not in str(value).split("__"):
             at = node.labels.get(key, f"no {key}")
-            yield Refusal("volume-zone", "volumes", f"the volume of claim {claim} is in {value}, the node in {at}")
+            yield Refusal(
+                "volume-zone",
+                "volumes",
+                f"the volume of claim {claim} is in {value}, the node in {at}",
+            )
 
 
 def _selects(volume: Manifest, node: NodeClass) -> bool:
@@ -216,7 +256,11 @@ def _satisfies(volume: Manifest, claim: Manifest) -> bool:
     return (
         (theirs.get("storageClassName") or "") == (wanted.get("storageClassName") or "")
         and is_large_enough(volume, claim)
-        and (name == name_of(volume) if name else selector is None or selects(selector, labels_of(volume)))
+        and (
+            name == name_of(volume)
+            if name
+            else selector is None or selects(selector, labels_of(volume))
+        )
     )
 
 
@@ -227,7 +271,9 @@ def _size(volume: Manifest) -> int:
 def _reach(volume: Manifest) -> str:
     """What decides which nodes reach a volume."""
     topology = {key: value for key, value in labels_of(volume).items() if key in _TOPOLOGY_LABELS}
-    return json.dumps([section(volume, "spec", "nodeAffinity"), topology], sort_keys=True, default=str)
+    return json.dumps(
+        [section(volume, "spec", "nodeAffinity"), topology], sort_keys=True, default=str
+    )
 
 
 def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:

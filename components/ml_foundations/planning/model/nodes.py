@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN
 
@@ -30,7 +37,9 @@ _PRESSURES = {
     "NetworkUnavailable": "network-unavailable",
 }
 """The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
-_BROUGHT = frozenset(f"node.kubernetes.io/{name}" for name in (*_PRESSURES.values(), "unschedulable"))
+_BROUGHT = frozenset(
+    f"node.kubernetes.io/{name}" for name in (*_PRESSURES.values(), "unschedulable")
+)
 
 
 @dataclass(eq=False)
@@ -77,14 +86,20 @@ class NodeClass:
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node gets one that says so."""
         is_cordoned = section(self.manifest, "spec").get("unschedulable")
-        return [*self.declared_taints, labels.UNSCHEDULABLE_TAINT] if is_cordoned else self.declared_taints
+        return (
+            [*self.declared_taints, labels.UNSCHEDULABLE_TAINT]
+            if is_cordoned
+            else self.declared_taints
+        )
 
     @property
     def declared_taints(self) -> list[Manifest]:
         """The taints of the nodes, with those that stand for their conditions (pkg/controller/nodelifecycle)."""
         found = [*items(section(self.manifest, "spec"), "taints")]
         for condition in items(section(self.manifest, "status"), "conditions"):
-            if condition.get("status") == "True" and (key := _PRESSURES.get(condition.get("type", ""))):
+            if condition.get("status") == "True" and (
+                key := _PRESSURES.get(condition.get("type", ""))
+            ):
                 found.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
         return found
 
@@ -174,8 +189,16 @@ def _part(whole: int, index: int, parts: int) -> int:
     return whole // parts + (index < whole % parts)
 
 
-def _with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> Manifest:
+def _with_labels(
+    node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None
+) -> Manifest:
     """A node with more labels: some where it has none of that key, others in place of its own."""
     if not over and under.keys() <= labels_of(node).keys():
         return node
-    return {**node, "metadata": {**section(node, "metadata"), "labels": {**under, **labels_of(node), **(over or {})}}}
+    return {
+        **node,
+        "metadata": {
+            **section(node, "metadata"),
+            "labels": {**under, **labels_of(node), **(over or {})},
+        },
+    }

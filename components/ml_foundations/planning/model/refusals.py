@@ -21,7 +21,9 @@ class Refusal(NamedTuple):
     """Whether what is not known can refuse pods, and can make none fit that would not fit without it."""
 
 
-_TEXTS = {row["name"]: row for row in rows("refusals.csv", "ml_foundations.planning.model", delimiter=";")}
+_TEXTS = {
+    row["name"]: row for row in rows("refusals.csv", "ml_foundations.planning.model", delimiter=";")
+}
 
 
 _ONLY_REFUSE = frozenset(
@@ -35,14 +37,30 @@ _ONLY_REFUSE = frozenset(
             "some-secrets",
             "unknown-account",
         ),
-        *("no-class", "open-volume", "scarce-volumes", "unknown-claim", "unknown-class", "unknown-field-of-claim"),
-        *("queue-quota", "transformed", "unknown-volume", "waits-too-long", "zone-before-pod", "zone-of-the-first"),
+        *(
+            "no-class",
+            "open-volume",
+            "scarce-volumes",
+            "unknown-claim",
+            "unknown-class",
+            "unknown-field-of-claim",
+        ),
+        *(
+            "queue-quota",
+            "transformed",
+            "unknown-volume",
+            "waits-too-long",
+            "zone-before-pod",
+            "zone-of-the-first",
+        ),
     }
 )
 """What may keep pods from being created, or from nodes, and adds nothing that helps them, such as a toleration."""
 
 
-def told(name: str, path: str = "", /, *, certain: bool | None = None, object: str = "", **values: object) -> Refusal:
+def told(
+    name: str, path: str = "", /, *, certain: bool | None = None, object: str = "", **values: object
+) -> Refusal:
     """A refusal in the words of the table beside this module; what is beyond planning is not certain."""
     row = _TEXTS[name]
     message, remedy = row["message"].format_map(values), row["remedy"].format_map(values)
@@ -52,4 +70,6 @@ def told(name: str, path: str = "", /, *, certain: bool | None = None, object: s
 
 def invalid(path: str, wrong: str, about: str = "") -> Refusal:
     """The API server refuses an object for what is wrong with a field."""
-    return Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about)
+    return Refusal(
+        "invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about
+    )

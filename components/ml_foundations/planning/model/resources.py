@@ -32,7 +32,9 @@ def without_overhead(spec: Manifest, field: Field) -> Amounts:
     sums = of_containers(spec, field)
     if "resources" not in spec:
         return sums
-    return sums | {name: amount for name, amount in _pod_level(spec, field).items() if is_pod_level(name)}
+    return sums | {
+        name: amount for name, amount in _pod_level(spec, field).items() if is_pod_level(name)
+    }
 
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:

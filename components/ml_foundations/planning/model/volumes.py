@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import Amounts, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.model.free_volumes import (
@@ -42,8 +49,15 @@ class Stored(NamedTuple):
     """The StatefulSet; None for a claim that is declared."""
 
     def __str__(self) -> str:
-        name, size = name_of(self.claim), next((f" ({n} GiB of {kind})" for kind, n in self.billed.items()), "")
-        return f"claim {name} of {self.owner}{size}" if self.owner else f"claim {namespace_of(self.claim)}/{name}{size}"
+        name, size = (
+            name_of(self.claim),
+            next((f" ({n} GiB of {kind})" for kind, n in self.billed.items()), ""),
+        )
+        return (
+            f"claim {name} of {self.owner}{size}"
+            if self.owner
+            else f"claim {namespace_of(self.claim)}/{name}{size}"
+        )
 
 
 class Volumes:
@@ -53,20 +67,30 @@ class Volumes:
         claims: The claims, as the API server stores them.
     """
 
-    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None) -> None:
+    def __init__(
+        self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None
+    ) -> None:
         # The drivers that the cluster is known to lack, and the setting that brings each.
         brought = set(map(name_of, by_kind.get("CSIDriver", ())))
-        self._lacks = {driver: setting for driver, setting in missing_drivers(gke).items() if driver not in brought}
+        self._lacks = {
+            driver: setting
+            for driver, setting in missing_drivers(gke).items()
+            if driver not in brought
+        }
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
         declared = {name_of(c): c for c in by_kind.get("StorageClass", ())}
         self._classes = {name_of(c): c for c in own_classes(gke)} | declared
         # Of several, the one that was created last: GKE's own is older than those of a program.
         defaults = _defaults(declared) or _defaults(self._classes)
         self._default = defaults[0] if len(defaults) == 1 else None
-        self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
+        self.claims = [
+            self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())
+        ]
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
         kept = filter(None, map(claim_of, self._volumes.values()))
-        self._kept = {key: {"metadata": {"namespace": key[0], "name": key[1]}} for key in kept} | self._claims
+        self._kept = {
+            key: {"metadata": {"namespace": key[0], "name": key[1]}} for key in kept
+        } | self._claims
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
     def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
@@ -91,11 +115,17 @@ class Volumes:
 
     def requests(self, spec: Manifest, workload: Workload) -> Amounts:
         """What each pod takes of the free volumes that only one node reaches, by their names as a resource."""
-        return {} if self.own_claims(workload) else self._free.requests(self._unbound(spec, workload))
+        return (
+            {} if self.own_claims(workload) else self._free.requests(self._unbound(spec, workload))
+        )
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
         """Claims that get no volume for certain, where so many of each kind need one at once."""
-        known = (each for each in claims if self._volume_of(each[0]) is None and not any(self._not_known_of(each[0])))
+        known = (
+            each
+            for each in claims
+            if self._volume_of(each[0]) is None and not any(self._not_known_of(each[0]))
+        )
         return self._free.shortage(known)
 
     def with_default_class(self, claim: Manifest) -> Manifest:
@@ -108,7 +138,11 @@ class Volumes:
     def claims_of(self, workload: Workload) -> list[Manifest]:
         """The declared claims that a workload's pods mount."""
         names = {name for pods in workload.pods for name in claim_names(pods.spec)}
-        return [claim for name in sorted(names) if (claim := self._claims.get((workload.namespace, name)))]
+        return [
+            claim
+            for name in sorted(names)
+            if (claim := self._claims.get((workload.namespace, name)))
+        ]
 
     def exclusive_claims(self, spec: Manifest, namespace: str) -> frozenset[str]:
         """The claims of a pod that only one pod may use at a time."""
@@ -121,23 +155,33 @@ class Volumes:
     def is_of_one_node(self, claim: Manifest) -> bool:
         """Return whether a claim's disk is attached to one node at a time, for certain."""
         volume = section(self._volume_of(claim) or {}, "spec")
-        driver = section(volume, "csi").get("driver") or self._free.class_of(claim).get("provisioner")
+        driver = section(volume, "csi").get("driver") or self._free.class_of(claim).get(
+            "provisioner"
+        )
         is_disk = driver in _ZONAL_PROVISIONERS or "gcePersistentDisk" in volume
         return is_disk and set(access_modes(claim)) == {"ReadWriteOnce"}
 
     def gets_a_zone(self, claim: Manifest) -> bool:
         """Whether a claim's volume is made in the zone of the first pod that mounts it."""
         provisioner = self._free.class_of(claim).get("provisioner")
-        return self._volume_of(claim) is None and self._free.waits(claim) and provisioner in _ZONAL_PROVISIONERS
+        return (
+            self._volume_of(claim) is None
+            and self._free.waits(claim)
+            and provisioner in _ZONAL_PROVISIONERS
+        )
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
         """The claims of a StatefulSet's pods that are there already, or for which a volume is kept."""
         stems = {f"{name_of(each)}-{workload.name}" for each in workload.claims}
-        parts = {key: str(key[1]).rpartition("-") for key in self._kept if key[0] == workload.namespace}
+        parts = {
+            key: str(key[1]).rpartition("-") for key in self._kept if key[0] == workload.namespace
+        }
         own = [key for key, (stem, _, end) in parts.items() if stem in stems and end.isdecimal()]
         return [self._kept[key] for key in own if int(parts[key][2]) in ordinals(workload)]
 
-    def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
+    def refusals(
+        self, spec: Manifest, workload: Workload
+    ) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
         claims = [*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload)]
         own = self.own_claims(workload)
@@ -165,7 +209,13 @@ class Volumes:
             are_buckets = [each.get("driver") == labels.GCS_FUSE_DRIVER for each in found]
             if any(are_buckets):
                 what += " is" if all(are_buckets) else " may be"
-                yield told("bucket-sidecar", path, certain=all(are_buckets), what=what, key=labels.GCS_FUSE_VOLUMES)
+                yield told(
+                    "bucket-sidecar",
+                    path,
+                    certain=all(are_buckets),
+                    what=what,
+                    key=labels.GCS_FUSE_VOLUMES,
+                )
 
     def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
         """Buckets of pods on their node's network: there they are read as the node's account, unless a volume opts in.
@@ -174,7 +224,10 @@ class Volumes:
         """
         for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
             buckets = [each for each in found if each.get("driver") == labels.GCS_FUSE_DRIVER]
-            if any(section(each, "volumeAttributes").get(_OPTS_IN) not in ("true", UNKNOWN) for each in buckets):
+            if any(
+                section(each, "volumeAttributes").get(_OPTS_IN) not in ("true", UNKNOWN)
+                for each in buckets
+            ):
                 yield told("bucket-on-host-network", path, what=what, opts_in=_OPTS_IN)
 
     def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
@@ -183,20 +236,35 @@ class Volumes:
             lacking = [driver for each in found if (driver := each.get("driver")) in self._lacks]
             if lacking:
                 # On its node's network, a pod mounts a bucket without GKE's metadata server.
-                certain = len(lacking) == len(found) and not section(template, "spec").get("hostNetwork")
+                certain = len(lacking) == len(found) and not section(template, "spec").get(
+                    "hostNetwork"
+                )
                 yield self._lacking(lacking[0], path, what)._replace(certain=certain)
 
-    def _csi_volumes(self, spec: Manifest, namespace: str) -> Iterator[tuple[str, str, list[Manifest]]]:
+    def _csi_volumes(
+        self, spec: Manifest, namespace: str
+    ) -> Iterator[tuple[str, str, list[Manifest]]]:
         """The volumes of a pod: the path, what it is, and the csi of each volume that it may be; empty without."""
         for index, mounted in enumerate(items(spec, "volumes")):
             name = section(mounted, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
-            sources = [mounted] if claim is None else [section(volume, "spec") for volume in self._may_get(claim)]
+            sources = (
+                [mounted]
+                if claim is None
+                else [section(volume, "spec") for volume in self._may_get(claim)]
+            )
             what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
             yield f"volumes[{index}]", what, [section(source, "csi") for source in sources]
 
     def _lacking(self, driver: str, path: str, what: str, about: str = "") -> Refusal:
-        return told("missing-driver", path, object=about, what=what, driver=driver, lacks=self._lacks[driver])
+        return told(
+            "missing-driver",
+            path,
+            object=about,
+            what=what,
+            driver=driver,
+            lacks=self._lacks[driver],
+        )
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
@@ -215,7 +283,9 @@ class Volumes:
             is_known = isinstance(size, str) and not any(unknown_paths(parameters))
             driver = storage_class.get("provisioner")
             of = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
-            billed: Mapping[str, int] = billed_storage(of, parameters, milli(size)) if is_known else {}
+            billed: Mapping[str, int] = (
+                billed_storage(of, parameters, milli(size)) if is_known else {}
+            )
             yield Stored(claim, storage_class, billed, count * copies_of(storage_class), owner)
 
     def class_that_makes(self, claim: Manifest) -> Manifest:
@@ -224,7 +294,11 @@ class Volumes:
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
-        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._free.class_of(claim)
+        spec, name, storage_class = (
+            section(claim, "spec"),
+            name_of(claim),
+            self._free.class_of(claim),
+        )
         if any(unknown_paths(spec)):
             return
         wanted = section(spec, "resources", "requests").get("storage")
@@ -233,7 +307,9 @@ class Volumes:
         is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
             return
-        about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
+        about = (
+            f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
+        )
         if is_made and driver in self._lacks:
             yield self._lacking(driver, "spec.storageClassName", f"the claim {name}", about)
         if facts is None:
@@ -241,20 +317,36 @@ class Volumes:
         said: dict[str, Any] = {"name": name, "of": name_of(storage_class)}
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
-                others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
-                said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none is declared"}
-                yield told("class-without-mode", "spec.accessModes", object=about, mode=mode, **said)
+                others = [
+                    n
+                    for n, c in self._classes.items()
+                    if (f := _facts(c)) and mode in f.access_modes
+                ]
+                said |= {
+                    "modes": " or ".join(facts.access_modes),
+                    "others": " or ".join(others) or "none is declared",
+                }
+                yield told(
+                    "class-without-mode", "spec.accessModes", object=about, mode=mode, **said
+                )
         path = "spec.resources.requests.storage"
         if not is_made or not wanted:
             return
-        said |= {"wanted": wanted, "least": facts.smallest, "most": facts.largest, "step": facts.step}
+        said |= {
+            "wanted": wanted,
+            "least": facts.smallest,
+            "most": facts.largest,
+            "step": facts.step,
+        }
         if facts.largest and milli(wanted) > milli(facts.largest):
             yield told("class-of-smaller", path, certain=False, object=about, **said)
         elif facts.smallest and milli(wanted) < milli(facts.smallest):
             yield told("class-of-larger", path, certain=not facts.raises, object=about, **said)
         elif facts.step and milli(wanted) % milli(facts.step):
             times = -(-milli(wanted) // milli(facts.step))
-            yield told("class-in-steps", path, certain=not facts.raises, object=about, times=times, **said)
+            yield told(
+                "class-in-steps", path, certain=not facts.raises, object=about, times=times, **said
+            )
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
@@ -271,7 +363,9 @@ class Volumes:
         for claim in self._unbound(spec, workload):
             yield from self._not_known_of(claim)
         for claim in self.own_claims(workload):
-            if "spec" not in claim or (self._volume_of(claim) is None and not self._free.is_made(claim)):
+            if "spec" not in claim or (
+                self._volume_of(claim) is None and not self._free.is_made(claim)
+            ):
                 yield told("half-a-volume", "volumes", claim=name_of(claim))
 
     def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
@@ -289,7 +383,9 @@ class Volumes:
                 return
             yield told("unknown-volume", "volumes", bound=bound, name=name)
         elif found is None and not (wanted == "" and self._volumes):
-            yield told("unknown-class" if wanted else "no-class", "volumes", wanted=wanted, claim=name)
+            yield told(
+                "unknown-class" if wanted else "no-class", "volumes", wanted=wanted, claim=name
+            )
         elif (
             found is not None
             and not self._free.satisfying(claim)
@@ -314,7 +410,9 @@ class Volumes:
             return self._volumes.get(name)
         for volume in self._volumes.values():
             is_mine = claim_of(volume) == (namespace_of(claim), name_of(claim))
-            if is_mine and (name == name_of(volume) or (not name and is_large_enough(volume, claim))):
+            if is_mine and (
+                name == name_of(volume) or (not name and is_large_enough(volume, claim))
+            ):
                 return volume
         return None
 
@@ -336,11 +434,17 @@ class Volumes:
 
 
 def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
-    return [name for name, found in classes.items() if annotations_of(found).get(_DEFAULT_CLASS) == "true"]
+    return [
+        name
+        for name, found in classes.items()
+        if annotations_of(found).get(_DEFAULT_CLASS) == "true"
+    ]
 
 
 def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
-    return class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"), wanted)
+    return class_facts(
+        storage_class.get("provisioner"), section(storage_class, "parameters"), wanted
+    )
 
 
 def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:
@@ -372,7 +476,11 @@ def copies_of(storage_class: Manifest) -> int:
 
 def claim_names(spec: Manifest) -> list[str]:
     """The claims that a pod names."""
-    return [name for v in items(spec, "volumes") if (name := section(v, "persistentVolumeClaim").get("claimName"))]
+    return [
+        name
+        for v in items(spec, "volumes")
+        if (name := section(v, "persistentVolumeClaim").get("claimName"))
+    ]
 
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
@@ -387,5 +495,11 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
         disk_type = f"regional {disk_type}" if is_regional else disk_type
         verb = "does not attach" if attaches is False else "is not known to attach"
         others, of = ", ".join(machine.disk_types), name_of(storage_class)
-        said: dict[str, Any] = {"machine": machine.name, "verb": verb, "disk": disk_type, "of": of, "others": others}
+        said: dict[str, Any] = {
+            "machine": machine.name,
+            "verb": verb,
+            "disk": disk_type,
+            "of": of,
+            "others": others,
+        }
         yield told("disk-type", "volumes", certain=attaches is False, **said)

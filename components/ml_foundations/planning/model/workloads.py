@@ -7,7 +7,15 @@ from typing import Any, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, packed, unknown_paths
 from ml_foundations.planning.model import exclusive
 
@@ -32,7 +40,8 @@ _MOST_APART = 24
 """As many pods as are placed one by one."""
 
 _READ = {
-    row["of"]: frozenset(row["fields"].split()) for row in rows("read_fields.csv", "ml_foundations.planning.model")
+    row["of"]: frozenset(row["fields"].split())
+    for row in rows("read_fields.csv", "ml_foundations.planning.model")
 }
 """The fields that decide where a pod may run: of its spec, of a container and of a volume."""
 DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -117,14 +126,23 @@ class Workload:
 
     @property
     def _job_spec(self) -> Manifest:
-        return section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
+        return section(
+            self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ())
+        )
 
     @property
     def replaces_evicted(self) -> bool:
         """Whether a new pod is made for one that is evicted, for certain: those of Jobs count as failed."""
-        stops = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"} & self._job_spec.keys()
+        stops = {
+            "backoffLimit",
+            "backoffLimitPerIndex",
+            "maxFailedIndexes",
+            "podFailurePolicy",
+        } & self._job_spec.keys()
         many = self.kind != "JobSet" and self.pods[0].count > 6  # the default of backoffLimit
-        is_borne = not (stops or many) or _ignores_evictions(section(self._job_spec, "podFailurePolicy"))
+        is_borne = not (stops or many) or _ignores_evictions(
+            section(self._job_spec, "podFailurePolicy")
+        )
         return self.kind != "Pod" and (is_borne or not self.is_finite)
 
     @property
@@ -137,19 +155,27 @@ class Workload:
     def completions(self) -> int:
         """The pods of a Job that must still do their work, one after the other or at once; 0 where it does not say."""
         wanted = self._job_spec.get("completions") if self.is_finite else None
-        return max(0, wanted - (section(self.manifest, "status").get("succeeded") or 0)) if wanted else 0
+        return (
+            max(0, wanted - (section(self.manifest, "status").get("succeeded") or 0))
+            if wanted
+            else 0
+        )
 
     @property
     def takes_turns(self) -> bool:
         """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
-        return self.is_finite and (not self.all_at_once or bool(self.phases) or self.queue is not None)
+        return self.is_finite and (
+            not self.all_at_once or bool(self.phases) or self.queue is not None
+        )
 
     @property
     def queue(self) -> str | None:
         """The LocalQueue of Kueue that it waits in."""
         found = labels_of(self.manifest).get(labels.KUEUE_QUEUE)
         if not found and self.kind == "CronJob":
-            found = section(self.manifest, "spec", "jobTemplate", "metadata", "labels").get(labels.KUEUE_QUEUE)
+            found = section(self.manifest, "spec", "jobTemplate", "metadata", "labels").get(
+                labels.KUEUE_QUEUE
+            )
         return found or None
 
     @property
@@ -167,8 +193,15 @@ def told_apart(workload: Workload) -> frozenset[str]:
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
-        known = {exclusive.JOB_KEY} if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods) else set[str]()
-        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)}) - known
+        known = (
+            {exclusive.JOB_KEY}
+            if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods)
+            else set[str]()
+        )
+        return (
+            frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
+            - known
+        )
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -177,12 +210,18 @@ def one_by_one(workload: Workload) -> list[PodSet] | None:
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
-        own = [{_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers]
+        own = [
+            {_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers
+        ]
     elif is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
         own = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
     else:
         return None
-    return [replace(pods, count=1, labels={**pods.labels, **each}) for each in own] if len(own) <= _MOST_APART else None
+    return (
+        [replace(pods, count=1, labels={**pods.labels, **each}) for each in own]
+        if len(own) <= _MOST_APART
+        else None
+    )
 
 
 def ordinals(workload: Workload) -> range:
@@ -195,7 +234,10 @@ def ordinals(workload: Workload) -> range:
 
 def is_indexed(workload: Workload) -> bool:
     """Whether a workload is a Job whose pods have numbers."""
-    return workload.kind == "Job" and section(workload.manifest, "spec").get("completionMode") == "Indexed"
+    return (
+        workload.kind == "Job"
+        and section(workload.manifest, "spec").get("completionMode") == "Indexed"
+    )
 
 
 def _controller_labels(document: Manifest) -> Mapping[str, str]:
@@ -230,24 +272,37 @@ def _ignores_evictions(policy: Manifest) -> bool:
     """Whether evicted pods do not count as failed: of the rules, the first that matches decides."""
     first = next(filter(is_mapping, items(policy, "rules")), dict[str, Any]())
     conditions = filter(is_mapping, items(first, "onPodConditions"))
-    is_met = any((c.get("type"), c.get("status", "True")) == ("DisruptionTarget", "True") for c in conditions)
+    is_met = any(
+        (c.get("type"), c.get("status", "True")) == ("DisruptionTarget", "True") for c in conditions
+    )
     return is_met and first.get("action") == "Ignore"
 
 
 def may_end(pod: Manifest) -> bool:
     """Whether a pod ends with its containers, or at its deadline."""
     spec = section(pod, "spec")
-    return spec.get("restartPolicy", "Always") != "Always" or spec.get("activeDeadlineSeconds") is not None
+    return (
+        spec.get("restartPolicy", "Always") != "Always"
+        or spec.get("activeDeadlineSeconds") is not None
+    )
 
 
 def is_finished(document: Manifest) -> bool:
     """Whether a document is a pod or a Job that has ended."""
     status = section(document, "status")
     if document.get("kind") == "Job":
-        ended = [each for each in items(status, "conditions") if each.get("type") in ("Complete", "Failed")]
+        ended = [
+            each
+            for each in items(status, "conditions")
+            if each.get("type") in ("Complete", "Failed")
+        ]
         return any(each.get("status") == "True" for each in ended)
     is_there = is_stored(document) or bool(section(document, "spec").get("nodeName"))
-    return document.get("kind") == "Pod" and is_there and status.get("phase") in ("Succeeded", "Failed")
+    return (
+        document.get("kind") == "Pod"
+        and is_there
+        and status.get("phase") in ("Succeeded", "Failed")
+    )
 
 
 def is_stored(document: Manifest) -> bool:
@@ -279,7 +334,14 @@ def workload(
         return Workload(kind, namespace, name, document, (), unknown=unknown)
     match kind:
         case "Pod":
-            pods = PodSet(document, read_fields(section(document, "spec")), labels_of(document), 1, "spec", "spec")
+            pods = PodSet(
+                document,
+                read_fields(section(document, "spec")),
+                labels_of(document),
+                1,
+                "spec",
+                "spec",
+            )
             return Workload(kind, namespace, name, document, (pods,))
         case "Job" | "CronJob":
             return _job(document, kind)
@@ -287,14 +349,20 @@ def workload(
             sets = tuple(_of_job_set(document, priority))
             return Workload(kind, namespace, name, document, sets, phases=_phases(document))
         case "DaemonSet":
-            return Workload(kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),))
+            return Workload(
+                kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),)
+            )
         case _:
             return _replicated(document, kind, autoscalers.get((kind, namespace, name), ()))
 
 
 def read_fields(spec: Manifest) -> Manifest:
     """A pod's spec without the fields that do not decide where it may run."""
-    kept = {key: value for key, value in spec.items() if key in _READ["pod"] and value not in (None, [], {})}
+    kept = {
+        key: value
+        for key, value in spec.items()
+        if key in _READ["pod"] and value not in (None, [], {})
+    }
     for key in ("containers", "initContainers"):
         if key in kept:
             kept[key] = [_only(container, _READ["container"]) for container in kept[key]]
@@ -310,7 +378,9 @@ def _only(tree: Any, keys: frozenset[str]) -> Any:
 def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     """Where a workload holds a value that is not known and decides."""
     if kind == "JobSet":
-        yield from unknown_paths(section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs")
+        yield from unknown_paths(
+            section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs"
+        )
         domain = annotations_of(document).get(exclusive.EXCLUSIVE)
         yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
@@ -327,7 +397,9 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
         yield prefix
         return
     spec = section(template, "spec")
-    unknown_lists = [key for key in ("containers", "initContainers", "volumes") if spec.get(key) is UNKNOWN]
+    unknown_lists = [
+        key for key in ("containers", "initContainers", "volumes") if spec.get(key) is UNKNOWN
+    ]
     yield from (f"{prefix}.{key}" for key in unknown_lists)
     if not unknown_lists:
         yield from unknown_paths(read_fields(spec), prefix)
@@ -335,7 +407,14 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     if kind == "Pod":
         return
     parent = section(document, *path.split(".")[:-1])
-    for key in ("replicas", "parallelism", "completions", "strategy", "ordinals", "volumeClaimTemplates"):
+    for key in (
+        "replicas",
+        "parallelism",
+        "completions",
+        "strategy",
+        "ordinals",
+        "volumeClaimTemplates",
+    ):
         yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 
@@ -347,7 +426,14 @@ def template_path(kind: str) -> str:
 def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
     template = section(document, *path.split("."))
     pod_labels = {**labels_of(template), **_controller_labels(document)}
-    return PodSet(template, read_fields(section(template, "spec")), pod_labels, count, f"{path}.spec", count_path)
+    return PodSet(
+        template,
+        read_fields(section(template, "spec")),
+        pod_labels,
+        count,
+        f"{path}.spec",
+        count_path,
+    )
 
 
 def _job(document: Manifest, kind: str) -> Workload:
@@ -355,9 +441,13 @@ def _job(document: Manifest, kind: str) -> Workload:
     spec = section(document, *path.split("."))
     succeeded = section(document, "status").get("succeeded") or 0
     pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", f"{path}.parallelism")
-    holders = (document, section(document, "spec", "jobTemplate")) if kind == "CronJob" else (document,)
+    holders = (
+        (document, section(document, "spec", "jobTemplate")) if kind == "CronJob" else (document,)
+    )
     gang = any(annotations_of(holder).get(labels.GANG) == "true" for holder in holders)
-    return Workload(kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang)
+    return Workload(
+        kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang
+    )
 
 
 def _at_once(spec: Manifest, succeeded: int = 0) -> int:
@@ -384,7 +474,14 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
             **({exclusive.PRIORITY: value} if how.has_priority else {}),
         }
-        pods = PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+        pods = PodSet(
+            template,
+            spec,
+            pod_labels,
+            count,
+            f"{path}.template.spec.template.spec",
+            f"{path}.replicas",
+        )
         if replicas > 1 and not any(each.is_exclusive for each in ways):
             yield replace(pods, count=replicas * count)
             continue
@@ -408,11 +505,17 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
         for each in items(job, "dependsOn"):
             number = index.get(each.get("name"), len(completed))
             if number < len(completed):
-                before |= completed[number] | ({number} if each.get("status") == "Complete" else set())
+                before |= completed[number] | (
+                    {number} if each.get("status") == "Complete" else set()
+                )
         completed.append(frozenset(before))
     everyone = range(len(jobs))
-    together = ([j for j in everyone if j not in completed[i] and i not in completed[j]] for i in everyone)
-    found = [frozenset(f"spec.replicatedJobs[{j}].replicas" for j in indices) for indices in together]
+    together = (
+        [j for j in everyone if j not in completed[i] and i not in completed[j]] for i in everyone
+    )
+    found = [
+        frozenset(f"spec.replicatedJobs[{j}].replicas" for j in indices) for indices in together
+    ]
     return tuple(dict.fromkeys(found)) if any(completed) else ()
 
 

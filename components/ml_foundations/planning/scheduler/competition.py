@@ -9,10 +9,17 @@ from dataclasses import dataclass, field, replace
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.quantities import Amounts, times, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
-from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, carrying, take
-from ml_foundations.planning.scheduler.any_order import arrangements
-from ml_foundations.planning.scheduler.every_order import search
-from ml_foundations.planning.scheduler.one_class import is_repelled
+from ml_foundations.planning.model.node_groups import (
+    HOSTNAME,
+    NodeGroup,
+    PodClass,
+    PodGroup,
+    carrying,
+    take,
+)
+from ml_foundations.planning.scheduler.capacity import is_repelled
+from ml_foundations.planning.scheduler.exhaustive_search import search
+from ml_foundations.planning.scheduler.packing import arrangements
 
 _SHARE = 10**9
 """One whole node, in the units in which shares of nodes are counted."""
@@ -20,16 +27,16 @@ _MOST_SHARES = 4000
 """Pairs of demand and place that are compared one by one; beyond that, only sums are."""
 
 
-def groups(demands: Iterable[Demand]) -> list[list[Demand]]:
+def groups(demands: Iterable[PodGroup]) -> list[list[PodGroup]]:
     """Demands in groups that do not touch each other: by common places, or by affinity, spreading and claims."""
-    found: list[tuple[set[int], list[Demand]]] = []
-    tied: list[Demand] = []
+    found: list[tuple[set[int], list[PodGroup]]] = []
+    tied: list[PodGroup] = []
     for demand in demands:
         if not demand.pod.is_simple:
             tied.append(demand)
         touched = {id(place) for place in demand.places}
         members = [demand]
-        apart: list[tuple[set[int], list[Demand]]] = []
+        apart: list[tuple[set[int], list[PodGroup]]] = []
         for ids, others in found:
             if ids & touched:
                 touched |= ids
@@ -40,24 +47,28 @@ def groups(demands: Iterable[Demand]) -> list[list[Demand]]:
     return _joined([members for _, members in found], tied)
 
 
-def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Demand]]:
+def _joined(groups: list[list[PodGroup]], tied: Sequence[PodGroup]) -> list[list[PodGroup]]:
     """Groups whose pods look at each other across nodes become one."""
     if not tied:
         return groups
     group_of = {id(demand): index for index, group in enumerate(groups) for demand in group}
     joined_to = list(range(len(groups)))
     everyone = [demand for group in groups for demand in group]
-    known: defaultdict[Hashable, list[Demand]] = defaultdict(list)
+    known: defaultdict[Hashable, list[PodGroup]] = defaultdict(list)
     for demand in everyone:
         for mark in (*demand.pod.labels.items(), *demand.pod.exclusive_claims):
             known[mark].append(demand)
     for demand in tied:
         marks = list(_marks(demand.pod))
-        for other in everyone if None in marks else (other for mark in marks for other in known.get(mark, ())):
+        for other in (
+            everyone
+            if None in marks
+            else (other for mark in marks for other in known.get(mark, ()))
+        ):
             mine, theirs = joined_to[group_of[id(demand)]], joined_to[group_of[id(other)]]
             if mine != theirs and _looks_at(demand.pod, other.pod):
                 joined_to = [mine if each == theirs else each for each in joined_to]
-    joined: dict[int, list[Demand]] = {}
+    joined: dict[int, list[PodGroup]] = {}
     for group, number in zip(groups, joined_to, strict=True):
         joined.setdefault(number, []).extend(group)
     return list(joined.values())
@@ -78,7 +89,9 @@ def _looks_at(pod: PodClass, other: PodClass) -> bool:
     )
 
 
-def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[Verdict, Shortfall | None]:
+def judge_together(
+    demands: Sequence[PodGroup], places: Sequence[NodeGroup]
+) -> tuple[Verdict, Shortfall | None]:
     """Whether demands, which must run at once, find their place together, and what is missing for certain."""
     if _always_room(demands, places):
         return Verdict.FITS, None
@@ -99,18 +112,23 @@ def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[
     return Verdict.FITS if outcome.complete else cannot, None
 
 
-def _unrepelled(demand: Demand, places: Sequence[Place]) -> Demand:
+def _unrepelled(demand: PodGroup, places: Sequence[NodeGroup]) -> PodGroup:
     """A demand without the places that pods which run already keep it from."""
-    return replace(demand, places=[place for place in demand.places if not is_repelled(demand.pod, place, places)])
+    return replace(
+        demand,
+        places=[place for place in demand.places if not is_repelled(demand.pod, place, places)],
+    )
 
 
-def _may_evict(demands: Iterable[Demand], others: Iterable[PodClass]) -> bool:
+def _may_evict(demands: Iterable[PodGroup], others: Iterable[PodClass]) -> bool:
     """Whether some pod may take the place of another."""
     lowest = min((pod.priority for pod in others), default=None)
-    return lowest is not None and any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
+    return lowest is not None and any(
+        demand.pod.preempts and demand.pod.priority > lowest for demand in demands
+    )
 
 
-def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
+def _shortfall(demands: Sequence[PodGroup]) -> Shortfall | None:
     """The resources that demands need more of than all nodes that take any of them have."""
     for competing in _competing_sets(demands):
         places = {id(place): place for demand in competing for place in demand.places}
@@ -122,13 +140,15 @@ def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
         short = [name for name, amount in needed.items() if amount > free.get(name, 0)]
         if short:
             names = sorted({place.node.name for place in places.values()})
-            return Shortfall({n: needed[n] for n in short}, {n: free.get(n, 0) for n in short}, names)
+            return Shortfall(
+                {n: needed[n] for n in short}, {n: free.get(n, 0) for n in short}, names
+            )
     return None
 
 
-def _competing_sets(demands: Sequence[Demand]) -> Iterable[Sequence[Demand]]:
+def _competing_sets(demands: Sequence[PodGroup]) -> Iterable[Sequence[PodGroup]]:
     """For each set of places that some demand is limited to: the demands that are limited to a part of it."""
-    by_places: dict[frozenset[int], list[Demand]] = {}
+    by_places: dict[frozenset[int], list[PodGroup]] = {}
     for demand in demands:
         by_places.setdefault(frozenset(id(place) for place in demand.places), []).append(demand)
     union = frozenset[int]().union(*by_places)
@@ -136,7 +156,7 @@ def _competing_sets(demands: Sequence[Demand]) -> Iterable[Sequence[Demand]]:
         yield [demand for part, inside in by_places.items() if part <= ids for demand in inside]
 
 
-def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
+def _always_room(demands: Sequence[PodGroup], places: Sequence[NodeGroup]) -> bool:
     """Whether no order of arrival can fill the nodes so that some pod finds none: a sufficient condition.
 
     A node refuses a pod only once others have taken so much of one resource that the pod's request is not left.
@@ -149,11 +169,15 @@ def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
     if apart or any(pod.affinity or pod.exclusive_claims for pod in pods):
         return False
     daemons = [demand for demand in demands if demand.everywhere]
-    if not all(_is_left_alone(daemon, place, demands) for daemon in daemons for place in daemon.places):
+    if not all(
+        _is_left_alone(daemon, place, demands) for daemon in daemons for place in daemon.places
+    ):
         return False
     occupied = {id(place): _with_daemons(place, daemons) for place in places}
     others = [
-        replace(demand, places=[occupied[id(place)] for place in _unrepelled(demand, places).places])
+        replace(
+            demand, places=[occupied[id(place)] for place in _unrepelled(demand, places).places]
+        )
         for demand in demands
         if not demand.everywhere
     ]
@@ -161,7 +185,7 @@ def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
     return all(shares.leave_room_for(demand) for demand in others)
 
 
-def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> bool:
+def _is_left_alone(daemon: PodGroup, place: NodeGroup, demands: Sequence[PodGroup]) -> bool:
     """Whether the others cannot keep a DaemonSet's pod from a node of a place, or give way to it."""
     free = dict(place.free)
     if place.room(daemon.pod) == 0 or daemon.pod.spread:
@@ -169,7 +193,11 @@ def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> b
     for other in demands:
         if other is daemon or not any(place is mine for mine in other.places):
             continue
-        gives_way = other.pod.priority < daemon.pod.priority and other.pod.recreated and not other.everywhere
+        gives_way = (
+            other.pod.priority < daemon.pod.priority
+            and other.pod.recreated
+            and not other.everywhere
+        )
         if daemon.pod.preempts and gives_way:
             continue
         if other.pod.excludes_on_node(daemon.pod):
@@ -178,20 +206,20 @@ def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> b
     return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
 
 
-def _with_daemons(place: Place, daemons: Sequence[Demand]) -> Place:
+def _with_daemons(place: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
     mine = [daemon.pod for daemon in daemons if any(place is other for other in daemon.places)]
     return carrying(place.node, (*place.running, *mine))
 
 
 @dataclass
-class _Crowd:
+class _Load:
     """Pods that may come to some places: how many, how many of them keep others off a node, and what they request."""
 
     count: int = 0
     exclusive: int = 0
     requests: Amounts = field(default_factory=dict[str, int])
 
-    def add(self, other: _Crowd) -> None:
+    def add(self, other: _Load) -> None:
         self.count += other.count
         self.exclusive += other.exclusive
         self.requests = total((self.requests, other.requests))
@@ -200,29 +228,29 @@ class _Crowd:
 class _Shares:
     """How far demands fill the nodes of each place, for a pod that must still find room there."""
 
-    def __init__(self, demands: Sequence[Demand], places: Sequence[Place]) -> None:
+    def __init__(self, demands: Sequence[PodGroup], places: Sequence[NodeGroup]) -> None:
         self._demands = demands
         self._places = places
-        self._crowds: dict[frozenset[int], _Crowd] = {}
+        self._crowds: dict[frozenset[int], _Load] = {}
         for demand in demands:
             requests = times(demand.pod.requests, demand.count)
             exclusive = demand.count if demand.pod.is_exclusive else 0
-            crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Crowd())
-            crowd.add(_Crowd(demand.count, exclusive, requests))
-        self._around: dict[frozenset[int], _Crowd] = {}
+            crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Load())
+            crowd.add(_Load(demand.count, exclusive, requests))
+        self._around: dict[frozenset[int], _Load] = {}
 
-    def leave_room_for(self, demand: Demand) -> bool:
+    def leave_room_for(self, demand: PodGroup) -> bool:
         """Whether there is room for a pod of a demand once all others are placed, wherever they are."""
         return all(self._some_room(demand, domain) for domain in self._domains(demand))
 
-    def _domains(self, demand: Demand) -> Iterable[Sequence[Place]]:
+    def _domains(self, demand: PodGroup) -> Iterable[Sequence[NodeGroup]]:
         """The sets of places in each of which there must be room: one, or each domain of spread constraints."""
         if not demand.pod.spread:
             return [demand.places]
         constraint = demand.pod.spread[0]
         if len(demand.pod.spread) > 1 or constraint.key == HOSTNAME:
             return [()]
-        domains: dict[object, list[Place]] = {
+        domains: dict[object, list[NodeGroup]] = {
             place.node.domain(constraint.key): []
             for place in self._places
             if demand.pod.is_eligible(constraint, place.node)
@@ -232,7 +260,7 @@ class _Shares:
                 domains[place.node.domain(constraint.key)].append(place)
         return domains.values() if len(domains) >= constraint.min_domains else [()]
 
-    def _some_room(self, demand: Demand, places: Sequence[Place]) -> bool:
+    def _some_room(self, demand: PodGroup, places: Sequence[NodeGroup]) -> bool:
         """Whether the others cannot fill all nodes of some places: all taken together, or those of one alone."""
         able = [place for place in places if place.room(demand.pod)]
         choices = [able, *([place] for place in able)] if len(able) > 1 else [able]
@@ -240,14 +268,18 @@ class _Shares:
             return True
         exact = len(self._demands) * len(able) <= _MOST_SHARES
         return exact and any(
-            self._share_of_others(demand, choice) < sum(place.count for place in choice) * _SHARE for choice in choices
+            self._share_of_others(demand, choice) < sum(place.count for place in choice) * _SHARE
+            for choice in choices
         )
 
-    def _is_roomy(self, demand: Demand, places: Sequence[Place]) -> bool:
+    def _is_roomy(self, demand: PodGroup, places: Sequence[NodeGroup]) -> bool:
         """Whether sums over all pods show already that they cannot fill all nodes of some places."""
         if not places:
             return False
-        crowd, nodes = self._crowd_around(frozenset(map(id, places))), sum(place.count for place in places)
+        crowd, nodes = (
+            self._crowd_around(frozenset(map(id, places))),
+            sum(place.count for place in places),
+        )
         if crowd.count - 1 < nodes:
             return True
         if demand.pod.is_exclusive:
@@ -258,15 +290,15 @@ class _Shares:
             filled += -(-crowd.requests.get(name, 0) * _SHARE // enough)
         return filled < nodes * _SHARE
 
-    def _crowd_around(self, places: frozenset[int]) -> _Crowd:
+    def _crowd_around(self, places: frozenset[int]) -> _Load:
         if places not in self._around:
-            around = self._around[places] = _Crowd()
+            around = self._around[places] = _Load()
             for theirs, crowd in self._crowds.items():
                 if theirs & places:
                     around.add(crowd)
         return self._around[places]
 
-    def _share_of_others(self, demand: Demand, places: Sequence[Place]) -> int:
+    def _share_of_others(self, demand: PodGroup, places: Sequence[NodeGroup]) -> int:
         """What all other pods may fill of some places, at most, as a pod of the demand sees it."""
         filled = 0
         for other in self._demands:
@@ -277,7 +309,7 @@ class _Shares:
         return filled
 
 
-def _share(pod: PodClass, place: Place, newcomer: PodClass) -> int:
+def _share(pod: PodClass, place: NodeGroup, newcomer: PodClass) -> int:
     """The share of a node that one pod fills, for a newcomer that needs its requests to be left there."""
     if newcomer.excludes_on_node(pod):
         return _SHARE

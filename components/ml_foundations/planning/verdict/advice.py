@@ -5,13 +5,21 @@ from typing import Any, cast
 
 from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
-from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
@@ -35,9 +43,18 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
         for pod_set, pod in candidate.sets if cluster.is_gke else ():
             candidate.warnings += _beyond_spot_grace(cluster, pod_set, pod)
             if pod.spec.get("hostNetwork"):
-                candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
-            shared = (place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for place in cluster.accepting(pod))
-            if pod.most_gpus and not section(pod_set.template, "spec").get("hostIPC") and any(shared):
+                candidate.warnings += cluster.volumes.by_the_nodes_account(
+                    pod_set.template, workload.namespace
+                )
+            shared = (
+                place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps"
+                for place in cluster.accepting(pod)
+            )
+            if (
+                pod.most_gpus
+                and not section(pod_set.template, "spec").get("hostIPC")
+                and any(shared)
+            ):
                 # GKE, "Share GPUs with multiple workloads using NVIDIA MPS"; NVIDIA/k8s-device-plugin issue 843.
                 candidate.warnings.append(told("mps-ipc", "hostIPC"))
             candidate.warnings += _cut_off(cluster, workload, pod_set.template)
@@ -51,12 +68,24 @@ def _cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> Iterat
     It is at one address or the other, by the cluster's dataplane (GKE, "Workload Identity Federation for GKE").
     """
     near = (
-        section(each, "spec") for each in cluster.by_kind["NetworkPolicy"] if namespace_of(each) == workload.namespace
+        section(each, "spec")
+        for each in cluster.by_kind["NetworkPolicy"]
+        if namespace_of(each) == workload.namespace
     )
     mine = [each for each in near if selects(section(each, "podSelector"), labels_of(template))]
-    mine = [each for each in mine if "Egress" in (each.get("policyTypes") or ["Egress"] * ("egress" in each))]
-    mounts = labels.GCS_FUSE_VOLUMES in annotations_of(template) and not section(template, "spec").get("hostNetwork")
-    if mounts and mine and not any(_reaches_metadata(rule) for each in mine for rule in items(each, "egress")):
+    mine = [
+        each
+        for each in mine
+        if "Egress" in (each.get("policyTypes") or ["Egress"] * ("egress" in each))
+    ]
+    mounts = labels.GCS_FUSE_VOLUMES in annotations_of(template) and not section(
+        template, "spec"
+    ).get("hostNetwork")
+    if (
+        mounts
+        and mine
+        and not any(_reaches_metadata(rule) for each in mine for rule in items(each, "egress"))
+    ):
         yield told("cut-off-from-metadata", "metadata.labels")
 
 
@@ -64,26 +93,42 @@ def _reaches_metadata(rule: Manifest) -> bool:
     """Whether a rule for egress may let through what goes to the metadata server."""
     blocks = [section(each, "ipBlock") for each in items(rule, "to")]
     near = [str(each.get("cidr")) for each in blocks if "169.254." not in str(each.get("except"))]
-    ports = [(each.get("port"), each.get("endPort") or each.get("port")) for each in items(rule, "ports")]
+    ports = [
+        (each.get("port"), each.get("endPort") or each.get("port")) for each in items(rule, "ports")
+    ]
     numbers = [(low, high) for low, high in ports if isinstance(low, int) and isinstance(high, int)]
-    is_open = len(numbers) == 0 or any(low <= port <= high for low, high in numbers for port in (80, 988))
-    return is_open and (not blocks or any(each.startswith("169.254.") or each.endswith("/0") for each in near))
+    is_open = len(numbers) == 0 or any(
+        low <= port <= high for low, high in numbers for port in (80, 988)
+    )
+    return is_open and (
+        not blocks or any(each.startswith("169.254.") or each.endswith("/0") for each in near)
+    )
 
 
 def _has_ranks(workload: Workload) -> bool:
     """Whether the pods of a Job find each other: each has its index and its name, and all run at the same time."""
     spec = section(workload.manifest, "spec")
     together = spec.get("parallelism") == spec.get("completions")
-    return together and is_indexed(workload) and bool(section(spec, "template", "spec").get("subdomain"))
+    return (
+        together
+        and is_indexed(workload)
+        and bool(section(spec, "template", "spec").get("subdomain"))
+    )
 
 
 def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
     """The use of resources that an autoscaler cannot tell: then it never scales (pkg/controller/podautoscaler)."""
     containers = [each for _, pod in candidate.sets for each in items(pod.spec, "containers")]
-    of_pod = {key for _, pod in candidate.sets for key in section(pod.spec, "resources", "requests")}
+    of_pod = {
+        key for _, pod in candidate.sets for key in section(pod.spec, "resources", "requests")
+    }
     for type_, source in _metrics(scaler, _OF_RESOURCES):
         name = source.get("name")
-        measured = [each for each in containers if source.get("container") in (None, each.get("name"), UNKNOWN)]
+        measured = [
+            each
+            for each in containers
+            if source.get("container") in (None, each.get("name"), UNKNOWN)
+        ]
         asked = [section(each, "resources", "requests").keys() | of_pod for each in measured]
         if not isinstance(name, str):
             continue
@@ -91,27 +136,50 @@ def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
             why = f"of resources, only the use of cpu and memory is measured, not of {name}"
         elif not measured:
             why = f"the pods have no container {source.get('container')}"
-        elif section(source, "target").get("type") == "Utilization" and not all(name in each for each in asked):
+        elif section(source, "target").get("type") == "Utilization" and not all(
+            name in each for each in asked
+        ):
             why = f"it goes by the part of the requested {name} that is used, and not all containers request {name}"
         else:
             continue
-        yield told("unmeasured", f"spec.metrics.{type_}", scaler=name_of(scaler), why=why, name=name)
+        yield told(
+            "unmeasured", f"spec.metrics.{type_}", scaler=name_of(scaler), why=why, name=name
+        )
 
 
 def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
     """Pods of one training that take whole nodes with networks between GPUs, and have no interface in them."""
     for pod_set, pod in candidate.sets:
-        annotations, claims = annotations_of(pod_set.template), section(pod_set.template, "spec").get("resourceClaims")
+        annotations, claims = (
+            annotations_of(pod_set.template),
+            section(pod_set.template, "spec").get("resourceClaims"),
+        )
         if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
             continue
-        machines = {machine.name: machine for place in cluster.accepting(pod) if (machine := machine_of(place.node))}
+        machines = {
+            machine.name: machine
+            for place in cluster.accepting(pod)
+            if (machine := machine_of(place.node))
+        }
         for name, machine in sorted(machines.items()):
             wanted = gpus(pod.requests)
-            if wanted < machine.gpu_count or machine.interface_gbps is None or machine.nic_gbps is None:
+            if (
+                wanted < machine.gpu_count
+                or machine.interface_gbps is None
+                or machine.nic_gbps is None
+            ):
                 continue
-            path = f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}"
+            path = (
+                f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}"
+            )
             one, all_ = machine.interface_gbps, machine.nic_gbps
-            said: dict[str, Any] = {"count": pod_set.count, "gpus": wanted, "machine": name, "one": one, "all": all_}
+            said: dict[str, Any] = {
+                "count": pod_set.count,
+                "gpus": wanted,
+                "machine": name,
+                "one": one,
+                "all": all_,
+            }
             yield told("one-interface", path, times=all_ // one, **said)
 
 
@@ -123,7 +191,10 @@ def _on_fleeting_nodes(cluster: Cluster, candidate: Candidate) -> Iterator[Refus
     """
     for pod_set, pod in candidate.sets:
         nodes = [place.node for place in cluster.accepting(pod) if pod_set.count > 1]
-        for label, name in ((labels.GKE_FLEX_START, "one-by-one"), (labels.GKE_SPOT, "gang-on-spot")):
+        for label, name in (
+            (labels.GKE_FLEX_START, "one-by-one"),
+            (labels.GKE_SPOT, "gang-on-spot"),
+        ):
             if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
                 yield told(name, pod_set.path, count=pod_set.count)
 
@@ -133,7 +204,11 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
 
     A hook that sleeps has to end before the pod's containers get SIGTERM.
     """
-    nodes = [place.node for place in cluster.accepting(pod) if place.node.labels.get(labels.GKE_SPOT) == "true"]
+    nodes = [
+        place.node
+        for place in cluster.accepting(pod)
+        if place.node.labels.get(labels.GKE_SPOT) == "true"
+    ]
     if not nodes:
         return
     left = min(node.shutdown_grace for node in nodes)
@@ -154,7 +229,10 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
 
     It is certain where the cluster's properties are given: then all that is in it is declared.
     """
-    served = {str(section(each, "spec").get("group")).partition(".")[0] for each in cluster.by_kind["APIService"]}
+    served = {
+        str(section(each, "spec").get("group")).partition(".")[0]
+        for each in cluster.by_kind["APIService"]
+    }
     for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
         for type_, source in _metrics(scaler, _BY_ADAPTER):
             name = section(source, "metric").get("name")
@@ -205,5 +283,11 @@ def _gauges(part: Any) -> Iterator[Any]:
     elif is_mapping(part):
         gauge = section(part, "gauge")
         yield gauge.get("name") or gauge.get("prometheusMetricName")
-    for each in part.values() if is_mapping(part) else cast("list[Any]", part) if isinstance(part, list) else ():
+    for each in (
+        part.values()
+        if is_mapping(part)
+        else cast("list[Any]", part)
+        if isinstance(part, list)
+        else ()
+    ):
         yield from _gauges(each)

@@ -32,7 +32,11 @@ class Change:
     @property
     def reasons(self) -> list[str]:
         """Return why it does not fit after the change, in words."""
-        return [sentence(finding, self.after.workload) for finding in self.after.reasons] if self.after else []
+        return (
+            [sentence(finding, self.after.workload) for finding in self.after.reasons]
+            if self.after
+            else []
+        )
 
     @property
     def is_worse(self) -> bool:
@@ -74,14 +78,20 @@ class Comparison:
     @property
     def changes(self) -> list[Change]:
         """The workloads that fare otherwise, the worse first."""
-        old, new = ({str(item.workload): item for item in each.workloads} for each in (self.before, self.after))
+        old, new = (
+            {str(item.workload): item for item in each.workloads}
+            for each in (self.before, self.after)
+        )
         changes = [change for _, *pair in _pairs(old, new) if (change := Change(*pair)).is_change]
         return sorted(changes, key=lambda change: not change.is_worse)
 
     @property
     def is_worse(self) -> bool:
         """Whether something fits less than before."""
-        return any(change.is_worse for change in self.changes) or RANKS[self.after.stack] > RANKS[self.before.stack]
+        return (
+            any(change.is_worse for change in self.changes)
+            or RANKS[self.after.stack] > RANKS[self.before.stack]
+        )
 
     @property
     def exit_code(self) -> int:
@@ -96,7 +106,11 @@ class Comparison:
     def findings(self) -> list[Finding]:
         """What is found of the stack that was not before."""
         known = {(each.rule, each.object, each.message) for each in self.before.reasons}
-        return [each for each in self.after.of_stack if (each.rule, each.object, each.message) not in known]
+        return [
+            each
+            for each in self.after.of_stack
+            if (each.rule, each.object, each.message) not in known
+        ]
 
     @property
     def answer(self) -> str:
@@ -108,7 +122,9 @@ class Comparison:
             fare = verb(len(worse), "fares", "fare")
             return f"{title}: {len(worse)} of {number(count, 'workload')} {fare} worse."
         if self.is_worse:
-            return f"{title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
+            return (
+                f"{title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
+            )
         return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
@@ -118,10 +134,18 @@ class Comparison:
             rows = {"the stack": each.cost.text}
             rows |= {name: part.text for name, part in each.cost.parts.items() if name != "nodes"}
             priced = (pool for pool in each.cost.pools if pool.per_node is not None)
-            rows |= {f"nodes of {pool.name}": range_text(pool.per_hour_min, pool.per_hour_max) for pool in priced}
-            rows |= {f"GPUs of team {name}": f"{range_text(c.per_hour)} ({c.count})" for name, c in each.teams.items()}
+            rows |= {
+                f"nodes of {pool.name}": range_text(pool.per_hour_min, pool.per_hour_max)
+                for pool in priced
+            }
+            rows |= {
+                f"GPUs of team {name}": f"{range_text(c.per_hour)} ({c.count})"
+                for name, c in each.teams.items()
+            }
             costs.append(rows)
-        return [(name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new]
+        return [
+            (name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new
+        ]
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -154,7 +178,10 @@ def as_text(comparison: Comparison) -> str:
             lines += [f"  {reason}" for reason in change.reasons]
     lines += map(sentence, comparison.findings)
     lines += comparison.notes
-    lines += [f"Cost of {name} per hour in USD: {old}, then {new}." for name, old, new in comparison.costs()]
+    lines += [
+        f"Cost of {name} per hour in USD: {old}, then {new}."
+        for name, old, new in comparison.costs()
+    ]
     return "\n".join(lines)
 
 

@@ -7,15 +7,13 @@ from decimal import Decimal, InvalidOperation
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of
+from ml_foundations.planning.model.node_groups import PodGroup
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
-from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
-NOT_COUNTED = (
-    "traffic, logs, flow logs, snapshots, the speed of Hyperdisk other than ML, and the credit of GKE's free tier"
-)
+NOT_COUNTED = "traffic, logs, flow logs, snapshots, the speed of Hyperdisk other than ML, and the credit of GKE's free tier"
 """What a bill has and no price here covers."""
 
 
@@ -93,12 +91,16 @@ class Cost:
     def unknown(self) -> list[str]:
         """What has no known price."""
         every = (*sorted(self.pools, key=lambda pool: pool.name), *self.storage, *self.platform)
-        return list(dict.fromkeys(each.name for each in every if each.per_node is None and each.most))
+        return list(
+            dict.fromkeys(each.name for each in every if each.per_node is None and each.most)
+        )
 
     @property
     def unpriced(self) -> list[str]:
         """What has no known price, with the label that is missing."""
-        missing = {each.name: f" (label {each.missing} is missing)" for each in self.every if each.missing}
+        missing = {
+            each.name: f" (label {each.missing} is missing)" for each in self.every if each.missing
+        }
         return [f"{name}{missing.get(name, '')}" for name in self.unknown]
 
     @property
@@ -130,7 +132,10 @@ def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
     """Return the cost of nodes, and of the volumes of claims, by the catalog's list prices."""
     nodes = [*nodes]
     region = _region_of(nodes)
-    pools = (PoolCost(node.name, price_of(node), node.fewest, node.count, _missing_label(node)) for node in nodes)
+    pools = (
+        PoolCost(node.name, price_of(node), node.fewest, node.count, _missing_label(node))
+        for node in nodes
+    )
     volumes = (piece(str(each), region, each.billed, each.number, each.number) for each in stored)
     return Cost(tuple(pools), (*_boot_disks(nodes), *volumes), region=region)
 
@@ -146,20 +151,29 @@ def _region_of(nodes: Iterable[NodeClass]) -> str | None:
     return region if isinstance(region, str) else None
 
 
-def piece(name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1) -> PoolCost:
+def piece(
+    name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1
+) -> PoolCost:
     """Return the cost of pieces that are alike: each is so much of some rows of ``charges.csv``."""
     found = [(charge(row, region) if region else None, amount) for row, amount in billed.items()]
     known = [(*price, amount) for price, amount in found if price]
     if not billed or len(known) < len(found):
         return PoolCost(name, None, fewest, most)
-    marked = f"{name}, at the price of {STAND_IN}" if any(is_other for _, is_other, _ in known) else name
-    return PoolCost(marked, sum((price * amount for price, _, amount in known), Decimal(0)), fewest, most)
+    marked = (
+        f"{name}, at the price of {STAND_IN}" if any(is_other for _, is_other, _ in known) else name
+    )
+    return PoolCost(
+        marked, sum((price * amount for price, _, amount in known), Decimal(0)), fewest, most
+    )
 
 
 def _boot_disks(nodes: Iterable[NodeClass]) -> Iterator[PoolCost]:
     """Yield the cost of the disks that nodes of pools start from: the price of a machine does not hold them."""
     for node in nodes:
-        gib, kind = annotations_of(node.manifest).get(BOOT_DISK_GIB), node.labels.get(labels.GKE_BOOT_DISK)
+        gib, kind = (
+            annotations_of(node.manifest).get(BOOT_DISK_GIB),
+            node.labels.get(labels.GKE_BOOT_DISK),
+        )
         if gib is not None and isinstance(kind, str):
             name = f"boot disks of {node.name} ({gib} GiB of {kind})"
             yield piece(name, _region_of([node]), {kind: int(gib)}, node.fewest, node.count)
@@ -173,8 +187,16 @@ def price_of(node: NodeClass) -> Decimal | None:
             return Decimal(str(declared))
         except InvalidOperation:  # not known yet
             return None
-    machine, gpu, region = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR), node.labels.get(labels.REGION)
-    if machine is None or not isinstance(region, str) or (gpu is not None and not machine.gpu_counts(gpu)):
+    machine, gpu, region = (
+        machine_of(node),
+        node.labels.get(labels.GKE_ACCELERATOR),
+        node.labels.get(labels.REGION),
+    )
+    if (
+        machine is None
+        or not isinstance(region, str)
+        or (gpu is not None and not machine.gpu_counts(gpu))
+    ):
         return None
     count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or gpus(node.allocatable)
     return machine.price(region, gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
@@ -189,7 +211,9 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
             return None
         message = f"the cost cannot be compared with the budget: {missing}; the others cost {most:.0f} at most"
         remedy = f"Give the price: node_price of the pool, or {labels.HOURLY_PRICE} as a label of its nodes."
-        return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
+        return Finding(
+            "monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy
+        )
     dearest = max(cost.every, key=lambda each: each.per_hour_max or Decimal(0))
     message = (
         f"at their most, the {cost.what} cost {'at least ' * bool(cost.unknown)}{most:.0f} {cost.currency} in a month "
@@ -212,7 +236,7 @@ class RunCost:
     amount: Decimal
 
 
-def run_cost(demand: Demand, seconds: int) -> RunCost | None:
+def run_cost(demand: PodGroup, seconds: int) -> RunCost | None:
     """What a run of at most this many seconds costs; None where no price is known."""
     hours = Decimal(seconds) / 3600
     costs = [

@@ -8,7 +8,9 @@ from enum import StrEnum
 
 from ml_foundations.catalog.tables import rows
 
-RULES: Mapping[str, str] = {r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")}
+RULES: Mapping[str, str] = {
+    r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")
+}
 """What each rule wants, by the id with which stack files and policy packs name it."""
 
 

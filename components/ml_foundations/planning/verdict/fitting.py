@@ -19,21 +19,21 @@ from ml_foundations.planning.model.decisions import (
     in_turns,
 )
 from ml_foundations.planning.model.free_volumes import access_modes
-from ml_foundations.planning.model.places import (
+from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
     AffinityTerm,
-    Demand,
-    Place,
+    NodeGroup,
     PodClass,
+    PodGroup,
     SpreadConstraint,
     carrying,
 )
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
+from ml_foundations.planning.scheduler.capacity import Capacity, capacity
 from ml_foundations.planning.scheduler.competition import groups, judge_together
-from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
-from ml_foundations.planning.scheduler.one_class import Capacity, capacity
 from ml_foundations.planning.verdict import explain, shortage
 
 
@@ -44,42 +44,64 @@ class Fitting:
         """Take what the DaemonSets among the candidates need from the nodes."""
         self._cluster = cluster
         self._candidates = candidates
-        daemons = [c.sets[0][1] for c in candidates if c.workload.kind == "DaemonSet" and c.sets and _may_run(c)]
-        self._daemons = [Demand(pod, 0, self._of_daemon(pod), everywhere=True) for pod in daemons]
+        daemons = [
+            c.sets[0][1]
+            for c in candidates
+            if c.workload.kind == "DaemonSet" and c.sets and _may_run(c)
+        ]
+        self._daemons = [PodGroup(pod, 0, self._of_daemon(pod), everywhere=True) for pod in daemons]
 
-    def _of_daemon(self, pod: PodClass) -> list[Place]:
+    def _of_daemon(self, pod: PodClass) -> list[NodeGroup]:
         """The places where the pods of a DaemonSet run, or may run."""
         wanted = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)]
         able = (place for place in wanted if place.room(pod))
-        return list({id(p): p for p in able if not (pod.volume_refusals and pod.volume_refusals(p.node))}.values())
+        return list(
+            {
+                id(p): p for p in able if not (pod.volume_refusals and pod.volume_refusals(p.node))
+            }.values()
+        )
 
-    def _places_for(self, daemons: Iterable[Demand], least_priority: int | None = None) -> list[Place]:
+    def _places_for(
+        self, daemons: Iterable[PodGroup], least_priority: int | None = None
+    ) -> list[NodeGroup]:
         """All places with DaemonSets' pods; without running pods that pods of a priority may evict."""
         of_place: dict[int, list[PodClass]] = {}
         for daemon in daemons:
             for place in daemon.places:
                 of_place.setdefault(id(place), []).append(daemon.pod)
-        found: list[Place] = []
+        found: list[NodeGroup] = []
         for place in self._cluster.places:
             mine = of_place.get(id(place), ())
-            stay = [pod for pod in place.running if least_priority is None or pod.priority >= least_priority]
+            stay = [
+                pod
+                for pod in place.running
+                if least_priority is None or pod.priority >= least_priority
+            ]
             is_same = not mine and len(stay) == len(place.running)
             found.append(place if is_same else carrying(place.node, (*stay, *mine)))
         return found
 
     @cached_property
-    def occupied(self) -> list[Place]:
+    def occupied(self) -> list[NodeGroup]:
         """All places with the pods of the DaemonSets."""
         return self._places_for(self._daemons)
 
-    def _rivals(self, pods: Iterable[PodClass]) -> list[Demand]:
+    def _rivals(self, pods: Iterable[PodClass]) -> list[PodGroup]:
         """The DaemonSets that do not evict all of some pods: whichever comes first takes the room."""
         highest = max(pod.priority for pod in pods)
-        return [each for each in self._daemons if not (each.pod.preempts and each.pod.priority > highest)]
+        return [
+            each
+            for each in self._daemons
+            if not (each.pod.preempts and each.pod.priority > highest)
+        ]
 
-    def _without(self, rivals: Sequence[Demand], least_priority: int | None = None) -> list[Place]:
+    def _without(
+        self, rivals: Sequence[PodGroup], least_priority: int | None = None
+    ) -> list[NodeGroup]:
         """All places as pods find them that come before some DaemonSets."""
-        return self._places_for([each for each in self._daemons if each not in rivals], least_priority)
+        return self._places_for(
+            [each for each in self._daemons if each not in rivals], least_priority
+        )
 
     def place(self, candidate: Candidate) -> None:
         """Give a workload's verdict."""
@@ -117,23 +139,49 @@ class Fitting:
                 mounting.setdefault(id(claim), (claim, []))[1].append(candidate)
         for claim, candidates in mounting.values():
             sets = [(pod_set, pod) for candidate in candidates for pod_set, pod in candidate.sets]
-            places = list({id(place): place for _, pod in sets for place in self._cluster.accepting(pod)}.values())
-            if sum(pod_set.count for pod_set, _ in sets) < 2 or sum(place.count for place in places) < 2:
+            places = list(
+                {
+                    id(place): place for _, pod in sets for place in self._cluster.accepting(pod)
+                }.values()
+            )
+            if (
+                sum(pod_set.count for pod_set, _ in sets) < 2
+                or sum(place.count for place in places) < 2
+            ):
                 continue
             if set(access_modes(claim)) == {"ReadWriteOnce"}:
-                apart = [c for c in candidates if self._cluster.volumes.is_of_one_node(claim) and self._needs_nodes(c)]
+                apart = [
+                    c
+                    for c in candidates
+                    if self._cluster.volumes.is_of_one_node(claim) and self._needs_nodes(c)
+                ]
                 for candidate in apart:
                     pods = candidate.sets[0][0]
-                    candidate.refuse([told("one-node-is-too-small", "volumes", claim=name_of(claim), count=pods.count)])
+                    candidate.refuse(
+                        [
+                            told(
+                                "one-node-is-too-small",
+                                "volumes",
+                                claim=name_of(claim),
+                                count=pods.count,
+                            )
+                        ]
+                    )
                 if not apart:
                     candidates[0].warnings.append(
                         explain.shared_claim(name_of(claim), [c.workload for c in candidates])
                     )
-            zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
+            zones = {
+                zone
+                for place in places
+                for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)
+            }
             is_split = len(candidates) > 1 or candidates[0].workload.all_at_once
             if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
                 for candidate in candidates:
-                    candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
+                    candidate.refuse(
+                        [told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))]
+                    )
 
     def judge_inline_disks(self) -> None:
         """Refuse several pods that write to one disk: pods of one node exclude each other, and others cannot attach it.
@@ -145,7 +193,14 @@ class Fitting:
                 if pod_set.count > 1 and candidate.workload.all_at_once and pod.writes_to_disks:
                     disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
                     candidate.refuse(
-                        [told("disk-of-one-pod", f"{pod_set.path}.volumes", disk=disk, count=pod_set.count)]
+                        [
+                            told(
+                                "disk-of-one-pod",
+                                f"{pod_set.path}.volumes",
+                                disk=disk,
+                                count=pod_set.count,
+                            )
+                        ]
                     )
 
     def _needs_nodes(self, candidate: Candidate) -> bool:
@@ -157,17 +212,28 @@ class Fitting:
         if max((place.room(pod) for place in places), default=pod_set.count) < pod_set.count:
             return True
         over_nodes = (
-            c for c in pod.spread if c.key == HOSTNAME and c.counts_itself(pod) and c.max_skew < pod_set.count
+            c
+            for c in pod.spread
+            if c.key == HOSTNAME and c.counts_itself(pod) and c.max_skew < pod_set.count
         )
-        return any(sum(place.count for place in places if pod.is_eligible(c, place.node)) > 1 for c in over_nodes)
+        return any(
+            sum(place.count for place in places if pod.is_eligible(c, place.node)) > 1
+            for c in over_nodes
+        )
 
     def failing(self, judged: Sequence[Candidate]) -> Iterable[Refusal]:
         """Why Jobs may fail where not all pods have room at once: time passes, or evicted pods count as failed."""
-        highest = max((pod.priority for each in judged for _, pod in each.sets if pod.preempts), default=0)
+        highest = max(
+            (pod.priority for each in judged for _, pod in each.sets if pod.preempts), default=0
+        )
         fragile: list[tuple[set[int], Refusal]] = []
         for job in judged:
             is_evicted = any(pod.priority < highest and not pod.recreated for _, pod in job.sets)
-            is_left_alone = job.workload.is_finite and job.workload.queue is None and job.verdict is Verdict.FITS
+            is_left_alone = (
+                job.workload.is_finite
+                and job.workload.queue is None
+                and job.verdict is Verdict.FITS
+            )
             if is_left_alone and (is_evicted or job.workload.deadline is not None):
                 rule = "evicted-job" if is_evicted else "waits-too-long"
                 own = {id(pod) for _, pod in job.sets}
@@ -184,23 +250,31 @@ class Fitting:
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(shortage.daemon_set_nowhere(pod_set, pod, self._cluster.places))
+            candidate.warnings.append(
+                shortage.daemon_set_nowhere(pod_set, pod, self._cluster.places)
+            )
         for place in perhaps:
             refused = refusals(pod, place.node)
-            candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0]))
+            candidate.decide(
+                Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0])
+            )
         for place in accepting:
             if refused := refusals(pod, place.node):
                 certain = any(refusal.certain for refusal in refused)
                 reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
                 candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
             elif not place.room(pod):
-                stay = [each for each in place.running if each.priority >= pod.priority or not pod.preempts]
+                stay = [
+                    each
+                    for each in place.running
+                    if each.priority >= pod.priority or not pod.preempts
+                ]
                 if carrying(place.node, stay).room(pod):
                     candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
                 else:
                     candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
         if not pod.is_simple:
-            demand = Demand(pod, pod_set.count, accepting, everywhere=True)
+            demand = PodGroup(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
             if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
                 if self._friends(pod):
@@ -230,22 +304,35 @@ class Fitting:
             candidate.refuse([waits] if workload.deadline is not None else ())
         for rule, count in workload.ceilings:
             is_short = count > found.most
-            most = self._rollout_room(pod, pod_set.count, count) if is_short and rule == "rollout-surge" else 0
+            most = (
+                self._rollout_room(pod, pod_set.count, count)
+                if is_short and rule == "rollout-surge"
+                else 0
+            )
             if count > (limit := max(found.most, most)):
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, limit))
 
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
         """Return how many old and new pods find a place if their affinity tells them apart; else 0."""
-        new_labels = {**pod.labels, labels.TEMPLATE_HASH: f"{pod.labels.get(labels.TEMPLATE_HASH)} new"}
+        new_labels = {
+            **pod.labels,
+            labels.TEMPLATE_HASH: f"{pod.labels.get(labels.TEMPLATE_HASH)} new",
+        }
         new = self._cluster.pod_class(
             pod.name, pod.namespace, new_labels, pod.spec, volume_refusals=pod.volume_refusals
         )
-        if all(old.selector == other.selector for old, other in zip(_terms(pod), _terms(new), strict=True)):
+        if all(
+            old.selector == other.selector
+            for old, other in zip(_terms(pod), _terms(new), strict=True)
+        ):
             return 0
         places = self.occupied
         for surge in range(wanted - count, 0, -1):
             pods = ((pod, count), (new, surge))
-            demands = [Demand(each, number, self._cluster.accepting(each, places)) for each, number in pods]
+            demands = [
+                PodGroup(each, number, self._cluster.accepting(each, places))
+                for each, number in pods
+            ]
             if self.judge_together(demands, places)[0] is not Verdict.CANNOT_FIT:
                 return count + surge
         return 0
@@ -262,38 +349,58 @@ class Fitting:
 
     def _bounds(self, pod: PodClass, wanted: int, least_priority: int | None = None) -> Capacity:
         """How many pods find a place, whether DaemonSets come before them or after."""
-        late = self.occupied if least_priority is None else self._places_for(self._daemons, least_priority)
+        late = (
+            self.occupied
+            if least_priority is None
+            else self._places_for(self._daemons, least_priority)
+        )
         found = self._capacity(pod, late)
-        counted = any(constraint.counts(pod, each.pod) for constraint in pod.spread for each in self._daemons)
+        counted = any(
+            constraint.counts(pod, each.pod) for constraint in pod.spread for each in self._daemons
+        )
         rivals = self._rivals([pod]) if found.least < wanted or counted else []
         if not rivals:
             return found
         early = self._capacity(pod, free := self._without(rivals, least_priority))
-        most = sum(place.count * place.room(pod) for place in free) if counted else max(found.most, early.most)
+        most = (
+            sum(place.count * place.room(pod) for place in free)
+            if counted
+            else max(found.most, early.most)
+        )
         return Capacity(0 if counted else min(found.least, early.least), most, found.limited_by)
 
-    def _search(self, sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass) -> tuple[int, int] | None:
+    def _search(
+        self, sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass
+    ) -> tuple[int, int] | None:
         """How many pods of a class find a place beside other sets and the DaemonSets, in every order; None if unknown.
 
         A DaemonSet that the API server refuses is not among them.
         """
         demands = [self._demand(*each, self._cluster.places) for each in sets]
-        demands += [replace(each, count=sum(place.count for place in each.places)) for each in self._daemons]
+        demands += [
+            replace(each, count=sum(place.count for place in each.places)) for each in self._daemons
+        ]
         outcome = search(demands, self._cluster.places, each=True)
         index = next((number for number, demand in enumerate(demands) if demand.pod is pod), None)
         if index is None or not outcome or not outcome.exhausted:
             return None
         return outcome.least[index], outcome.most[index]
 
-    def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
-        return capacity(pod, [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)], occupied)
+    def _capacity(self, pod: PodClass, occupied: Sequence[NodeGroup]) -> Capacity:
+        return capacity(
+            pod,
+            [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)],
+            occupied,
+        )
 
     def _decide_shortage(
         self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
     ) -> None:
         """The nodes are not known to have room enough: decide so, unless something else may make it."""
         if pod.preempts and any(
-            other.priority < pod.priority for place in self._cluster.places for other in place.running
+            other.priority < pod.priority
+            for place in self._cluster.places
+            for other in place.running
         ):
             evicting = self._bounds(pod, wanted, pod.priority)
             is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
@@ -305,9 +412,13 @@ class Fitting:
                 candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
                 return
         perhaps = self._cluster.perhaps(pod)
-        if any(place.node.unknown for place in perhaps) or (perhaps and self._room_with(pod, perhaps) >= wanted):
+        if any(place.node.unknown for place in perhaps) or (
+            perhaps and self._room_with(pod, perhaps) >= wanted
+        ):
             first = perhaps[0].node
-            candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, first, refusals(pod, first)[0]))
+            candidate.decide(
+                Verdict.UNDETERMINED, explain.node_refuses(pod_set, first, refusals(pod, first)[0])
+            )
         elif found.most < wanted and self._friends(pod):
             self._place_with_friends(candidate, pod_set, pod, wanted)
         else:
@@ -316,10 +427,14 @@ class Fitting:
     def _decide_by_capacity(
         self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
     ) -> None:
-        reason = Shortage(pod_set, pod, self.occupied, found.least, found.most, found.limited_by, wanted)
-        candidate.decide(Verdict.UNDETERMINED if found.most >= wanted else Verdict.CANNOT_FIT, reason)
+        reason = Shortage(
+            pod_set, pod, self.occupied, found.least, found.most, found.limited_by, wanted
+        )
+        candidate.decide(
+            Verdict.UNDETERMINED if found.most >= wanted else Verdict.CANNOT_FIT, reason
+        )
 
-    def _room_with(self, pod: PodClass, perhaps: Sequence[Place]) -> int:
+    def _room_with(self, pod: PodClass, perhaps: Sequence[NodeGroup]) -> int:
         """The room for pods, with the nodes that may accept them."""
         named = {id(place.node) for place in perhaps}
         places = [p for p in self.occupied if id(p.node) in named or not refusals(pod, p.node)]
@@ -335,7 +450,9 @@ class Fitting:
         others = self._candidates if pod.affinity or pod.spread else ()
         return [other for other in others if any(map(counts, _beside(other, pod)))]
 
-    def _place_with_friends(self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int) -> None:
+    def _place_with_friends(
+        self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int
+    ) -> None:
         """The pods want company: judge them with those that they look for."""
         company = [candidate]
         for member in company:
@@ -361,7 +478,7 @@ class Fitting:
             self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, rule), wanted)
 
     def _place_loose(self, candidate: Candidate) -> None:
-        """Place a JobSet of which nothing says that its pods need each other.
+        """NodeGroup a JobSet of which nothing says that its pods need each other.
 
         It fits if all pods that may run together find a place, and cannot fit if one pod alone finds none. Else it
         depends on whether its pods wait for each other.
@@ -380,7 +497,9 @@ class Fitting:
         if candidate.verdict is None:
             candidate.decide(Verdict.UNDETERMINED if open_ else Verdict.FITS)
             for each in open_[:1]:
-                candidate.refuse([told("loose-job-set", "spec.replicatedJobs", certain=False, gang=labels.GANG)])
+                candidate.refuse(
+                    [told("loose-job-set", "spec.replicatedJobs", certain=False, gang=labels.GANG)]
+                )
                 candidate.decide(Verdict.UNDETERMINED, *(reason for _, reason in each.reasons))
 
     def _place_sets(self, candidate: Candidate) -> None:
@@ -392,28 +511,46 @@ class Fitting:
         if candidate.verdict in (None, Verdict.FITS):
             demands = self.demands([candidate], self.occupied)
             verdict, shortfall = self.judge_together(demands, self.occupied)
-            rivals = self._rivals(pod for _, pod in candidate.sets) if verdict is Verdict.CANNOT_FIT else ()
+            rivals = (
+                self._rivals(pod for _, pod in candidate.sets)
+                if verdict is Verdict.CANNOT_FIT
+                else ()
+            )
             if rivals:
                 early = self._without(rivals)
-                verdict, shortfall = self.judge_together(demands := self.demands([candidate], early), early)
+                verdict, shortfall = self.judge_together(
+                    demands := self.demands([candidate], early), early
+                )
                 verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
             candidate.decide(verdict)
             if verdict is not Verdict.FITS:
-                path = "spec.replicatedJobs" if candidate.workload.kind == "JobSet" else candidate.sets[0][0].count_path
+                path = (
+                    "spec.replicatedJobs"
+                    if candidate.workload.kind == "JobSet"
+                    else candidate.sets[0][0].count_path
+                )
                 candidate.decide(verdict, Competition(demands, shortfall, of_one=path))
 
-    def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[Place] | None = None) -> Demand:
+    def _demand(
+        self, pod_set: PodSet, pod: PodClass, among: Sequence[NodeGroup] | None = None
+    ) -> PodGroup:
         accepting = self._cluster.accepting(pod, self.occupied if among is None else among)
-        return Demand(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
+        return PodGroup(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
 
-    def judge_together(self, demands: Sequence[Demand], places: Sequence[Place]) -> tuple[Verdict, Shortfall | None]:
+    def judge_together(
+        self, demands: Sequence[PodGroup], places: Sequence[NodeGroup]
+    ) -> tuple[Verdict, Shortfall | None]:
         """Whether demands find their place together; not known where other nodes may accept some of them."""
         verdict, shortfall = judge_together(demands, places)
-        if verdict is Verdict.CANNOT_FIT and any(self._cluster.perhaps(demand.pod) for demand in demands):
+        if verdict is Verdict.CANNOT_FIT and any(
+            self._cluster.perhaps(demand.pod) for demand in demands
+        ):
             verdict = Verdict.UNDETERMINED
         return verdict, shortfall
 
-    def demands(self, candidates: Iterable[Candidate], among: Sequence[Place]) -> list[Demand]:
+    def demands(
+        self, candidates: Iterable[Candidate], among: Sequence[NodeGroup]
+    ) -> list[PodGroup]:
         """What workloads need at once, of these places."""
         sets = [each for candidate in candidates for each in candidate.sets]
         return [self._demand(*each, among) for each in sets if each[0].count]
@@ -423,8 +560,15 @@ def _beside(candidate: Candidate, pod: PodClass) -> list[PodClass]:
     """The pods of a workload beside some; of a StatefulSet that makes one after the other, those before them."""
     pods = [theirs for _, theirs in candidate.sets]
     before = list(takewhile(lambda theirs: theirs is not pod, pods))
-    in_order = section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady") != "Parallel"
-    return before if in_order and candidate.workload.kind == "StatefulSet" else [*before, *pods[len(before) + 1 :]]
+    in_order = (
+        section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady")
+        != "Parallel"
+    )
+    return (
+        before
+        if in_order and candidate.workload.kind == "StatefulSet"
+        else [*before, *pods[len(before) + 1 :]]
+    )
 
 
 def _terms(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
@@ -433,4 +577,6 @@ def _terms(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
 
 def _may_run(candidate: Candidate) -> bool:
     """Whether the API server accepts pods of a workload, be it too few of them."""
-    return not any(v is Verdict.CANNOT_FIT and isinstance(reason, Refusal) for v, reason in candidate.reasons)
+    return not any(
+        v is Verdict.CANNOT_FIT and isinstance(reason, Refusal) for v, reason in candidate.reasons
+    )

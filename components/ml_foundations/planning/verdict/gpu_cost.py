@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate
-from ml_foundations.planning.model.places import Place, PodClass
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import price_of, sum_known
 from ml_foundations.planning.verdict.gpu_limits import GpuLimits
@@ -50,7 +50,9 @@ class GpuPrices:
         """Return the cost of a workload's GPUs, or with ``at_least`` of those that are known; None without GPUs."""
         return self._cost([candidate], at_least=at_least)
 
-    def of_teams(self, candidates: Iterable[Candidate], foreign: Iterable[object]) -> dict[str, GpuCost]:
+    def of_teams(
+        self, candidates: Iterable[Candidate], foreign: Iterable[object]
+    ) -> dict[str, GpuCost]:
         """Return the cost of the GPUs of each namespace; workloads of ``foreign`` kinds may have more pods."""
         teams: dict[str, list[Candidate]] = {}
         for candidate in candidates:
@@ -77,7 +79,9 @@ class GpuPrices:
 
     def _at_once(self, candidates: Iterable[Candidate]) -> tuple[int, Decimal | None]:
         """Return how many GPUs workloads can use at once, and their price per hour: each takes the cheapest left."""
-        free = {id(place): place.count * gpus(place.node.allocatable) for place in self._cluster.places}
+        free = {
+            id(place): place.count * gpus(place.node.allocatable) for place in self._cluster.places
+        }
         count, prices = 0, list[Decimal | None]()
         for use in self._limits.uses(candidates):
             wanted, offers = use.gpus, self._offers(use.pod)
@@ -93,9 +97,9 @@ class GpuPrices:
                 prices.append(_times(offers[0][0] if offers else None, wanted))
         return count, sum_known(prices)
 
-    def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, Place]]:
+    def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, NodeGroup]]:
         """Return the places with GPUs that accept a pod, with the price of a GPU, the cheapest first."""
-        offers: list[tuple[Decimal | None, Place]] = []
+        offers: list[tuple[Decimal | None, NodeGroup]] = []
         for place in self._cluster.accepting(pod):
             if count := gpus(place.node.allocatable):
                 price = price_of(place.node)

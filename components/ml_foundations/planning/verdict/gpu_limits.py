@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.quantities import WHOLE
 from ml_foundations.planning.api_server.queues import Queues
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate
-from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.resources import gpus
 
 _CHARGED = f"requests.{GPU_RESOURCE}"
@@ -51,10 +51,14 @@ class GpuLimits:
         workload, draws = candidate.workload, () if candidate.gaps else candidate.draws
         for index, (pod_set, pod) in enumerate(candidate.sets):
             count, limits = pod_set.count, dict[Hashable, int]()
-            for quota in (each for each in self._quotas.get(workload.namespace, ()) if each.covers(pod)):
+            for quota in (
+                each for each in self._quotas.get(workload.namespace, ()) if each.covers(pod)
+            ):
                 count = quota.most_pods(pod, count) if workload.ends else count
                 if _CHARGED in quota.hard:
-                    limits[id(quota)] = (quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)) // WHOLE
+                    limits[id(quota)] = (
+                        quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)
+                    ) // WHOLE
             if draws and (offer := self._queues.offer(draws[index], GPU_RESOURCE)):
                 limits[offer[:-1]] = offer[-1] // WHOLE
             yield GpuUse(pod, count * gpus(pod.requests), workload.ends, limits)

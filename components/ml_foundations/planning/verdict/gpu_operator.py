@@ -12,7 +12,9 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 
-def gpu_operator_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
+def gpu_operator_findings(
+    resources: Sequence[Resource], nodes: Sequence[NodeClass]
+) -> Iterator[Finding]:
     """Yield what keeps nodes from advertising GPUs: rules ``container-toolkit`` and ``gpu-driver``."""
     operator, values = operator_of(resources), values_of(resources, versions.GPU_OPERATOR)
     if not isinstance(operator, Operator) or values is None or isinstance(values, Unknown):
@@ -44,5 +46,7 @@ def _gpu_driver(operator: Operator, node: NodeClass) -> Iterator[Finding]:
     if model is None or not fault:
         return
     message = f"its GPUs are {model.accelerator_type} ({model.architecture}), and {fault}"
-    remedy = "Set driver.version (driver.kernelModuleType) of the GPU Operator, or use driver installer."
+    remedy = (
+        "Set driver.version (driver.kernelModuleType) of the GPU Operator, or use driver installer."
+    )
     yield Finding("gpu-driver", Severity.ERROR, f"NodePool {node.name}", "driver", message, remedy)

@@ -25,4 +25,6 @@ def image_findings(workload: Workload) -> Iterator[Finding]:
                 path = f"{pod_set.path}.{key}[{index}].image"
                 message = f"the image {image} has no digest: its tag may be moved to another image"
                 remedy = "Name it as image:tag@sha256:…."
-                yield Finding("image-digest", Severity.WARNING, str(workload), path, message, remedy)
+                yield Finding(
+                    "image-digest", Severity.WARNING, str(workload), path, message, remedy
+                )

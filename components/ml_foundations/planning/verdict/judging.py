@@ -9,12 +9,19 @@ from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
-from ml_foundations.planning.api_server.promises import overpromised
+from ml_foundations.planning.api_server.queue_overcommit import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
-from ml_foundations.planning.input.closed_world import World
-from ml_foundations.planning.model.decisions import Candidate, Competition, Reason, Verdict, needed_claims, together
+from ml_foundations.planning.input.closed_world import ClassifiedDocuments
+from ml_foundations.planning.model.decisions import (
+    Candidate,
+    Competition,
+    Reason,
+    Verdict,
+    needed_claims,
+    together,
+)
+from ml_foundations.planning.model.node_groups import PodGroup
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
@@ -49,7 +56,7 @@ def judge(
         accepted: The rules whose errors the user accepts.
     """
     with uncollected():
-        world, nodes = World(documents), list(nodes)
+        world, nodes = ClassifiedDocuments(documents), list(nodes)
         found = _judge_world(world, nodes, gke)
         errors = (finding for finding in found.findings if finding.severity is Severity.ERROR)
         if not any(finding.rule in accepted for finding in errors):
@@ -58,7 +65,10 @@ def judge(
 
 
 def _judge_world(
-    world: World, nodes: Sequence[NodeClass], gke: Manifest | None, ignored: frozenset[str] = frozenset()
+    world: ClassifiedDocuments,
+    nodes: Sequence[NodeClass],
+    gke: Manifest | None,
+    ignored: frozenset[str] = frozenset(),
 ) -> Verdicts:
     """Judge what is declared as if some rules did not exist."""
     cluster = Cluster(world.judged, nodes, gke=gke, ignored=ignored)
@@ -70,7 +80,9 @@ def _judge_world(
     # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
     spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
     roomier = [Cluster(world.judged, nodes, spread, gke, ignored) for spread in spreads]
-    return _judge(world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier])
+    return _judge(
+        world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier]
+    )
 
 
 def _with_accepted(without: Verdicts, found: Verdicts, accepted: Collection[str]) -> Verdicts:
@@ -99,7 +111,11 @@ def uncollected() -> Generator[None]:
 
 
 def _judge(
-    world: World, cluster: Cluster, gke: Manifest | None, objects: _Refused, roomier: Sequence[Verdicts] = ()
+    world: ClassifiedDocuments,
+    cluster: Cluster,
+    gke: Manifest | None,
+    objects: _Refused,
+    roomier: Sequence[Verdicts] = (),
 ) -> Verdicts:
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster, [*world.harmless, *world.judged])
@@ -110,7 +126,10 @@ def _judge(
     )
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
-            candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
+            candidate.gaps = [
+                *world.gaps(candidate.workload),
+                *(each._replace(certain=False) for each in refused),
+            ]
     for workload, reasons in world.malformed:
         candidates.append(Candidate(workload))
         candidates[-1].refuse(reasons)
@@ -150,14 +169,20 @@ def _judge(
     findings += own_logs_findings([*world.judged, *world.harmless])
     for claim in cluster.volumes.unused(cluster.workloads):
         findings += _of_stack(cluster.volumes.class_refusals(claim))
-    prices, stored = GpuPrices(cluster, admission.quotas), tuple(cluster.volumes.stored(cluster.workloads))
+    prices, stored = (
+        GpuPrices(cluster, admission.quotas),
+        tuple(cluster.volumes.stored(cluster.workloads)),
+    )
     return Verdicts(
         tuple(
             WorkloadVerdict(
                 candidate.workload,
                 candidate.verdict or Verdict.UNDETERMINED,
                 tuple(_reasons(candidate, [other.workloads[index] for other in roomier])),
-                tuple(explain.finding(reason, Verdict.FITS, candidate.workload) for reason in candidate.warnings),
+                tuple(
+                    explain.finding(reason, Verdict.FITS, candidate.workload)
+                    for reason in candidate.warnings
+                ),
                 _run_cost(fitting, candidate),
                 prices.of(candidate, at_least=candidate.workload in world.foreign),
             )
@@ -184,7 +209,10 @@ def _ignore(rules: frozenset[str], candidates: Iterable[Candidate]) -> list[Cand
 
 def _of_stack(refused: Iterable[Refusal]) -> Iterable[Finding]:
     """What is said against objects of the stack: errors where it is certain."""
-    return [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
+    return [
+        explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS)
+        for each in refused
+    ]
 
 
 def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool:
@@ -193,7 +221,12 @@ def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool
 
 def _reasons(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> Iterable[Finding]:
     """A workload's reasons; those that are certain in no roomier cluster are none for certain."""
-    certain = {each.rule for other in elsewhere for each in other.reasons if each.severity is Severity.ERROR}
+    certain = {
+        each.rule
+        for other in elsewhere
+        for each in other.reasons
+        if each.severity is Severity.ERROR
+    }
     for verdict, reason in candidate.reasons:
         finding = explain.finding(reason, verdict, candidate.workload)
         is_certain = finding.rule in certain or not elsewhere
@@ -233,20 +266,32 @@ class _Together:
             self._sum_quotas()
             self._sum_queues()
             counted = [c for c in self.candidates if c.workload.kind != "DaemonSet"]
-            shortage, lasting = self.cluster.volumes.shortage, [c for c in counted if not c.workload.takes_turns]
+            shortage, lasting = (
+                self.cluster.volumes.shortage,
+                [c for c in counted if not c.workload.takes_turns],
+            )
             scarce = [*shortage(needed_claims(lasting))]
             self._decide(Verdict.CANNOT_FIT, *scarce)
-            self._decide(Verdict.UNDETERMINED, *(() if scarce else shortage(needed_claims(counted, in_all=True))))
+            self._decide(
+                Verdict.UNDETERMINED,
+                *(() if scarce else shortage(needed_claims(counted, in_all=True))),
+            )
             # Pods that name their node take no room from others: the kubelet takes them, or not.
             judged = [c for c in self.candidates if c.sets and c.verdict is not None and not c.gaps]
             judged = [c for c in judged if c not in self.unplaced]
             judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
             always = [c for c in judged if not c.workload.takes_turns]
-            staying = [demand for demand in self.fitting.demands(always, self.cluster.places) if demand.places]
+            staying = [
+                demand
+                for demand in self.fitting.demands(always, self.cluster.places)
+                if demand.places
+            ]
             for group in groups(staying):
                 if len(group) > 1 or group[0].everywhere:
                     verdict, shortfall = self.fitting.judge_together(group, self.cluster.places)
-                    self._decide(self._while_all_last(verdict, group), Competition(group, shortfall))
+                    self._decide(
+                        self._while_all_last(verdict, group), Competition(group, shortfall)
+                    )
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
                     self._wait(candidate, staying, always)
@@ -262,40 +307,57 @@ class _Together:
             found = [(verdict, reason) for reason in reasons]
             ignored = self.cluster.ignored
             self.reasons += [
-                each for each in found if not ignored or explain.finding(each[1], verdict).rule not in ignored
+                each
+                for each in found
+                if not ignored or explain.finding(each[1], verdict).rule not in ignored
             ]
 
-    def _wait(self, job: Candidate, staying: Sequence[Demand], always: Sequence[Candidate]) -> None:
+    def _wait(
+        self, job: Candidate, staying: Sequence[PodGroup], always: Sequence[Candidate]
+    ) -> None:
         """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
         for sets in job.phases():
             self._wait_with(
-                job, self.fitting.demands([Candidate(job.workload, sets)], self.cluster.places), staying, always
+                job,
+                self.fitting.demands([Candidate(job.workload, sets)], self.cluster.places),
+                staying,
+                always,
             )
 
     def _wait_with(
-        self, job: Candidate, demands: list[Demand], staying: Sequence[Demand], always: Sequence[Candidate]
+        self,
+        job: Candidate,
+        demands: list[PodGroup],
+        staying: Sequence[PodGroup],
+        always: Sequence[Candidate],
     ) -> None:
         if not demands:
             return
         if not job.workload.all_at_once:
-            demands = [Demand(demand.pod, 1, demand.places) for demand in demands]
-        group = next(group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group))
+            demands = [PodGroup(demand.pod, 1, demand.places) for demand in demands]
+        group = next(
+            group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group)
+        )
         if len(group) == 1:
             return
         verdict, shortfall = self.fitting.judge_together(group, self.cluster.places)
         if verdict is not Verdict.FITS:
             # Whichever comes first runs: a Job that ends makes room.
             names = {demand.pod.name for demand in group}
-            beside = [candidate.workload for candidate in always if str(candidate.workload) in names]
+            beside = [
+                candidate.workload for candidate in always if str(candidate.workload) in names
+            ]
             self._decide(Verdict.UNDETERMINED, Competition(group, shortfall, job.workload, beside))
 
-    def _while_all_last(self, verdict: Verdict, group: Sequence[Demand]) -> Verdict:
+    def _while_all_last(self, verdict: Verdict, group: Sequence[PodGroup]) -> Verdict:
         """The verdict on demands that compete, where pods may end and make room for the others."""
         lasting = {str(c.workload) for c in self.candidates if not c.workload.may_make_room}
         rest = [demand for demand in group if demand.pod.name in lasting]
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
         if verdict is Verdict.CANNOT_FIT and near_others and any(c.gaps for c in self.candidates):
-            return Verdict.UNDETERMINED  # pods of which not all is known may be those that they wait for
+            return (
+                Verdict.UNDETERMINED
+            )  # pods of which not all is known may be those that they wait for
         if verdict is not Verdict.CANNOT_FIT or len(rest) == len(group):
             return verdict
         without, _ = self.fitting.judge_together(rest, self.cluster.places)
@@ -305,16 +367,32 @@ class _Together:
         """What stays keeps what it has of a queue; a Job that needs more than the rest may wait for ever."""
         queued = [c for c in self.candidates if c.draws and c.verdict is Verdict.FITS]
         always = [draw for c in queued if not c.workload.takes_turns for draw in c.draws]
-        jobs = {id(c.draws): [*always, *c.draws] for c in queued if always and c.workload.takes_turns}
-        found = [each for draws in (always, *jobs.values()) for each in self.cluster.queues.refusals(draws)]
+        jobs = {
+            id(c.draws): [*always, *c.draws] for c in queued if always and c.workload.takes_turns
+        }
+        found = [
+            each
+            for draws in (always, *jobs.values())
+            for each in self.cluster.queues.refusals(draws)
+        ]
         self._decide(Verdict.UNDETERMINED, *dict.fromkeys(found))
 
     def _sum_quotas(self) -> None:
         for namespace, quotas in self.admission.quotas.items():
-            mine = [c for c in self.candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
+            mine = [
+                c
+                for c in self.candidates
+                if c.workload.namespace == namespace and c.sets and not c.gaps
+            ]
             if "quota" in self.cluster.ignored:  # then those that exceed one alone are accepted
-                mine = [c for c in mine if not any(quota.exceeded(quota.charge([c])) for quota in quotas)]
-            always, turns = ([c for c in mine if c.workload.takes_turns is takes] for takes in (False, True))
+                mine = [
+                    c
+                    for c in mine
+                    if not any(quota.exceeded(quota.charge([c])) for quota in quotas)
+                ]
+            always, turns = (
+                [c for c in mine if c.workload.takes_turns is takes] for takes in (False, True)
+            )
             names, everyone = [c.workload for c in always], [c.workload for c in mine]
             for quota in quotas:
                 (now, beside, _), (*_, in_all) = map(quota.objects_charges, (always, mine))
@@ -325,9 +403,16 @@ class _Together:
                 self._decide(Verdict.CANNOT_FIT, *(refused := quota.exceeded(own, everyone)))
                 exceeded = quota.exceeded(charge, names)
                 lasting = quota.charge([c for c in always if not c.workload.may_make_room])
-                self._decide(Verdict.CANNOT_FIT if quota.exceeded(lasting) else Verdict.UNDETERMINED, *exceeded)
-                contested = quota.exceeded(beside, names) or quota.exceeded(in_all, everyone, in_all=True)
-                self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
+                self._decide(
+                    Verdict.CANNOT_FIT if quota.exceeded(lasting) else Verdict.UNDETERMINED,
+                    *exceeded,
+                )
+                contested = quota.exceeded(beside, names) or quota.exceeded(
+                    in_all, everyone, in_all=True
+                )
+                self._decide(
+                    Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ())
+                )
                 at_once = quota.exceeded(total((charge, *map(quota.pods_charge, turns))))
                 for job in turns if not exceeded else ():
                     pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
@@ -340,8 +425,12 @@ class _Together:
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
     for namespace, quotas in admission.quotas.items():
-        mine = [c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
+        mine = [
+            c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps
+        ]
         for quota in quotas:
-            used = total((quota.taken, quota.charge(mine), quota.other_claims(mine), *quota.beside.values()))
+            used = total(
+                (quota.taken, quota.charge(mine), quota.other_claims(mine), *quota.beside.values())
+            )
             left = {name: max(0, amount - used.get(name, 0)) for name, amount in quota.hard.items()}
             yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)

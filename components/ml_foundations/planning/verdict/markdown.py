@@ -25,14 +25,18 @@ def of_verdicts(verdicts: Verdicts) -> str:
         (
             str(item.workload),
             f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}",
-            "\n".join(sentence(finding, item.workload) for finding in (*item.reasons, *item.warnings)),
+            "\n".join(
+                sentence(finding, item.workload) for finding in (*item.reasons, *item.warnings)
+            ),
             gpus_text(item.gpus) if item.gpus else "",
         )
         for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS)
     ]
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
-        _folded(_count(rows, "workload"), _table(("workload", "verdict", "why", "its GPUs"), rows), rows),
+        _folded(
+            _count(rows, "workload"), _table(("workload", "verdict", "why", "its GPUs"), rows), rows
+        ),
         _findings(map(sentence, verdicts.of_stack)),
         _folded("Quotas and cost", "\n".join(f"- {_escape(line)}" for line in rest), rest),
     )
@@ -40,12 +44,22 @@ def of_verdicts(verdicts: Verdicts) -> str:
 
 def of_comparison(comparison: Comparison) -> str:
     """What changes from one plan to another."""
-    rows = [(each.name, *each.verdicts(comparison.absent), "\n".join(each.reasons)) for each in comparison.changes]
-    costs, same = comparison.costs(), f"Cost of the stack per hour in USD: {comparison.after.cost.text}, as before."
+    rows = [
+        (each.name, *each.verdicts(comparison.absent), "\n".join(each.reasons))
+        for each in comparison.changes
+    ]
+    costs, same = (
+        comparison.costs(),
+        f"Cost of the stack per hour in USD: {comparison.after.cost.text}, as before.",
+    )
     return _comment(
         f"{_OUTCOMES[comparison.exit_code]} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,
-        _folded(_count(rows, "changed workload"), _table(("workload", "before", "after", "why"), rows), rows),
+        _folded(
+            _count(rows, "changed workload"),
+            _table(("workload", "before", "after", "why"), rows),
+            rows,
+        ),
         _findings(map(sentence, comparison.findings)),
         _findings(comparison.notes, "note"),
     )
@@ -57,7 +71,9 @@ def _comment(answer: str, *parts: str) -> str:
 
 def _findings(found: Iterable[str], what: str = "finding of the stack") -> str:
     lines = list(found)
-    return _folded(_count(lines, what), "\n".join(f"- {_escape(line)}" for line in lines[:_MOST_ROWS]), lines)
+    return _folded(
+        _count(lines, what), "\n".join(f"- {_escape(line)}" for line in lines[:_MOST_ROWS]), lines
+    )
 
 
 def _folded(title: str, text: str, found: Sequence[object]) -> str:
@@ -65,7 +81,11 @@ def _folded(title: str, text: str, found: Sequence[object]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    shown = [columns, ["---"] * len(columns), *([_escape(cell) for cell in row] for row in rows[:_MOST_ROWS])]
+    shown = [
+        columns,
+        ["---"] * len(columns),
+        *([_escape(cell) for cell in row] for row in rows[:_MOST_ROWS]),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in shown)
 
 

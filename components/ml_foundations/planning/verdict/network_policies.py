@@ -27,7 +27,9 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 _Direction = Literal["ingress", "egress"]
-_PRIVATE = [ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")]
+_PRIVATE = [
+    ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+]
 """Where the addresses of pods are (RFC 1918, 6598)."""
 _SYSTEM = "kube-system"
 _DNS = ({"k8s-app": "kube-dns"}, {"k8s-app": "node-local-dns"})
@@ -99,7 +101,11 @@ class Network:
     @cached_property
     def pods(self) -> list[Pods]:
         """The pods of every declared workload; those on their node's network have no policies."""
-        return [pods for each in self._objects if (pods := _pods_of(each)) and not pods.spec.get("hostNetwork")]
+        return [
+            pods
+            for each in self._objects
+            if (pods := _pods_of(each)) and not pods.spec.get("hostNetwork")
+        ]
 
     @cached_property
     def by_namespace(self) -> Mapping[str, list[Pods]]:
@@ -129,7 +135,10 @@ class Network:
                     for caller in _named_namespaces(rule):
                         if caller in self._namespaces and caller != namespace:
                             sources = self.by_namespace.get(caller) or [Pods(caller, {})]
-                            is_open = any(self.allows("egress", source, callee, ports[0]) for source in sources)
+                            is_open = any(
+                                self.allows("egress", source, callee, ports[0])
+                                for source in sources
+                            )
                             yield Call(caller, namespace, name_of(policy), is_open)
 
     def allows(self, direction: _Direction, own: Pods, other: Pods, port: Any) -> bool:
@@ -138,13 +147,17 @@ class Network:
         if rules is None:
             return True
         destination = own if direction == "ingress" else other
-        return any(self._has_peer(rule, direction, own, other) and _has_port(rule, destination, port) for rule in rules)
+        return any(
+            self._has_peer(rule, direction, own, other) and _has_port(rule, destination, port)
+            for rule in rules
+        )
 
     def allows_address(self, own: Pods, address: str, port: int) -> bool:
         """Return whether the policies of pods may let a connection to an address pass."""
         rules = self._rules("egress", own)
         return rules is None or any(
-            _has_port(rule, own, port) and (not items(rule, "to") or _has_address(rule, address)) for rule in rules
+            _has_port(rule, own, port) and (not items(rule, "to") or _has_address(rule, address))
+            for rule in rules
         )
 
     def _rules(self, direction: _Direction, own: Pods) -> list[Manifest] | None:
@@ -152,7 +165,9 @@ class Network:
         # Each pair of labels and policies is compared once: a thousand of both took 44 s otherwise, and take 2 s.
         key = (direction, own.namespace, str(own.labels))
         if key not in self._chosen:
-            policies = [] if own.namespace in self._not_known else self._policies.get(own.namespace, [])
+            policies = (
+                [] if own.namespace in self._not_known else self._policies.get(own.namespace, [])
+            )
             chosen = [section(each, "spec") for each in policies]
             chosen = [each for each in chosen if direction.capitalize() in _types(each)]
             chosen = [each for each in chosen if selects(section(each, "podSelector"), own.labels)]
@@ -185,11 +200,13 @@ def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     for call in dict.fromkeys(network.calls()):
         if not call.is_open:
             message = f"it lets pods of {call.caller} in, and the network policies of {call.caller} let none out to it"
-            fix = (
-                f"Add {call.namespace} to egress_namespaces of the namespace {call.caller}, or take it out of callers."
+            fix = f"Add {call.namespace} to egress_namespaces of the namespace {call.caller}, or take it out of callers."
+            yield _finding(
+                f"NetworkPolicy {call.namespace}/{call.policy}", "spec.ingress", message, fix
             )
-            yield _finding(f"NetworkPolicy {call.namespace}/{call.policy}", "spec.ingress", message, fix)
-    services = {(namespace_of(each), name_of(each)): each for each in objects if each["kind"] == "Service"}
+    services = {
+        (namespace_of(each), name_of(each)): each for each in objects if each["kind"] == "Service"
+    }
     accounts = {
         (namespace_of(each), name_of(each))
         for each in objects
@@ -211,22 +228,22 @@ def _names(network: Network, pods: Pods) -> Iterator[Finding]:
     by_address = (network.allows_address(pods, address, 53) for address in _DNS_ADDRESSES)
     if not any(by_pods) and not any(by_address):
         message = "its network policies close the way to DNS, so its pods resolve no name"
-        remedy = "Add an egress rule for port 53 of kube-dns in kube-system, as a TeamNamespace has it."
+        remedy = (
+            "Add an egress rule for port 53 of kube-dns in kube-system, as a TeamNamespace has it."
+        )
         yield _finding(pods.about, "metadata.labels", message, remedy)
 
 
 def _identity(network: Network, pods: Pods) -> Iterator[Finding]:
     if not any(network.allows_address(pods, address, port) for address, port in _METADATA):
-        message = (
-            "its network policies close the way to GKE's metadata server, which gives its pods their Google account"
-        )
-        remedy = (
-            "Add egress rules for 169.254.169.252 port 988 and 169.254.169.254 port 80, as a TeamNamespace has them."
-        )
+        message = "its network policies close the way to GKE's metadata server, which gives its pods their Google account"
+        remedy = "Add egress rules for 169.254.169.252 port 988 and 169.254.169.254 port 80, as a TeamNamespace has them."
         yield _finding(pods.about, "metadata.labels", message, remedy)
 
 
-def _called_servers(network: Network, pods: Pods, services: Mapping[tuple[str, str], Manifest]) -> Iterator[Finding]:
+def _called_servers(
+    network: Network, pods: Pods, services: Mapping[tuple[str, str], Manifest]
+) -> Iterator[Finding]:
     """Judge the servers that the environment of some pods names by their addresses in the cluster."""
     for container in _mappings(pods.spec, "containers"):
         for variable in _mappings(container, "env"):
@@ -240,16 +257,16 @@ def _called_servers(network: Network, pods: Pods, services: Mapping[tuple[str, s
 def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -> Iterator[Finding]:
     spec, namespace = section(service, "spec"), namespace_of(service)
     targets = [
-        each.get("targetPort", each.get("port")) for each in _mappings(spec, "ports") if each.get("port") == port
+        each.get("targetPort", each.get("port"))
+        for each in _mappings(spec, "ports")
+        if each.get("port") == port
     ]
     if not spec.get("selector") or not targets:
         return
     for server in network.servers(service):
         target, name = server.port(targets[0]), f"{namespace}/{name_of(service)}"
         if not network.allows("egress", pods, server, target):
-            message = (
-                f"its environment names {name}, and the network policies of {pods.namespace} let nothing out to it"
-            )
+            message = f"its environment names {name}, and the network policies of {pods.namespace} let nothing out to it"
             remedy = f"Add {namespace} to egress_namespaces of the namespace {pods.namespace}."
             yield _finding(pods.about, "env", message, remedy)
         elif not network.allows("ingress", server, pods, target):
@@ -265,7 +282,10 @@ def _pods_of(manifest: Manifest) -> Pods | None:
     if not is_mapping(template) or "containers" not in section(template, "spec"):
         return None
     labels = labels_of(template)
-    if UNKNOWN in (section(manifest, "metadata").get("namespace"), section(template, "metadata").get("labels")):
+    if UNKNOWN in (
+        section(manifest, "metadata").get("namespace"),
+        section(template, "metadata").get("labels"),
+    ):
         return None
     about = f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}"
     return Pods(namespace_of(manifest), labels, about, section(template, "spec"))

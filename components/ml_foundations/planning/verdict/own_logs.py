@@ -16,7 +16,9 @@ def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     An agent that prints what it reads is then fed by itself, without end (fluent/fluent-bit issue 11583).
     """
     objects = list(objects)
-    maps = {(namespace_of(each), name_of(each)): each for each in objects if each["kind"] == "ConfigMap"}
+    maps = {
+        (namespace_of(each), name_of(each)): each for each in objects if each["kind"] == "ConfigMap"
+    }
     for agent in objects:
         pod = section(agent, "spec", "template", "spec")
         if agent["kind"] != "DaemonSet" or not _mounts_logs(pod):
@@ -24,7 +26,10 @@ def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
         volumes = [section(volume, "configMap") for volume in _known(pod, "volumes")]
         mounted = [maps.get((namespace_of(agent), str(source.get("name")))) for source in volumes]
         texts = [section(each, "data") for each in mounted if each]
-        texts += [{key: each.get(key) for key in ("command", "args")} for each in _known(pod, "containers")]
+        texts += [
+            {key: each.get(key) for key in ("command", "args")}
+            for each in _known(pod, "containers")
+        ]
         settings = str(texts)
         if any(pattern in settings for pattern in _ALL_LOGS) and "exclude" not in settings.lower():
             name = f"DaemonSet {namespace_of(agent)}/{name_of(agent)}"

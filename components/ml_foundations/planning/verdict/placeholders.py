@@ -16,7 +16,9 @@ PLACEHOLDER = "placeholder"
 _ROWS = list(rows("placeholders.csv"))
 _NETWORKS = [(ip_network(row["value"]), row) for row in _ROWS if row["kind"] == "network"]
 _DOMAINS = [(f".{row['value']}", row) for row in _ROWS if row["kind"] == "domain"]
-_PROJECTS = [(re.compile(f"(^|/){row['value']}($|/)"), row) for row in _ROWS if row["kind"] == "project"]
+_PROJECTS = [
+    (re.compile(f"(^|/){row['value']}($|/)"), row) for row in _ROWS if row["kind"] == "project"
+]
 _KINDS = ("ClusterRoleBinding", "Ingress", "NetworkPolicy", "RoleBinding", "Service")
 """Kinds of Kubernetes that name users, networks or domains."""
 

@@ -11,7 +11,14 @@ from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_POD
 from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input.program import (
     CLUSTER,
@@ -39,7 +46,12 @@ _SINCE = {
 }
 """The versions of GKE that properties of pools need (GKE: "Prepare GKE infrastructure for DRA", "About flex-start",
 "Spot VMs")."""
-_TOLERATED_BY_GKE = ("components.gke.io/gke-managed-components", "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
+_TOLERATED_BY_GKE = (
+    "components.gke.io/gke-managed-components",
+    "CriticalAddonsOnly",
+    labels.ARCH,
+    UNKNOWN,
+)
 """Keys of taints that GKE's own pods tolerate, or may."""
 
 
@@ -50,35 +62,68 @@ def _told(rule: str, about: str, **facts: Any) -> Finding:
     return Finding(rule, Severity(row["severity"]), about, row["path"], message, remedy)
 
 
-def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
+def platform_findings(
+    resources: Sequence[Resource], nodes: Sequence[NodeClass]
+) -> Iterator[Finding]:
     """What keeps the GPU Operator's pods from nodes, and what it does a second time; pools that cost more than said."""
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
     yield from _beyond_addresses(resources, clusters, nodes)
-    private = [each for each in clusters if section(each, "privateClusterConfig").get("enablePrivateNodes") is True]
+    private = [
+        each
+        for each in clusters
+        if section(each, "privateClusterConfig").get("enablePrivateNodes") is True
+    ]
     if private and NETWORK in dict(resources) and NAT not in dict(resources):
         yield _told("way-out", f"Cluster {private[0].get('name')}")
-    if len(clusters) == 1 and clusters[0].get("removeDefaultNodePool") and not makes_pools(clusters[0], resources):
+    if (
+        len(clusters) == 1
+        and clusters[0].get("removeDefaultNodePool")
+        and not makes_pools(clusters[0], resources)
+    ):
         yield from _of_the_only_pools(clusters[0], pools)
-    for kind, each in [*(("Cluster", each) for each in clusters), *(("NodePool", each) for each in pools)]:
+    for kind, each in [
+        *(("Cluster", each) for each in clusters),
+        *(("NodePool", each) for each in pools),
+    ]:
         for path, reason in refused_inputs(each):
-            yield Finding("refused-input", Severity.ERROR, f"{kind} {each.get('name')}", path, reason, "Change it.")
+            yield Finding(
+                "refused-input",
+                Severity.ERROR,
+                f"{kind} {each.get('name')}",
+                path,
+                reason,
+                "Change it.",
+            )
     for pool in pools:
-        if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
+        if (
+            section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType")
+            == "ANY_RESERVATION"
+        ):
             yield _told("reservation", f"NodePool {pool.get('name')}")
         for (*path, field), version in _SINCE.items():
-            if section(pool, *path).get(field) and any(begins_before(cluster, version) for cluster in clusters):
+            if section(pool, *path).get(field) and any(
+                begins_before(cluster, version) for cluster in clusters
+            ):
                 yield _told("version", f"NodePool {pool.get('name')}", version=version)
-        if _leaves_zones_open(pool) and not any(cluster.get("nodeLocations") for cluster in clusters):
+        if _leaves_zones_open(pool) and not any(
+            cluster.get("nodeLocations") for cluster in clusters
+        ):
             yield _told("zones", f"NodePool {pool.get('name')}")
     kept = [section(cluster, "monitoringConfig") for cluster in clusters]
-    kept = [each for each in kept if isinstance(names := each.get("enableComponents"), list) and "DCGM" in names]
+    kept = [
+        each
+        for each in kept
+        if isinstance(names := each.get("enableComponents"), list) and "DCGM" in names
+    ]
     if any(section(each, "managedPrometheus").get("enabled") is False for each in kept):
         yield _told("metrics-collected", "Cluster")
     yield from _in_made_networks(resources)
     yield from _half_gangs(values_of(resources, versions.KUEUE))
     operator = operator_of(resources)
-    exporters, plugins = ([*_running(resources, image)] for image in ("dcgm-exporter", "k8s-device-plugin"))
+    exporters, plugins = (
+        [*_running(resources, image)] for image in ("dcgm-exporter", "k8s-device-plugin")
+    )
     if isinstance(operator, Operator):
         exporters += ["GPU Operator"] * operator.exports_metrics
         plugins += ["GPU Operator"] * operator.device_plugin
@@ -89,7 +134,11 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     yield from (_told("advertised-twice", plugin, pool=by_gke[0]) for plugin in plugins if by_gke)
     if not isinstance(operator, Operator):
         return
-    homes = [each.get("namespace") for type_, each in resources if is_release_of(type_, each, versions.GPU_OPERATOR)]
+    homes = [
+        each.get("namespace")
+        for type_, each in resources
+        if is_release_of(type_, each, versions.GPU_OPERATOR)
+    ]
     for quota in objects_of(resources):
         if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
             yield from _beyond(quota, operator, nodes)
@@ -106,8 +155,13 @@ def _of_the_only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator
 
 def _repels_gke(pool: Manifest) -> bool:
     """Whether taints keep GKE's own pods off (GKE, "Isolate your workloads in dedicated node pools")."""
-    taints = [taint for taint in items(section(pool, "nodeConfig"), "taints") if taint is not UNKNOWN]
-    return any(t.get("key") not in _TOLERATED_BY_GKE and "PREFER" not in str(t.get("effect")).upper() for t in taints)
+    taints = [
+        taint for taint in items(section(pool, "nodeConfig"), "taints") if taint is not UNKNOWN
+    ]
+    return any(
+        t.get("key") not in _TOLERATED_BY_GKE and "PREFER" not in str(t.get("effect")).upper()
+        for t in taints
+    )
 
 
 def _beyond_addresses(
@@ -118,13 +172,21 @@ def _beyond_addresses(
     It is twice their number, rounded up to a power of two (GKE, "Configure maximum Pods per node"). Of a subnetwork
     Google keeps four addresses (VPC, "Subnets").
     """
-    named = [section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName") for cluster in clusters]
+    named = [
+        section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName")
+        for cluster in clusters
+    ]
     pods = [(node.count, str(node.labels.get(labels.GKE_MAX_PODS))) for node in nodes]
-    taken = sum(count * 2 << (int(most) - 1).bit_length() for count, most in pods if most.isdecimal())
+    taken = sum(
+        count * 2 << (int(most) - 1).bit_length() for count, most in pods if most.isdecimal()
+    )
     for subnetwork in (inputs for type_, inputs in resources if type_ == SUBNETWORK):
         known = [each for each in items(subnetwork, "secondaryIpRanges") if each is not UNKNOWN]
         blocks = [each for each in known if [each.get("rangeName")] == named]
-        needs = (("addresses", blocks, taken), ("node-addresses", blocks and [subnetwork], 4 + sum(n for n, _ in pods)))
+        needs = (
+            ("addresses", blocks, taken),
+            ("node-addresses", blocks and [subnetwork], 4 + sum(n for n, _ in pods)),
+        )
         for rule, ranges, needed in needs:
             block = str(ranges[0].get("ipCidrRange")) if len(ranges) == 1 else ""
             prefix = block.rpartition("/")[2]
@@ -168,10 +230,16 @@ def _in_made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     for each in objects_of(resources) if networks else ():
         parameters = section(each, "parameters")
         network = str(parameters.get("network")).rpartition("/")[2]
-        is_private = each.get("provisioner") == LUSTRE_CSI or parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
+        is_private = (
+            each.get("provisioner") == LUSTRE_CSI
+            or parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
+        )
         if is_private and network in networks and CONNECTION not in dict(resources):
             yield _told("private-access", f"StorageClass {name_of(each)}", network=network)
-        if annotations_of(each).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS and not has_proxies:
+        if (
+            annotations_of(each).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS
+            and not has_proxies
+        ):
             yield _told("proxies", f"Ingress {namespace_of(each)}/{name_of(each)}")
 
 
@@ -179,12 +247,21 @@ def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> 
     """What a quota of critical pods is short of, with the most nodes."""
     scopes = items(section(quota, "spec", "scopeSelector"), "matchExpressions")
     most = str(section(quota, "spec", "hard").get(PODS))
-    if not most.isdecimal() or not any(set(CRITICAL_CLASSES) & {*(scope.get("values") or ())} for scope in scopes):
+    if not most.isdecimal() or not any(
+        set(CRITICAL_CLASSES) & {*(scope.get("values") or ())} for scope in scopes
+    ):
         return
     with_gpus = sum(node.count for node in nodes if labels.GKE_ACCELERATOR in node.labels)
     every = sum(node.count for node in nodes if not node.unknown)
-    needed = operator.critical_pods * with_gpus + operator.critical_pods_elsewhere * every + CRITICAL_PODS_BESIDE
+    needed = (
+        operator.critical_pods * with_gpus
+        + operator.critical_pods_elsewhere * every
+        + CRITICAL_PODS_BESIDE
+    )
     if needed <= int(most):
         return
-    where, here = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}", {"most": most, "needed": needed}
+    where, here = (
+        f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}",
+        {"most": most, "needed": needed},
+    )
     yield _told("critical-pods", where, operator=operator, with_gpus=with_gpus, every=every, **here)

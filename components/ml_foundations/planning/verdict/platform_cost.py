@@ -11,7 +11,9 @@ _MOST_VMS = 32
 """The most VMs that Google bills for one Cloud NAT (Cloud NAT pricing)."""
 
 
-def platform_cost(resources: Sequence[Resource], nodes: Sequence[NodeClass], region: str | None) -> Iterator[PoolCost]:
+def platform_cost(
+    resources: Sequence[Resource], nodes: Sequence[NodeClass], region: str | None
+) -> Iterator[PoolCost]:
     """Yield the cost of clusters, Cloud NAT and external addresses; traffic is not counted."""
     fewest = min(sum(node.fewest for node in nodes if not node.unknown), _MOST_VMS)
     most = min(sum(node.count for node in nodes if not node.unknown), _MOST_VMS)
@@ -21,7 +23,11 @@ def platform_cost(resources: Sequence[Resource], nodes: Sequence[NodeClass], reg
             yield piece(f"GKE's fee for cluster {name}", region, {"cluster": 1})
         if type_ == NAT:
             yield piece(f"VMs of Cloud NAT {name}", region, {"nat": 1}, fewest, most)
-            yield piece(f"addresses of Cloud NAT {name}", region, {"address": max(1, len(items(inputs, "natIps")))})
+            yield piece(
+                f"addresses of Cloud NAT {name}",
+                region,
+                {"address": max(1, len(items(inputs, "natIps")))},
+            )
         # The range of private services access is free.
         if type_ in ADDRESSES and inputs.get("addressType") != "INTERNAL":
             yield piece(f"address {name}", region, {"address": 1})

@@ -37,7 +37,11 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
-    found = (*webhook_findings(documents, None), *network_findings(documents), *quota_findings(documents))
+    found = (
+        *webhook_findings(documents, None),
+        *network_findings(documents),
+        *quota_findings(documents),
+    )
     return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
 
@@ -70,7 +74,9 @@ def judge_program(
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for type_, inputs in found if type_ == RELEASE]
-    verdicts = with_references(verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted)
+    verdicts = with_references(
+        verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
+    )
     left = [inputs for _, inputs in kept]
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     placeholders = () if rehearsed else placeholder_findings(found)

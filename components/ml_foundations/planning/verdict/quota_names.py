@@ -19,4 +19,6 @@ def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
                 about = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}"
                 message = f"its amount of {name} limits nothing: {fault.reason}"
                 remedy = f"Remove {name}." if fault.instead in hard else fault.remedy
-                yield Finding("quota-name", Severity.WARNING, about, f"spec.hard.{name}", message, remedy)
+                yield Finding(
+                    "quota-name", Severity.WARNING, about, f"spec.hard.{name}", message, remedy
+                )

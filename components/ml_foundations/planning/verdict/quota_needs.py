@@ -5,7 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ml_foundations.catalog.disks import BILLED_BY_SPEED, FILESTORE_CSI, LUSTRE_CSI, PD_CSI, billed_storage
+from ml_foundations.catalog.disks import (
+    BILLED_BY_SPEED,
+    FILESTORE_CSI,
+    LUSTRE_CSI,
+    PD_CSI,
+    billed_storage,
+)
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
@@ -14,7 +20,14 @@ from ml_foundations.kubernetes.quantities import milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.node_pools import from_node_pool
-from ml_foundations.planning.input.program import NAT, NO_LIST, Resource, nodes_of, objects_of, own_pools
+from ml_foundations.planning.input.program import (
+    NAT,
+    NO_LIST,
+    Resource,
+    nodes_of,
+    objects_of,
+    own_pools,
+)
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.volumes import Volumes, copies_of
 
@@ -48,7 +61,9 @@ _Needs = dict[tuple[str, str, bool], QuotaNeed]
 """Needs by region, quota and whether they are of a reservation."""
 
 
-def quota_needs(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> tuple[QuotaNeed, ...]:
+def quota_needs(
+    resources: Iterable[Resource], existing: Sequence[Resource] = ()
+) -> tuple[QuotaNeed, ...]:
     """Return what nodes, claims and addresses of a program take from quotas, at least and at most.
 
     At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
@@ -102,7 +117,10 @@ def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
                 yield QuotaNeed(_OPEN, node.name, 0, node.count, "nodes", _NOT_COUNTED)
             continue
         family, vcpus = machine.name.partition("-")[0], machine.vcpus
-        gpu, disk = given.get(labels.GKE_ACCELERATOR) or machine.gpu, given.get(labels.GKE_BOOT_DISK)
+        gpu, disk = (
+            given.get(labels.GKE_ACCELERATOR) or machine.gpu,
+            given.get(labels.GKE_BOOT_DISK),
+        )
         gpus = int(given.get(labels.GKE_ACCELERATOR_COUNT) or machine.gpu_count)
         bought = {f"vcpu/{family}": vcpus, f"gpu/{gpu}": gpus}
         disks = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
@@ -140,7 +158,9 @@ def _region(location: Any) -> str:
     return "-".join(location.split("-")[:2]) if isinstance(location, str) and location else _OPEN
 
 
-def _of_claims(objects: Sequence[Manifest], clusters: Sequence[Manifest], region: str) -> Iterator[QuotaNeed]:
+def _of_claims(
+    objects: Sequence[Manifest], clusters: Sequence[Manifest], region: str
+) -> Iterator[QuotaNeed]:
     """Yield what the disks and shares of claims take, of StatefulSets one for each replica."""
     kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
     by_kind = {kind: [each for each in objects if each["kind"] == kind] for kind in kinds}
@@ -179,7 +199,11 @@ def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[Quota
 def _made_gib(driver: Any, parameters: Manifest, wanted: int) -> int:
     """Return the GiB of the volume that a driver makes; what is wanted if its size or speed is not known."""
     try:
-        return next(iter(billed_storage(driver, parameters, milli(f"{wanted}Gi")).values()), wanted) if wanted else 0
+        return (
+            next(iter(billed_storage(driver, parameters, milli(f"{wanted}Gi")).values()), wanted)
+            if wanted
+            else 0
+        )
     except ValueError:
         return wanted
 

@@ -10,9 +10,17 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, plural, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    plural,
+    section,
+)
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import told
 from ml_foundations.planning.model.workloads import Workload, is_stored
@@ -27,7 +35,14 @@ _NAMESPACED = {
     if row["field"] == "metadata.namespace"
     for kind in row["kinds"].split()
 }
-_SYSTEM = ("kube-system", "kube-public", "kube-node-lease", "gke-managed-*", "gke-gmp-system", "gmp-*")
+_SYSTEM = (
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "gke-managed-*",
+    "gke-gmp-system",
+    "gmp-*",
+)
 """The namespaces that GKE makes and fills (GKE, "Managed Service for Prometheus", for gmp-)."""
 _EVERYWHERE: Mapping[str, Sequence[str]] = {
     "ConfigMap": ("kube-root-ca.crt",),
@@ -79,16 +94,26 @@ def with_references(
     def found_in(about: str, references: Iterable[_Reference]) -> list[Finding]:
         missing = [each for each in references if each.kind in kinds and there.lacks(each)]
         of_namespace = [each for each in missing if each.kind == "Namespace"]
-        return [there.finding(about, each, is_complete=is_complete) for each in of_namespace or missing]
+        return [
+            there.finding(about, each, is_complete=is_complete) for each in of_namespace or missing
+        ]
 
-    found = [found_in(str(each.workload), _of_workload(each.workload)) for each in verdicts.workloads]
+    found = [
+        found_in(str(each.workload), _of_workload(each.workload)) for each in verdicts.workloads
+    ]
     workloads = [_worse(*each, accepted) for each in zip(verdicts.workloads, found, strict=True)]
     judged = {str(each.workload) for each in verdicts.workloads}
-    named = ((f"{each['kind']} {_full_name(each)}", each) for each in objects if not is_stored(each))
-    more = [f for about, each in named if about not in judged for f in found_in(about, _of_object(each))]
+    named = (
+        (f"{each['kind']} {_full_name(each)}", each) for each in objects if not is_stored(each)
+    )
+    more = [
+        f for about, each in named if about not in judged for f in found_in(about, _of_object(each))
+    ]
     of_all = [finding for each in found for finding in each] + more
     stack = together([verdicts.stack, *(_verdict(each, accepted) for each in of_all)])
-    return replace(verdicts, workloads=tuple(workloads), stack=stack, reasons=(*verdicts.reasons, *more))
+    return replace(
+        verdicts, workloads=tuple(workloads), stack=stack, reasons=(*verdicts.reasons, *more)
+    )
 
 
 def _verdict(finding: Finding, accepted: Collection[str]) -> Verdict:
@@ -97,7 +122,9 @@ def _verdict(finding: Finding, accepted: Collection[str]) -> Verdict:
     return Verdict.CANNOT_FIT if finding.severity is Severity.ERROR else Verdict.UNDETERMINED
 
 
-def _worse(item: WorkloadVerdict, found: Sequence[Finding], accepted: Collection[str]) -> WorkloadVerdict:
+def _worse(
+    item: WorkloadVerdict, found: Sequence[Finding], accepted: Collection[str]
+) -> WorkloadVerdict:
     """Return the verdict on a workload with what is found of its references."""
     verdict = together([item.verdict, *(_verdict(each, accepted) for each in found)])
     return replace(item, verdict=verdict, reasons=(*item.reasons, *found))
@@ -125,7 +152,9 @@ class _Objects:
         self._makers = [*_makers(objects)]
 
     def _add_claims(self, stateful_set: Manifest) -> None:
-        for claim in filter(is_mapping, items(section(stateful_set, "spec"), "volumeClaimTemplates")):
+        for claim in filter(
+            is_mapping, items(section(stateful_set, "spec"), "volumeClaimTemplates")
+        ):
             pattern = f"{name_of(claim)}-{name_of(stateful_set)}-*"
             self._names["PersistentVolumeClaim", _namespace(stateful_set)].add(pattern)
 
@@ -141,13 +170,23 @@ class _Objects:
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
         """Return what to say of a reference to an object that is not there."""
         path, kind, namespace, name, is_needed = reference
-        can_be_made = kind in self._unknown or any("*" in made or plural(kind) in made for made in self._makers)
+        can_be_made = kind in self._unknown or any(
+            "*" in made or plural(kind) in made for made in self._makers
+        )
         is_certain = is_complete and is_needed and not can_be_made
         names = {each for each in self._names[kind, namespace] if "*" not in each}
         near = get_close_matches(name, sorted(names), n=1)
-        elsewhere = sorted(of for (of_kind, of), known in self._names.items() if of_kind == kind and name in known)
+        elsewhere = sorted(
+            of for (of_kind, of), known in self._names.items() if of_kind == kind and name in known
+        )
         where = f" in namespace {namespace}" if namespace else ""
-        hint = f": did you mean {near[0]}?" if near else f": namespace {elsewhere[0]} has one" if elsewhere else ""
+        hint = (
+            f": did you mean {near[0]}?"
+            if near
+            else f": namespace {elsewhere[0]} has one"
+            if elsewhere
+            else ""
+        )
         fix = f"Write {near[0]}, or declare" if near else "Declare"
         values = {
             "field": path.rpartition(".")[2],
@@ -163,7 +202,9 @@ class _Objects:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(name == pattern or ("*" in pattern and fnmatchcase(name, pattern)) for pattern in patterns)
+    return any(
+        name == pattern or ("*" in pattern and fnmatchcase(name, pattern)) for pattern in patterns
+    )
 
 
 def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
@@ -172,14 +213,23 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
     Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create lets an agent do so.
     """
     for each in objects:
-        _, reason = known.kind_of(str(each.get("apiVersion")), each["kind"])
+        _, reason = field_catalog.kind_of(str(each.get("apiVersion")), each["kind"])
         if reason in ("planning does not know this kind", "what it brings or changes is not shown"):
             yield {"*"}
-        for rule in filter(is_mapping, items(each, "rules")) if each["kind"] in ("Role", "ClusterRole") else ():
+        for rule in (
+            filter(is_mapping, items(each, "rules"))
+            if each["kind"] in ("Role", "ClusterRole")
+            else ()
+        ):
             if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
-                yield {"*" if resource is UNKNOWN else str(resource) for resource in items(rule, "resources")}
+                yield {
+                    "*" if resource is UNKNOWN else str(resource)
+                    for resource in items(rule, "resources")
+                }
         if str(section(each, "roleRef").get("name")) in _ALL_RIGHTS:
-            subjects = (is_mapping(subject) and subject.get("kind") for subject in items(each, "subjects"))
+            subjects = (
+                is_mapping(subject) and subject.get("kind") for subject in items(each, "subjects")
+            )
             yield {"*"} if "ServiceAccount" in subjects else set()
 
 
@@ -197,12 +247,18 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
         return
     yield from _of_object(workload.manifest)
     if queue := workload.queue:
-        yield _Reference(f"metadata.labels.{labels.KUEUE_QUEUE}", "LocalQueue", workload.namespace, queue)
+        yield _Reference(
+            f"metadata.labels.{labels.KUEUE_QUEUE}", "LocalQueue", workload.namespace, queue
+        )
         if rank := labels_of(workload.manifest).get(labels.KUEUE_PRIORITY):
-            yield _Reference(f"metadata.labels.{labels.KUEUE_PRIORITY}", "WorkloadPriorityClass", "", rank)
+            yield _Reference(
+                f"metadata.labels.{labels.KUEUE_PRIORITY}", "WorkloadPriorityClass", "", rank
+            )
     for pods in workload.pods:
         own = {
-            f"{workload.name}-{volume.get('name')}" for volume in items(pods.spec, "volumes") if "ephemeral" in volume
+            f"{workload.name}-{volume.get('name')}"
+            for volume in items(pods.spec, "volumes")
+            if "ephemeral" in volume
         }
         for each in _named_in("pod", section(pods.template, "spec"), pods.path, workload.namespace):
             if each.name not in own:
@@ -221,7 +277,9 @@ def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Ref
     for keys, kind, is_needed in _paths(of):
         for path, holder, name in _values(tree, keys, at):
             if name and not holder.get("optional"):
-                yield _Reference(path, kind, namespace if kind in _NAMESPACED else "", name, is_needed)
+                yield _Reference(
+                    path, kind, namespace if kind in _NAMESPACED else "", name, is_needed
+                )
 
 
 @cache

@@ -19,7 +19,11 @@ from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
-SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
+SHOWN = {
+    Verdict.FITS: "fits",
+    Verdict.CANNOT_FIT: "cannot fit",
+    Verdict.UNDETERMINED: "is undetermined",
+}
 """Verdicts in words."""
 
 
@@ -88,7 +92,9 @@ def as_summary(verdicts: Verdicts) -> str:
     if cost.is_known:
         parts = ", ".join(f"{name} {part.text}" for name, part in cost.parts.items())
         several = f": {parts}" if len(cost.parts) > 1 else ""
-        lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}.")
+        lines.append(
+            f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}."
+        )
         lines.append(f"Not counted: {NOT_COUNTED}.")
     if cost.unknown:
         lines.append(f"No price is known for {listed(cost.unpriced)}.")
@@ -101,14 +107,24 @@ def as_summary(verdicts: Verdicts) -> str:
 
 def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
     return {
-        each.name: {"per_hour_min": _number(each.per_hour_min), "per_hour_max": _number(each.per_hour_max)}
+        each.name: {
+            "per_hour_min": _number(each.per_hour_min),
+            "per_hour_max": _number(each.per_hour_max),
+        }
         for each in pieces
     }
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     return [
-        {"rule": f.rule, "object": f.object, "path": f.path, "message": f.message, "remedy": f.remedy} for f in findings
+        {
+            "rule": f.rule,
+            "object": f.object,
+            "path": f.path,
+            "message": f.message,
+            "remedy": f.remedy,
+        }
+        for f in findings
     ]
 
 

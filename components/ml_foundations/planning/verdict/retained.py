@@ -27,10 +27,17 @@ class Retained:
 
 
 def retained(
-    stored: Iterable[Stored], objects: Iterable[Manifest], kept: Iterable[Manifest], region: str | None
+    stored: Iterable[Stored],
+    objects: Iterable[Manifest],
+    kept: Iterable[Manifest],
+    region: str | None,
 ) -> Iterator[Retained]:
     """Yield what outlives the stack; ``kept`` are the objects that Pulumi leaves (``retain_on_delete``)."""
-    claims = {(namespace_of(each), name_of(each)) for each in kept if each.get("kind") == "PersistentVolumeClaim"}
+    claims = {
+        (namespace_of(each), name_of(each))
+        for each in kept
+        if each.get("kind") == "PersistentVolumeClaim"
+    }
     for each in stored:
         if why := _why(each, claims):
             cost = piece(str(each), region, each.billed, most=each.number)
@@ -38,7 +45,9 @@ def retained(
             yield Retained(cost.name, why, None if per_hour is None else per_hour * HOURS_PER_MONTH)
     for each in objects:
         if each.get("kind") == "VolumeSnapshotClass" and each.get("deletionPolicy") == "Retain":
-            yield Retained(f"snapshots of class {name_of(each)}", "the class has deletionPolicy Retain", None)
+            yield Retained(
+                f"snapshots of class {name_of(each)}", "the class has deletionPolicy Retain", None
+            )
 
 
 def lost_with_namespaces(
@@ -46,7 +55,11 @@ def lost_with_namespaces(
 ) -> Iterator[Finding]:
     """Yield the claims that Pulumi keeps, in declared namespaces that it deletes, which take their claims along."""
     left = [*kept]
-    of_claims = {(namespace_of(each), name_of(each)) for each in left if each.get("kind") == "PersistentVolumeClaim"}
+    of_claims = {
+        (namespace_of(each), name_of(each))
+        for each in left
+        if each.get("kind") == "PersistentVolumeClaim"
+    }
     deleted = {name_of(each) for each in objects if each.get("kind") == "Namespace"}
     deleted -= {name_of(each) for each in left if each.get("kind") == "Namespace"}
     for each in stored:
@@ -54,7 +67,9 @@ def lost_with_namespaces(
         is_kept = each.owner is None and (namespace, name) in of_claims
         if is_kept and namespace in deleted and each.storage_class.get("reclaimPolicy") != "Retain":
             about = f"PersistentVolumeClaim {namespace}/{name}"
-            yield explain.finding(told("namespace-takes-claims", object=about, namespace=namespace), Verdict.FITS)
+            yield explain.finding(
+                told("namespace-takes-claims", object=about, namespace=namespace), Verdict.FITS
+            )
 
 
 def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:
@@ -64,7 +79,9 @@ def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:
     if stored.owner is None:
         is_kept = (namespace_of(stored.claim), name_of(stored.claim)) in kept
         return "Pulumi keeps the claim (retain_on_delete)" if is_kept else ""
-    policy = section(stored.owner.manifest, "spec", "persistentVolumeClaimRetentionPolicy").get("whenDeleted")
+    policy = section(stored.owner.manifest, "spec", "persistentVolumeClaimRetentionPolicy").get(
+        "whenDeleted"
+    )
     return "" if policy == "Delete" else "a StatefulSet keeps the claims of its pods"
 
 
@@ -72,8 +89,14 @@ def as_lines(found: Sequence[Retained]) -> list[str]:
     """Return what outlives the stack for people, the dearest first, at most five by name."""
     known = sum((each.per_month or Decimal(0) for each in found), Decimal(0))
     ordered = sorted(found, key=lambda each: each.per_month or Decimal(0), reverse=True)
-    lines = [f"After pulumi destroy, this stays on Google Cloud for {known:,.0f} USD a month:"] if found else []
+    lines = (
+        [f"After pulumi destroy, this stays on Google Cloud for {known:,.0f} USD a month:"]
+        if found
+        else []
+    )
     for each in ordered[:_MOST_NAMED]:
-        price = "a price that is not known" if each.per_month is None else f"{each.per_month:,.0f} USD"
+        price = (
+            "a price that is not known" if each.per_month is None else f"{each.per_month:,.0f} USD"
+        )
         lines.append(f"  {each.object}, {price}: {each.why}")
     return lines + ([f"  and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else [])

@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.quantities import millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number
 from ml_foundations.planning.model.decisions import Shortage
-from ml_foundations.planning.model.places import Place, PodClass
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, is_extended
 from ml_foundations.planning.model.workloads import PodSet
@@ -27,11 +27,19 @@ def words(reason: Shortage) -> Refusal:
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.places:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    able = [place for place in reason.places if place.room(reason.pod) and not refusals(reason.pod, place.node)]
+    able = [
+        place
+        for place in reason.places
+        if place.room(reason.pod) and not refusals(reason.pod, place.node)
+    ]
     if not able:
         return _nowhere(reason)
     room = sum(place.count * place.room(reason.pod) for place in able)
-    return _limited(reason, able) if reason.limited_by and reason.most < room else _too_many(reason, able)
+    return (
+        _limited(reason, able)
+        if reason.limited_by and reason.most < room
+        else _too_many(reason, able)
+    )
 
 
 _DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
@@ -42,7 +50,7 @@ def _nowhere(reason: Shortage) -> Refusal:
     """No node takes even one pod: tell of the nearest, which has the fewest things against it."""
     pods, pod = reason.pods, reason.pod
 
-    def distance(place: Place) -> tuple[float, ...]:
+    def distance(place: NodeGroup) -> tuple[float, ...]:
         short = lacks(pod, place)
         missing = sum(20 if is_extended(name) and not free else 3 for name, _, free in short)
         refused = sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
@@ -62,12 +70,12 @@ def _nowhere(reason: Shortage) -> Refusal:
     return Refusal(rule, path, message, _remedy(reason, nearest, found))
 
 
-def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[Place]) -> Refusal:
+def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
     if not places:
         return told("daemon-set-without-any-node", pods.path)
 
-    def distance(place: Place) -> int:
+    def distance(place: NodeGroup) -> int:
         return sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
 
     nearest = min(places, key=distance)
@@ -79,17 +87,32 @@ def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[Place]) -> 
     return told("daemon-set-nowhere", path, name=nearest.node.name, against=against, remedy=remedy)
 
 
-def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
+def _remedy(reason: Shortage, nearest: NodeGroup, found: Sequence[Refusal]) -> str:
     """The shortest way to the nearest pool."""
-    pods, pod, name, rules = reason.pods, reason.pod, nearest.node.name, {refusal.rule for refusal in found}
-    keys = [refusal.path.removeprefix("nodeSelector.") for refusal in found if refusal.rule == "node-selector"]
+    pods, pod, name, rules = (
+        reason.pods,
+        reason.pod,
+        nearest.node.name,
+        {refusal.rule for refusal in found},
+    )
+    keys = [
+        refusal.path.removeprefix("nodeSelector.")
+        for refusal in found
+        if refusal.rule == "node-selector"
+    ]
     values = "; ".join(_values(reason, nearest, key) for key in keys)
-    lasting = [each for each in items(pod.spec, "tolerations") if each.get("tolerationSeconds") is None]
+    lasting = [
+        each for each in items(pod.spec, "tolerations") if each.get("tolerationSeconds") is None
+    ]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
-    for_good = " without tolerationSeconds" if any("Seconds" in refusal.path for refusal in found) else ""
+    for_good = (
+        " without tolerationSeconds" if any("Seconds" in refusal.path for refusal in found) else ""
+    )
     is_unlabelled = any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in found)
     of_gpus = (
-        f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)" if is_unlabelled else ""
+        f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)"
+        if is_unlabelled
+        else ""
     )
     ways = {
         "taint": f"tolerate {taints}{for_good}",
@@ -113,19 +136,24 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _values(reason: Shortage, nearest: Place, key: str) -> str:
+def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     """Return the values of a label that a pod may select instead of its own, that of the nearest node first."""
     own = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
-    others = {str(place.node.labels[key]) for place in reason.places if key in place.node.labels} - {own}
+    others = {
+        str(place.node.labels[key]) for place in reason.places if key in place.node.labels
+    } - {own}
     values = sorted(others, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 
-def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
+def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     pod, pods, most = reason.pod, reason.pods, reason.most
     path, keys = {
-        "topology-spread": ("topologySpreadConstraints", [constraint.key for constraint in pod.spread]),
+        "topology-spread": (
+            "topologySpreadConstraints",
+            [constraint.key for constraint in pod.spread],
+        ),
         "pod-anti-affinity": ("affinity.podAntiAffinity", [term.key for term in pod.anti_affinity]),
         "pod-affinity": ("affinity.podAffinity", [term.key for term in pod.affinity]),
         "volume-access": ("volumes", []),
@@ -140,7 +168,7 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
     return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
 
 
-def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
+def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Each pod fits somewhere, but there are not nodes enough for all at once."""
     pod, count_path = reason.pod, reason.pods.count_path
     largest = max(able, key=lambda place: (place.room(pod), place.count))
@@ -155,20 +183,24 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
     more = of_pool if largest.node.is_template else f"the number of nodes by {missing}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
     message = f"each pod needs {needs(pod)}; {offers}: {room}"
-    return Refusal("nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}.")
+    return Refusal(
+        "nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}."
+    )
 
 
-def _offer(pod: PodClass, place: Place, count: int) -> str:
+def _offer(pod: PodClass, place: NodeGroup, count: int) -> str:
     """What a number of nodes of a class offer of the resource that runs out first."""
     nodes = number(count, "node")
     nodes = f"at most {nodes}" if place.node.is_template else nodes
     if pod.excludes_itself_per_node:
         return f'"{place.node.name}" takes one per node on {nodes}'
     name = min(pod.requests, key=lambda each: (place.free.get(each, 0) // pod.requests[each], each))
-    return f'"{place.node.name}" offers {readable(place.free.get(name, 0))} {name} per node on {nodes}'
+    return (
+        f'"{place.node.name}" offers {readable(place.free.get(name, 0))} {name} per node on {nodes}'
+    )
 
 
-def lacks(pod: PodClass, place: Place) -> list[tuple[str, int, int]]:
+def lacks(pod: PodClass, place: NodeGroup) -> list[tuple[str, int, int]]:
     """The resources of which one pod needs more than a node has free: name, needed, free."""
     return [
         (name, amount, max(0, place.free.get(name, 0)))

@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, sec
 from ml_foundations.kubernetes.quantities import WHOLE, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
-from ml_foundations.planning.input import known
+from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import GROUPS, PodSet, is_stored
@@ -28,11 +28,15 @@ _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])"
 _TAG = r"\w[\w.-]{0,127}"
 _DIGEST = r"(?:sha256:[a-f0-9]{64}|sha512:[a-f0-9]{128}|(?!sha256:|sha512:)[A-Za-z][A-Za-z0-9+._-]*:[a-fA-F0-9]{32,})"
-_IMAGE = re.compile(rf"(?:{_HOST}(?::\d+)?/)?{_PART}(?:/{_PART})*(?::{_TAG})?(?:@{_DIGEST})?", re.ASCII)
+_IMAGE = re.compile(
+    rf"(?:{_HOST}(?::\d+)?/)?{_PART}(?:/{_PART})*(?::{_TAG})?(?:@{_DIGEST})?", re.ASCII
+)
 """The names of images that the kubelet reads (distribution/reference, grammar)."""
 
 
-def with_values(verdicts: Verdicts, objects: Iterable[Manifest], accepted: Collection[str] = ()) -> Verdicts:
+def with_values(
+    verdicts: Verdicts, objects: Iterable[Manifest], accepted: Collection[str] = ()
+) -> Verdicts:
     """Return the verdicts with those on values that no container runs with: rule ``impossible-value``.
 
     Args:
@@ -41,15 +45,23 @@ def with_values(verdicts: Verdicts, objects: Iterable[Manifest], accepted: Colle
         accepted: The rules whose errors the user accepts.
     """
     shown = [*objects]
-    ranges = [each for each in shown if each["kind"] == "LimitRange" and not known.notes(each)]
+    ranges = [
+        each for each in shown if each["kind"] == "LimitRange" and not field_catalog.notes(each)
+    ]
     is_changed = any(str(each["kind"]).startswith("Mutating") for each in shown)
-    workloads = tuple(_judged(each, ranges, accepted, is_changed=is_changed) for each in verdicts.workloads)
+    workloads = tuple(
+        _judged(each, ranges, accepted, is_changed=is_changed) for each in verdicts.workloads
+    )
     stack = together([verdicts.stack, *(each.verdict for each in workloads)])
     return replace(verdicts, workloads=workloads, stack=stack)
 
 
 def _judged(
-    item: WorkloadVerdict, limit_ranges: Sequence[Manifest], accepted: Collection[str], *, is_changed: bool
+    item: WorkloadVerdict,
+    limit_ranges: Sequence[Manifest],
+    accepted: Collection[str],
+    *,
+    is_changed: bool,
 ) -> WorkloadVerdict:
     """Return the verdict on a workload with what is found of its values."""
     workload = item.workload
@@ -60,11 +72,15 @@ def _judged(
     for pods in workload.pods:
         if pods.count or workload.kind == "DaemonSet":
             refusals += [*_of_images(pods), *_of_folders(pods)]
-            refusals += () if workload.unknown else _of_amounts(admitted(pods.spec, own_ranges), pods.path)
+            refusals += (
+                () if workload.unknown else _of_amounts(admitted(pods.spec, own_ranges), pods.path)
+            )
     may_change = is_changed and any(each.rule == "unknown-admission" for each in item.reasons)
     is_certain = workload.kind in GROUPS and not may_change
     found = [
-        explain.finding(each, Verdict.CANNOT_FIT if each.certain and is_certain else Verdict.FITS, workload)
+        explain.finding(
+            each, Verdict.CANNOT_FIT if each.certain and is_certain else Verdict.FITS, workload
+        )
         for each in refusals
     ]
     errors = tuple(each for each in found if each.severity is Severity.ERROR)
@@ -127,7 +143,9 @@ def _of_amounts(spec: Manifest, at: str) -> Iterator[Refusal]:
             for field in ("limits", "requests"):
                 amount: Any = section(resources, field).get(name)
                 refusal = _too_small(
-                    f"{at}.{path}.{field}.{name}", amount, is_memory_limit=name + field == "memorylimits"
+                    f"{at}.{path}.{field}.{name}",
+                    amount,
+                    is_memory_limit=name + field == "memorylimits",
                 )
                 if refusal:
                     yield refusal
@@ -136,7 +154,9 @@ def _of_amounts(spec: Manifest, at: str) -> Iterator[Refusal]:
 
 def _of_folders(pods: PodSet) -> Iterator[Refusal]:
     """Yield the sizes of empty folders that are too small."""
-    for index, volume in enumerate(filter(is_mapping, items(section(pods.template, "spec"), "volumes"))):
+    for index, volume in enumerate(
+        filter(is_mapping, items(section(pods.template, "spec"), "volumes"))
+    ):
         size: Any = section(volume, "emptyDir").get("sizeLimit")
         path = f"{pods.path}.volumes[{index}].emptyDir.sizeLimit"
         refusal = None if size is UNKNOWN else _too_small(path, size, is_memory_limit=False)
@@ -152,4 +172,6 @@ def _too_small(path: str, given: Any, *, is_memory_limit: bool) -> Refusal | Non
     name = "too-little-memory" if is_memory_limit else "too-few-bytes"
     certain = is_memory_limit and amount < _IMPOSSIBLE
     field = path.rpartition("resources.")[2].rpartition("emptyDir.")[2]
-    return told(name, path, certain=certain, field=field, given=given, bytes=f"{amount / WHOLE:,.10g}")
+    return told(
+        name, path, certain=certain, field=field, given=given, bytes=f"{amount / WHOLE:,.10g}"
+    )

@@ -77,4 +77,7 @@ class Verdicts:
     @property
     def findings(self) -> list[Finding]:
         """Every finding, those of the stack itself last."""
-        return [*[finding for item in self.workloads for finding in (*item.reasons, *item.warnings)], *self.of_stack]
+        return [
+            *[finding for item in self.workloads for finding in (*item.reasons, *item.warnings)],
+            *self.of_stack,
+        ]

@@ -22,7 +22,9 @@ _LIMITS = ("In", "Exists")
 """Operators that limit a selector to what has a label; the others select nearly everything."""
 
 
-def webhook_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | None) -> Iterator[Finding]:
+def webhook_findings(
+    objects: Sequence[Manifest], kueue: Manifest | Unknown | None
+) -> Iterator[Finding]:
     """Yield findings of the rules ``webhook`` and ``queue-kind``.
 
     Args:
@@ -34,7 +36,10 @@ def webhook_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | No
             yield from _of_configuration(configuration, objects)
     if kueue is None or isinstance(kueue, Unknown):
         return
-    frameworks, replicas = frameworks_of(kueue), section(kueue, "controllerManager").get("replicas", 1)
+    frameworks, replicas = (
+        frameworks_of(kueue),
+        section(kueue, "controllerManager").get("replicas", 1),
+    )
     selector = section(configuration_of(kueue) or {}, "managedJobsNamespaceSelector")
     if "pod" in frameworks and replicas == 1 and not _limits(selector):
         remedy = "Limit managedJobsNamespaceSelector to the namespaces with a queue, as a TrainingQueue does."
@@ -53,9 +58,16 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
     if webhooks is UNKNOWN or any(unknown_paths(webhooks)):
         return
     for index, webhook in enumerate(items(configuration, "webhooks")):
-        is_limited = _limits(section(webhook, "namespaceSelector")) or _limits(section(webhook, "objectSelector"))
+        is_limited = _limits(section(webhook, "namespaceSelector")) or _limits(
+            section(webhook, "objectSelector")
+        )
         fails = webhook.get("failurePolicy", "Fail") == "Fail"
-        if fails and not is_limited and _is_about_pods(webhook) and _has_one_replica(webhook, objects):
+        if (
+            fails
+            and not is_limited
+            and _is_about_pods(webhook)
+            and _has_one_replica(webhook, objects)
+        ):
             remedy = "Run two replicas, or set namespaceSelector, or failurePolicy Ignore."
             about = f"{configuration['kind']} {name_of(configuration)}"
             yield _webhook(about, f"webhooks[{index}].failurePolicy", remedy)
@@ -64,7 +76,9 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
 def _limits(selector: Manifest) -> bool:
     """Return whether a selector leaves most namespaces or objects out."""
     expressions = [each for each in items(selector, "matchExpressions") if is_mapping(each)]
-    return bool(selector.get("matchLabels")) or any(each.get("operator") in _LIMITS for each in expressions)
+    return bool(selector.get("matchLabels")) or any(
+        each.get("operator") in _LIMITS for each in expressions
+    )
 
 
 def _is_about_pods(webhook: Manifest) -> bool:
@@ -101,8 +115,6 @@ def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Find
     if queue is None or kind not in FRAMEWORKS or frameworks.issuperset(FRAMEWORKS[kind]):
         return
     about = f"{kind} {namespace_of(workload)}/{name_of(workload)}"
-    message = (
-        f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, whatever the queue holds"
-    )
+    message = f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, whatever the queue holds"
     remedy = f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's configuration)."
     yield Finding("queue-kind", Severity.ERROR, about, "metadata.labels", message, remedy)

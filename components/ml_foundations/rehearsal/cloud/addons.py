@@ -8,7 +8,11 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
-from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
+from ml_foundations.catalog.node_resources import (
+    SystemDaemonSet,
+    cluster_features,
+    system_daemonsets,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, name_of, section
 from ml_foundations.kubernetes.selectors import node_affinity
@@ -38,7 +42,11 @@ class Addons:
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Make what is not there yet, by the properties of the cluster; one that exists already has all."""
         without = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
-        off = [each for each in self._missing if section(each, "spec").get("group", each.get("provisioner")) in without]
+        off = [
+            each
+            for each in self._missing
+            if section(each, "spec").get("group", each.get("provisioner")) in without
+        ]
         present = [each for each in self._missing if each not in off]
         for manifest in present:
             self._api.ensure(_PATHS[manifest["kind"]], manifest)
@@ -56,7 +64,10 @@ class Addons:
         for _ in range(_LOOKS):
             found = self._api.get(path)
             if condition(found, "Established").get("status") == "True":
-                aged = [each | {"lastTransitionTime": _LONG_AGO} for each in found["status"]["conditions"]]
+                aged = [
+                    each | {"lastTransitionTime": _LONG_AGO}
+                    for each in found["status"]["conditions"]
+                ]
                 self._api.patch(f"{path}/status", {"status": {"conditions": aged}})
                 break
             time.sleep(_LOOK_SECONDS)
@@ -70,11 +81,15 @@ def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
     selector = {"k8s-app": entry.name}
-    requests = {name: value for name, value in (("cpu", entry.cpu), ("memory", entry.memory)) if value}
+    requests = {
+        name: value for name, value in (("cpu", entry.cpu), ("memory", entry.memory)) if value
+    }
     spec: dict[str, Any] = {
         "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
-        "containers": [{"name": entry.name, "image": entry.image, "resources": {"requests": requests}}],
+        "containers": [
+            {"name": entry.name, "image": entry.image, "resources": {"requests": requests}}
+        ],
     }
     if entry.runs_where == "workload-identity":
         spec["nodeSelector"] = {"iam.gke.io/gke-metadata-server-enabled": "true"}

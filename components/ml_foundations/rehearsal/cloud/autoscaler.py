@@ -12,11 +12,11 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.planning.model.decisions import Shortage
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_of, take
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, node_class
-from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_of, take
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
-from ml_foundations.planning.scheduler.one_pod import placeable
+from ml_foundations.planning.scheduler.placement import placeable
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -33,15 +33,17 @@ class _Kind:
     """The zones of their disks; None where any zone will do."""
     pending: list[Manifest] = field(default_factory=list[Manifest])
 
-    def reaches(self, place: Place) -> bool:
+    def reaches(self, place: NodeGroup) -> bool:
         return self.zones is None or _pool_and_zone(place.node.manifest)[1] in self.zones
 
     @property
     def size(self) -> tuple[int, ...]:
-        return tuple(self.pod.requests.get(name, 0) for name in (labels.GPU_RESOURCE, "cpu", "memory"))
+        return tuple(
+            self.pod.requests.get(name, 0) for name in (labels.GPU_RESOURCE, "cpu", "memory")
+        )
 
-    def put(self, place: Place, left: int) -> int:
-        """Place as many of those left as may go there at once; how many."""
+    def put(self, place: NodeGroup, left: int) -> int:
+        """NodeGroup as many of those left as may go there at once; how many."""
         count = min(left, place.room(self.pod)) if self.pod.is_simple else 1
         take(place.free, self.pod, count)
         place.running += (self.pod,) * count
@@ -82,7 +84,9 @@ def is_unschedulable(pod: Manifest) -> bool:
     if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
         return False
     conditions = items(section(pod, "status"), "conditions")
-    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+    return any(
+        c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions
+    )
 
 
 def is_busy(pod: Manifest) -> bool:
@@ -121,18 +125,31 @@ def plan(
     # A pod template has the two keys of a pod that are looked at.
     daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
     declared = {pool.name: pool for pool in pools}
-    growing = {name: pool for name, pool in declared.items() if pool.autoscaled and pool.queued is queued}
+    growing = {
+        name: pool for name, pool in declared.items() if pool.autoscaled and pool.queued is queued
+    }
     busy = busy_by_node(pods)
-    usable = () if queued else (node for node in existing if not section(node, "spec").get("unschedulable"))
-    places = [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
-    blank = cache(lambda pool, zone: _place(nodes.node_template(declared[pool], zone, operator), daemons))
+    usable = (
+        ()
+        if queued
+        else (node for node in existing if not section(node, "spec").get("unschedulable"))
+    )
+    places = [
+        _place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable
+    ]
+    blank = cache(
+        lambda pool, zone: _place(nodes.node_template(declared[pool], zone, operator), daemons)
+    )
     empty = cache(lambda: [_place(_emptied(node), daemons) for node in (*existing, *brought)])
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
     unplaced: list[Unplaced] = []
     for kind in kinds:
-        left, repels = len(kind.pending), any(pod.anti_affinity for place in places for pod in place.running)
+        left, repels = (
+            len(kind.pending),
+            any(pod.anti_affinity for place in places for pod in place.running),
+        )
         is_alone = kind.pod.is_simple and not repels
         taking = _taking(kind, places, is_alone)
         while left:
@@ -141,9 +158,15 @@ def plan(
                 fresh = starmap(blank, _may_grow(growing.values(), sizes))
                 chosen = _cheapest(kind, left, fresh, [] if is_alone else places, sizes, growing)
                 if chosen is None:
-                    blanks = [blank(pool.name, zone) for pool in declared.values() for zone in pool.zones]
-                    of_requests = {pool.name for pool in declared.values() if pool.queued and not queued}
-                    reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)), of_requests)
+                    blanks = [
+                        blank(pool.name, zone) for pool in declared.values() for zone in pool.zones
+                    ]
+                    of_requests = {
+                        pool.name for pool in declared.values() if pool.queued and not queued
+                    }
+                    reason = _reason(
+                        kind, blanks, set(_may_grow(growing.values(), sizes)), of_requests
+                    )
                     is_able = partial(_is_able, kind.pod)
                     is_hopeless = not any(map(is_able, blanks)) and not any(map(is_able, empty()))
                     unplaced += [Unplaced(pod, reason, is_hopeless) for pod in kind.pending[-left:]]
@@ -157,13 +180,22 @@ def plan(
     return Plan(new, frozenset(needed - {""}), tuple(unplaced))
 
 
-def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]], of_requests: Collection[str]) -> str:
+def _reason(
+    kind: _Kind,
+    blanks: Iterable[NodeGroup],
+    growing: Set[tuple[str, str]],
+    of_requests: Collection[str],
+) -> str:
     """Return why no pool gets a new node for a pod: what the nearest pool lacks, or what keeps one from growing.
 
     Nodes of the pools ``of_requests`` come only for a ProvisioningRequest.
     """
     places = [
-        Place(replace(place.node, name=_pool_and_zone(place.node.manifest)[0]), place.free, place.running)
+        NodeGroup(
+            replace(place.node, name=_pool_and_zone(place.node.manifest)[0]),
+            place.free,
+            place.running,
+        )
         for place in blanks
         if kind.reaches(place)
     ]
@@ -177,18 +209,20 @@ def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]],
     if others:
         return f"a node of {names} has the room, and no more nodes may come there for it"
     if able:
-        return f"a node of {names} has the room, and nodes come there only for a ProvisioningRequest"
+        return (
+            f"a node of {names} has the room, and nodes come there only for a ProvisioningRequest"
+        )
     pods = PodSet({}, kind.pod.spec, kind.pod.labels, 1, "spec", "replicas")
     refusal = shortage.words(Shortage(pods, kind.pod, places, 0, 0, "", 1))
     return f"{refusal.message}. {refusal.remedy}"
 
 
-def _is_able(pod: PodClass, place: Place) -> bool:
+def _is_able(pod: PodClass, place: NodeGroup) -> bool:
     """Return whether a place takes a pod, whatever other pods there are."""
     return place.room(pod) > 0 and not any(refusal.certain for refusal in refusals(pod, place.node))
 
 
-def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place | None]:
+def _taking(kind: _Kind, places: list[NodeGroup], is_alone: bool) -> Iterator[NodeGroup | None]:
     """The place for the next pods of a kind, each time that it is asked for; None where no place takes more."""
     if is_alone:
         # What they take of one place changes no other: each is filled once.
@@ -197,7 +231,9 @@ def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place 
         yield next(filter(kind.reaches, placeable(kind.pod, places)), None)
 
 
-def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:
+def _kinds(
+    pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]
+) -> Iterable[_Kind]:
     kinds: dict[str, _Kind] = {}
     for pod in pods:
         # Pods that claim devices get their nodes from dra.Driver; a DaemonSet's pod is for a node that exists.
@@ -214,10 +250,14 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
     return kinds.values()
 
 
-def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodClass] = ()) -> Place:
+def _place(
+    node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodClass] = ()
+) -> NodeGroup:
     """A node with the pods on it, those of DaemonSets included, whether or not they are there yet."""
     found = node_class(node)
-    return carrying(found, [*(daemon for daemon in daemons if not refusals(daemon, found)), *running])
+    return carrying(
+        found, [*(daemon for daemon in daemons if not refusals(daemon, found)), *running]
+    )
 
 
 def _ready(node: Manifest) -> Manifest:
@@ -250,19 +290,23 @@ def _may_grow(pools: Iterable[Pool], sizes: Counter[tuple[str, str]]) -> Iterabl
 def _cheapest(
     kind: _Kind,
     left: int,
-    fresh: Iterable[Place],
-    places: Sequence[Place],
+    fresh: Iterable[NodeGroup],
+    places: Sequence[NodeGroup],
     sizes: Counter[tuple[str, str]],
     pools: Mapping[str, Pool],
-) -> Place | None:
+) -> NodeGroup | None:
     """The new node with the lowest price per pod, in the emptiest zone if zones are to be alike."""
 
-    def cost(place: Place) -> tuple[Decimal, int, str, str]:
+    def cost(place: NodeGroup) -> tuple[Decimal, int, str, str]:
         name, zone = _pool_and_zone(place.node.manifest)
         crowd = sizes[name, zone] if pools[name].location_policy == "BALANCED" else 0
         return price(pools[name]) / min(left, place.room(kind.pod)), crowd, name, zone
 
-    suitable = [place for place in fresh if kind.reaches(place) and place in placeable(kind.pod, [*places, place])]
+    suitable = [
+        place
+        for place in fresh
+        if kind.reaches(place) and place in placeable(kind.pod, [*places, place])
+    ]
     return min(suitable, key=cost, default=None)
 
 

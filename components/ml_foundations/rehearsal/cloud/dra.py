@@ -12,10 +12,16 @@ from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespa
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.devices import PRODUCT
-from ml_foundations.planning.scheduler.one_pod import refusals_on_node
+from ml_foundations.planning.scheduler.placement import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
-from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced, busy_by_node, is_unschedulable, price
+from ml_foundations.rehearsal.cloud.autoscaler import (
+    Plan,
+    Unplaced,
+    busy_by_node,
+    is_unschedulable,
+    price,
+)
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -40,13 +46,17 @@ class Driver:
         self._api, self._slices, self._claims = api, slices, claims
         self._has_classes = False
 
-    def reconcile(self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]) -> None:
+    def reconcile(
+        self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]
+    ) -> None:
         """One round: a slice for each node that should have one; classes with the driver.
 
         Slices that were not made here stay, and a node that has one gets no second.
         """
         served = [(name, pool) for name, pool in pools.items() if installed and _has_driver(pool)]
-        wanted = {name_of(node): (pool, node) for name, pool in served for node in by_pool.get(name, [])}
+        wanted = {
+            name_of(node): (pool, node) for name, pool in served for node in by_pool.get(name, [])
+        }
         ours = (item for item in self._slices.items() if item["spec"].get("driver") == _DRIVER)
         published = {item["spec"].get("nodeName"): item for item in ours}
         if wanted and not self._has_classes:
@@ -56,30 +66,49 @@ class Driver:
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
                 self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
-        for name in filter(lambda each: _is_made_here(published[each]), published.keys() - wanted.keys()):
+        for name in filter(
+            lambda each: _is_made_here(published[each]), published.keys() - wanted.keys()
+        ):
             with attempt(f"the devices of node {name}"):
                 self._api.delete(f"{SLICES}/{name_of(published[name])}")
                 self._slices.drop(published[name])
 
     def growth(
-        self, installed: bool, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
+        self,
+        installed: bool,
+        pods: list[Object],
+        pools: Iterable[Pool],
+        by_pool: Mapping[str, list[Object]],
     ) -> Plan:
         """Nodes to add for pods that claim devices: one at a time for each pool; and the pods for which none may come.
 
         A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
         """
-        waiting = [pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")]
+        waiting = [
+            pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")
+        ]
         if not waiting:
             return Plan()
         served = sorted((pool for pool in pools if installed and _has_driver(pool)), key=price)
-        busy, existing = busy_by_node(pods), {pool.name: by_pool.get(pool.name, []) for pool in served}
-        idle = {name for name, group in existing.items() if any(name_of(node) not in busy for node in group)}
-        growing = [each for each in served if each.autoscaled and len(existing[each.name]) < each.max_nodes]
+        busy, existing = (
+            busy_by_node(pods),
+            {pool.name: by_pool.get(pool.name, []) for pool in served},
+        )
+        idle = {
+            name
+            for name, group in existing.items()
+            if any(name_of(node) not in busy for node in group)
+        }
+        growing = [
+            each for each in served if each.autoscaled and len(existing[each.name]) < each.max_nodes
+        ]
         new: dict[str, str] = {}
         unplaced: list[Unplaced] = []
         for pod in waiting:
             suitable = [pool for pool in served if self._may_suit(pod, pool)]
-            pool = next((each for each in suitable if each in growing and each.name not in idle), None)
+            pool = next(
+                (each for each in suitable if each in growing and each.name not in idle), None
+            )
             if pool is not None:
                 in_zone = Counter(labels_of(node).get(labels.ZONE) for node in existing[pool.name])
                 new[pool.name] = min(pool.zones, key=lambda zone: in_zone[zone])
@@ -92,21 +121,32 @@ class Driver:
             return False
         found = _devices(pool)
         return all(
-            any(_may_have(found, choice) for choice in request.get("firstAvailable") or [section(request, "exactly")])
+            any(
+                _may_have(found, choice)
+                for choice in request.get("firstAvailable") or [section(request, "exactly")]
+            )
             for claim in self._claims_of(pod)
             for request in items(claim["spec"]["devices"], "requests")
         )
 
     def _claims_of(self, pod: Object) -> list[Object]:
         named = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
-        beside = [claim for claim in self._claims.items() if namespace_of(claim) == namespace_of(pod)]
-        return [claim for claim in beside if name_of(claim) in named or pod["metadata"]["uid"] in owners(claim)]
+        beside = [
+            claim for claim in self._claims.items() if namespace_of(claim) == namespace_of(pod)
+        ]
+        return [
+            claim
+            for claim in beside
+            if name_of(claim) in named or pod["metadata"]["uid"] in owners(claim)
+        ]
 
 
 def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
     """Return why no pool gets a new node for a pod that claims devices."""
     if not installed:
-        return "it claims devices, and nodes come for these only if NVIDIA's DRA driver is installed"
+        return (
+            "it claims devices, and nodes come for these only if NVIDIA's DRA driver is installed"
+        )
     if suitable:
         names = listed(f'"{pool.name}"' for pool in suitable)
         return f"a node of {names} may have the devices that it claims, and no more nodes may come there for it"
@@ -121,13 +161,22 @@ def _has_driver(pool: Pool) -> bool:
 def _device_class(name: str, kind: str) -> Object:
     """A class that the driver's chart brings; a chart that was only recorded brings none."""
     expression = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == '{kind}'"
-    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
 
 
 def _resource_slice(pool: Pool, node: Object) -> Object:
     """The devices of a node. The slice is deleted with the node, as a kubelet's is."""
     meta = node["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
     return {
         "metadata": {"name": f"{meta['name']}-{_DRIVER}", "ownerReferences": [owner]},
         "spec": {
@@ -143,7 +192,10 @@ def _is_made_here(published: Object) -> bool:
     """Return whether a slice is one of ``_resource_slice``: by its name, and the node that owns it."""
     node = published["spec"].get("nodeName")
     owner = next(iter(published["metadata"].get("ownerReferences") or []), {})
-    return name_of(published) == f"{node}-{_DRIVER}" and (owner.get("kind"), owner.get("name")) == ("Node", node)
+    return name_of(published) == f"{node}-{_DRIVER}" and (owner.get("kind"), owner.get("name")) == (
+        "Node",
+        node,
+    )
 
 
 def _devices(pool: Pool) -> list[Object]:
@@ -164,16 +216,27 @@ def _devices(pool: Pool) -> list[Object]:
 def _gpu(model: Gpu, minor: int) -> Object:
     mib = model.memory_label_mib or model.memory_gb * 1024
     attributes = _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}}
-    return {"name": f"gpu-{minor}", "attributes": attributes, "capacity": {"memory": {"value": f"{mib}Mi"}}}
+    return {
+        "name": f"gpu-{minor}",
+        "attributes": attributes,
+        "capacity": {"memory": {"value": f"{mib}Mi"}},
+    }
 
 
 def _mig(model: Gpu, profile: str, minor: int, part: int) -> Object:
     gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
     name = f"gpu-{minor}-mig-{profile.replace('.', '-').replace('+', '-')}-{part}"
-    uuids = {"uuid": {"string": f"MIG-{minor:08d}-{part}"}, "parentUUID": {"string": f"GPU-{minor:08d}"}}
+    uuids = {
+        "uuid": {"string": f"MIG-{minor:08d}-{part}"},
+        "parentUUID": {"string": f"GPU-{minor:08d}"},
+    }
     attributes = _attributes(model, "mig") | uuids | {"profile": {"string": profile}}
     # What a part really offers is a little less than its name says; how much is not published.
-    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": f"{gigabytes}Gi"}}}
+    return {
+        "name": name,
+        "attributes": attributes,
+        "capacity": {"memory": {"value": f"{gigabytes}Gi"}},
+    }
 
 
 def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
@@ -184,7 +247,11 @@ def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
         "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
         "brand": {"string": "Nvidia"},
         **({"architecture": {"string": model.architecture.title()}} if model.architecture else {}),
-        **({"cudaComputeCapability": {"version": "{}.{}.0".format(*capability)}} if capability else {}),
+        **(
+            {"cudaComputeCapability": {"version": "{}.{}.0".format(*capability)}}
+            if capability
+            else {}
+        ),
         "driverVersion": {"version": ".".join(str(int(part)) for part in driver)},
         "cudaDriverVersion": {"version": f"{cuda[0]}.{cuda[1]}.0"},
     }
@@ -192,7 +259,9 @@ def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
 
 def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
     """Whether enough devices may meet a request, by the conditions that are understood here."""
-    conditions = [item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item]
+    conditions = [
+        item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item
+    ]
     kind = _TYPES.get(request.get("deviceClassName", ""))
     of_kind = [device for device in found if kind in (None, device["attributes"]["type"]["string"])]
     suitable = [device for device in of_kind if all(_may_meet(device, c) for c in conditions)]

@@ -11,7 +11,9 @@ _log = logging.getLogger(__name__)
 
 def reference(item: Manifest, kind: str) -> Object:
     """A reference to an object of the core group."""
-    return {"kind": kind, "apiVersion": "v1"} | {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {"kind": kind, "apiVersion": "v1"} | {
+        key: item["metadata"][key] for key in ("name", "namespace", "uid")
+    }
 
 
 def now() -> str:
@@ -30,7 +32,9 @@ class Recorder:
         """Make a warning about an object of the core group."""
         self.note(item, kind, reason, message, "Warning")
 
-    def note(self, item: Manifest, kind: str, reason: str, message: str, severity: str = "Normal") -> None:
+    def note(
+        self, item: Manifest, kind: str, reason: str, message: str, severity: str = "Normal"
+    ) -> None:
         """Make an event about an object of the core group."""
         said = (item["metadata"]["uid"], message)
         if said in self._said:

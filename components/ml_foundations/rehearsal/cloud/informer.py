@@ -56,7 +56,11 @@ class Informer(threading.Thread):
     def items(self) -> list[Object]:
         """The objects as they are now. They are shared: change none of them."""
         with self._lock:
-            return [item for uid, item in (self._objects | self._created).items() if uid not in self._deleted]
+            return [
+                item
+                for uid, item in (self._objects | self._created).items()
+                if uid not in self._deleted
+            ]
 
     def put(self, item: Object) -> None:
         """Take an object in that was just created, ahead of its event."""
@@ -88,7 +92,11 @@ class Informer(threading.Thread):
         with self._lock:
             gone = [item for uid, item in self._objects.items() if uid not in found]
             self._objects, self._version = found, _version_of(body)
-            self._created = {uid: item for uid, item in self._created.items() if _version_of(item) > self._version}
+            self._created = {
+                uid: item
+                for uid, item in self._created.items()
+                if _version_of(item) > self._version
+            }
         for item in gone:
             self._removed(item)
         self.synced.set()

@@ -6,7 +6,14 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.events import Recorder
@@ -19,13 +26,17 @@ _SHOWN = "rehearsal.ml-foundations/shown"
 """The annotation that makes kwok look again at a pod with which it has done nothing for so long."""
 _MADE_FOR_ALL = "kube-api-access-"
 """Volumes that the API server adds: what they hold is always there."""
-_NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
+_NO_SIDECAR = (
+    "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
+)
 """What GKE's CSI driver for buckets answers (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver/node.go)."""
 
 _NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name"
 """What a kubelet says of a driver that does not run on its node (Kubernetes, pkg/volume/csi)."""
 
-_NO_PULL_SECRET = "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
+_NO_PULL_SECRET = (
+    "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
+)
 """What a kubelet says then (Kubernetes, pkg/kubelet/kubelet_pods.go). Here the image counts as one that wants it."""
 
 
@@ -40,8 +51,13 @@ class _Reference(NamedTuple):
 
 def keys_only(item: Object) -> Object:
     """A ConfigMap or a Secret without its values."""
-    metadata = {key: item["metadata"][key] for key in ("uid", "name", "namespace", "resourceVersion")}
-    return {"metadata": metadata, "keys": {*(item.get("data") or ()), *(item.get("binaryData") or ())}}
+    metadata = {
+        key: item["metadata"][key] for key in ("uid", "name", "namespace", "resourceVersion")
+    }
+    return {
+        "metadata": metadata,
+        "keys": {*(item.get("data") or ()), *(item.get("binaryData") or ())},
+    }
 
 
 class Kubelet:
@@ -63,7 +79,12 @@ class Kubelet:
                 shown = {_SHOWN: datetime.now(UTC).isoformat()}
                 self._patch(path, {"metadata": {"annotations": shown}})
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
-        kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
+        kept = (
+            (kind, item)
+            for kind, informer in self._kept.items()
+            if waiting
+            for item in informer.items()
+        )
         known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
         held = self._held(filter(_is_started, pods) if waiting else ())
         for pod in waiting:
@@ -92,13 +113,18 @@ class Kubelet:
         yield from (disk["pdName"] for disk in inline if disk and not disk.get("readOnly"))
         mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
         for volume in self._volumes.items() if mine else ():
-            owner, modes = section(volume, "spec", "claimRef"), set(volume["spec"].get("accessModes") or ())
+            owner, modes = (
+                section(volume, "spec", "claimRef"),
+                set(volume["spec"].get("accessModes") or ()),
+            )
             is_disk = section(volume, "spec", "csi").get("driver") == PD_CSI
             is_mine = (owner.get("namespace"), owner.get("name")) in mine
             if is_disk and is_mine and modes <= {"ReadWriteOnce", "ReadWriteOncePod"}:
                 yield name_of(volume)
 
-    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: Set[str]) -> None:
+    def _start(
+        self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: Set[str]
+    ) -> None:
         if said := self._unmountable(pod, lacks) or _missing(pod, known):
             self._recorder.warn(pod, "Pod", *said)
             return
@@ -107,7 +133,9 @@ class Kubelet:
         self._patch(path, {"status": {"conditions": [{"type": _READY, "status": "True"}]}})
 
     def _patch(self, path: str, body: Object) -> None:
-        self._api.request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
+        self._api.request(
+            "PATCH", path, body=body, content_type="application/strategic-merge-patch+json"
+        )
 
     def _unmountable(self, pod: Object, lacks: Set[str]) -> tuple[str, str] | None:
         """Reason and message of a volume without its driver, and of a bucket for which nothing has added a sidecar."""
@@ -131,7 +159,9 @@ class Kubelet:
 def _is_started(pod: Object) -> bool:
     """Return whether a pod has its volumes."""
     phase = pod["status"]["phase"]
-    return phase == "Running" or (phase == "Pending" and condition(pod, _READY).get("status") == "True")
+    return phase == "Running" or (
+        phase == "Pending" and condition(pod, _READY).get("status") == "True"
+    )
 
 
 def _was_missed(pod: Object) -> bool:
@@ -145,7 +175,9 @@ def _was_missed(pod: Object) -> bool:
 
 def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tuple[str, str] | None:
     """Reason and message of what is not there; of a chart's pods nothing, since hooks make it whose pods do nothing."""
-    if labels_of(pod).get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in labels_of(pod):
+    if labels_of(pod).get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in labels_of(
+        pod
+    ):
         return None
     for kind, name, key, volume in _references(pod["spec"]):
         keys = known.get((kind, namespace_of(pod), name))

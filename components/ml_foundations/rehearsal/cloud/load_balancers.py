@@ -24,8 +24,15 @@ _GKE_INGRESSES = ("", "gce", labels.INTERNAL_INGRESS)
 class LoadBalancers:
     """Writes an address into the status of each object that has none; it stays."""
 
-    def __init__(self, api: Api, services: Informer, ingresses: Informer, classes: Informer) -> None:
-        self._api, self._services, self._ingresses, self._classes = api, services, ingresses, classes
+    def __init__(
+        self, api: Api, services: Informer, ingresses: Informer, classes: Informer
+    ) -> None:
+        self._api, self._services, self._ingresses, self._classes = (
+            api,
+            services,
+            ingresses,
+            classes,
+        )
 
     def reconcile(self) -> None:
         """One round: an address for each object that has none."""
@@ -36,12 +43,16 @@ class LoadBalancers:
         taken = {address for _, item in found for address in _addresses(item)}
         for path, item in found:
             if not _addresses(item):
-                given = item["spec"].get("loadBalancerIP") or address(item["metadata"]["uid"], taken)
+                given = item["spec"].get("loadBalancerIP") or address(
+                    item["metadata"]["uid"], taken
+                )
                 taken.add(given)
                 version, _, kind = path.rpartition("/")
                 status = f"{version}/namespaces/{namespace_of(item)}/{kind}/{name_of(item)}/status"
                 with attempt(f"the address of {name_of(item)}"):
-                    self._api.patch(status, {"status": {"loadBalancer": {"ingress": [{"ip": given}]}}})
+                    self._api.patch(
+                        status, {"status": {"loadBalancer": {"ingress": [{"ip": given}]}}}
+                    )
 
 
 def address(uid: str, taken: Container[str]) -> str:
@@ -53,14 +64,23 @@ def address(uid: str, taken: Container[str]) -> str:
 
 def is_served(ingress: Object, classes: Container[str]) -> bool:
     """Whether GKE or a controller of the cluster gives an Ingress its address; GKE does not read ingressClassName."""
-    chosen, noted = ingress["spec"].get("ingressClassName"), annotations_of(ingress).get(labels.INGRESS_CLASS, "")
+    chosen, noted = (
+        ingress["spec"].get("ingressClassName"),
+        annotations_of(ingress).get(labels.INGRESS_CLASS, ""),
+    )
     return chosen in classes if chosen else noted in _GKE_INGRESSES or noted in classes
 
 
 def _is_for_gke(service: Object) -> bool:
     spec = service["spec"]
-    return spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass", _GKE_CLASSES).startswith(_GKE_CLASSES)
+    return spec.get("type") == "LoadBalancer" and spec.get(
+        "loadBalancerClass", _GKE_CLASSES
+    ).startswith(_GKE_CLASSES)
 
 
 def _addresses(item: Object) -> Iterable[str]:
-    return [entry["ip"] for entry in items(section(item, "status", "loadBalancer"), "ingress") if "ip" in entry]
+    return [
+        entry["ip"]
+        for entry in items(section(item, "status", "loadBalancer"), "ingress")
+        if "ip" in entry
+    ]

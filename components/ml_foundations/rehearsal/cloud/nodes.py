@@ -24,7 +24,13 @@ _LAST_LABELS = "node.gke.io/last-applied-node-labels"
 _LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that a later update can take it back."""
 
-_OPERATOR_LABELS = ("nvidia.com/gpu.", "nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/mig.", "nvidia.com/mps.")
+_OPERATOR_LABELS = (
+    "nvidia.com/gpu.",
+    "nvidia.com/cuda.",
+    "nvidia.com/gfd.",
+    "nvidia.com/mig.",
+    "nvidia.com/mps.",
+)
 """Prefixes of the labels that the operator and GPU Feature Discovery own."""
 
 
@@ -56,7 +62,9 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
     suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
     name = f"gke-{pool.cluster[:16].rstrip('-')}-{pool.name[:16].rstrip('-')}-{group}-{suffix}"
     node["metadata"] |= {"name": name}
-    node["metadata"]["labels"] |= {labels.HOSTNAME: name} | ({labels.GKE_REQUEST: request} if request else {})
+    node["metadata"]["labels"] |= {labels.HOSTNAME: name} | (
+        {labels.GKE_REQUEST: request} if request else {}
+    )
     node["spec"] |= {"providerID": f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"}
     identity = uuid.uuid4().hex
     node["status"] |= {
@@ -68,7 +76,9 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
             **dict.fromkeys(("kubeProxyVersion", "kubeletVersion"), KUBERNETES_VERSION),
             **dict.fromkeys(("machineID", "systemUUID"), identity),
             "operatingSystem": "linux",
-            "osImage": "Ubuntu" if pool.image_os == "ubuntu" else "Container-Optimized OS from Google",
+            "osImage": "Ubuntu"
+            if pool.image_os == "ubuntu"
+            else "Container-Optimized OS from Google",
         }
     }
     return node
@@ -77,21 +87,34 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
 def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
     whole = node_resources.capacity(machine)
     free = node_resources.allocatable(machine, pool.max_pods, sum(pool.hugepages.values()))
-    disk, disk_free = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
-    parts = {"capacity": (str(machine.vcpus), whole, disk), "allocatable": (f"{free.cpu_millis}m", free, disk_free)}
+    disk, disk_free = node_resources.ephemeral_storage_gib(
+        pool.boot_disk_gib, pool.ephemeral_local_ssds
+    )
+    parts = {
+        "capacity": (str(machine.vcpus), whole, disk),
+        "allocatable": (f"{free.cpu_millis}m", free, disk_free),
+    }
     both = {"pods": str(pool.max_pods)} | {name: f"{kib}Ki" for name, kib in pool.hugepages.items()}
     both |= {labels.GPU_RESOURCE: str(gpus)} if gpus else {}
     return {
-        part: {"cpu": cpu, "memory": f"{of.memory_kib}Ki", "ephemeral-storage": str(int(gib * node_resources.GIB))}
+        part: {
+            "cpu": cpu,
+            "memory": f"{of.memory_kib}Ki",
+            "ephemeral-storage": str(int(gib * node_resources.GIB)),
+        }
         | both
         for part, (cpu, of, gib) in parts.items()
     }
 
 
-def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def changes(
+    node: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The merge patches of a node and of its status that bring it to what its pool wants; empty if none."""
     have, want = labels_of(node), wanted["metadata"]["labels"]
-    applied = {entry.partition("=")[0] for entry in annotations_of(node).get(_LAST_LABELS, "").split(",")}
+    applied = {
+        entry.partition("=")[0] for entry in annotations_of(node).get(_LAST_LABELS, "").split(",")
+    }
     owned = {key for key in have if key in applied or key.startswith(_OPERATOR_LABELS)}
     label_patch = dict.fromkeys(owned - want.keys()) | _others(want, have)
     annotations = _others(wanted["metadata"]["annotations"], annotations_of(node))
@@ -100,14 +123,20 @@ def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[st
         patch["metadata"] = {"labels": label_patch, "annotations": annotations}
     if _LAST_TAINTS in annotations:
         # Taints of the node's own life (not ready, cordoned) stay as they are.
-        life = [t for t in items(node["spec"], "taints") if t["key"].startswith("node.kubernetes.io/")]
+        life = [
+            t for t in items(node["spec"], "taints") if t["key"].startswith("node.kubernetes.io/")
+        ]
         patch["spec"] = {"taints": [*life, *wanted["spec"]["taints"]]}
     status: dict[str, Any] = {}
     for part in ("capacity", "allocatable"):
         current, amounts = section(node, "status", part), wanted["status"][part]
         # Merge patches keep what they do not name: a resource that went away must be named.
         gone = [key for key in current.keys() - amounts.keys() if key.startswith("nvidia.com/")]
-        other = [k for k, v in amounts.items() if k not in current or parse_quantity(current[k]) != parse_quantity(v)]
+        other = [
+            k
+            for k, v in amounts.items()
+            if k not in current or parse_quantity(current[k]) != parse_quantity(v)
+        ]
         if difference := dict.fromkeys(gone) | {key: amounts[key] for key in other}:
             status[part] = difference
     return patch, status

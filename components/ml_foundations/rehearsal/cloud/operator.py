@@ -25,7 +25,9 @@ def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operato
     return Operator.of(release.get("values") or {}, release.get("version"))
 
 
-def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def released(
+    chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
     """The release of a chart: its values and version; None where there is none.
 
     Helm's releases are as ``read_release`` gives them; the rehearsal recorded those whose chart is out of reach.
@@ -49,6 +51,8 @@ def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
     """The Helm release that a Secret holds, as Helm writes it; empty if it cannot be read."""
     try:
-        return json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
+        return json.loads(
+            gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"])))
+        )
     except (KeyError, ValueError, OSError, EOFError, zlib.error):
         return {}

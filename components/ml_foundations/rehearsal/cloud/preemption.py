@@ -31,7 +31,9 @@ class Preemption:
         self._api = api
         self._since: dict[str, float] = {}
 
-    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object], pools: Mapping[str, Pool]) -> list[Object]:
+    def reconcile(
+        self, nodes: Iterable[Object], pods: Iterable[Object], pools: Mapping[str, Pool]
+    ) -> list[Object]:
         """Do one round; return the nodes whose time is over, which are to be deleted."""
         leaving = [node for node in nodes if _is_taken_back(node)]
         now = time.monotonic()
@@ -41,7 +43,11 @@ class Preemption:
             pool = pools.get(labels_of(node).get(labels.GKE_NODE_POOL, ""))
             left = pool.shutdown_grace if pool else Pool.shutdown_grace
             elapsed = now - self._since[name_of(node)]
-            running = [pod for pod in pods if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod)]
+            running = [
+                pod
+                for pod in pods
+                if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod)
+            ]
             for pod in running:
                 own = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
                 if elapsed >= min(own, left):

@@ -37,7 +37,12 @@ class Requests:
                 if not found.unplaced:
                     yield name_of(request), found
                     details = {"ResizeRequestName": name_of(request)}
-                    self._say(request, "True", "All of its nodes are there", provisioningClassDetails=details)
+                    self._say(
+                        request,
+                        "True",
+                        "All of its nodes are there",
+                        provisioningClassDetails=details,
+                    )
 
     def _pods(self, request: Object) -> Iterator[Object]:
         """The pods of a request, as if the scheduler had found no node for them."""
@@ -45,13 +50,25 @@ class Requests:
         said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         for pod_set in request["spec"]["podSets"]:
             name = pod_set["podTemplateRef"]["name"]
-            template = self._api.get(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")["template"]
+            template = self._api.get(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")[
+                "template"
+            ]
             metadata = {**template["metadata"], "name": name, "namespace": namespace}
-            yield from [{**template, "metadata": metadata, "status": {"conditions": [said]}}] * pod_set["count"]
+            yield from [
+                {**template, "metadata": metadata, "status": {"conditions": [said]}}
+            ] * pod_set["count"]
 
-    def _say(self, request: Object, provisioned: str, message: str, **details: Mapping[str, str]) -> None:
+    def _say(
+        self, request: Object, provisioned: str, message: str, **details: Mapping[str, str]
+    ) -> None:
         conditions = [
-            {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": now()}
+            {
+                "type": kind,
+                "status": status,
+                "reason": kind,
+                "message": message,
+                "lastTransitionTime": now(),
+            }
             for kind, status in (("Accepted", "True"), ("Provisioned", provisioned))
         ]
         path = f"{_API}/namespaces/{namespace_of(request)}/provisioningrequests/{name_of(request)}/status"

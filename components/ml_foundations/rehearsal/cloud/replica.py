@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ml_foundations.rehearsal import files
-from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import configuration, controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -19,7 +19,7 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
     """Bring a replica up, whatever state it is in."""
     kwok.start(rehearsal, tools)
     trust(rehearsal)
-    life.start(rehearsal)
+    daemon.start(rehearsal)
     controllers.resume(rehearsal, tools)
 
 
@@ -35,7 +35,7 @@ def resume(rehearsal: Rehearsal, tools: Tools) -> None:
 def delete(rehearsal: Rehearsal) -> None:
     """End a replica and remove all that is its own."""
     controllers.stop(rehearsal)
-    life.stop(rehearsal)
+    daemon.stop(rehearsal)
     kwok.delete(rehearsal)
     files.remove(rehearsal.replica_dir)
 
@@ -44,8 +44,15 @@ def processes(rehearsal: Rehearsal) -> Iterator[Process]:
     """The processes of all replicas whose clusters are there, whether or not they run."""
     for replica in rehearsal.replicas:
         if not replica.cluster or Store(replica).clusters():
-            own = [*kwok.processes(replica), life.process(replica), *controllers.processes(replica)]
-            yield from (replace(each, name=" of ".join(filter(None, (each.name, replica.cluster)))) for each in own)
+            own = [
+                *kwok.processes(replica),
+                daemon.process(replica),
+                *controllers.processes(replica),
+            ]
+            yield from (
+                replace(each, name=" of ".join(filter(None, (each.name, replica.cluster))))
+                for each in own
+            )
 
 
 def within(rehearsal: Rehearsal, name: str) -> str:
@@ -59,5 +66,8 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replicas as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    own = (files.read_text(configuration.cluster_folder(each) / "pki" / "ca.crt") for each in rehearsal.replicas)
+    own = (
+        files.read_text(configuration.cluster_folder(each) / "pki" / "ca.crt")
+        for each in rehearsal.replicas
+    )
     files.write(rehearsal.ca_bundle, public + "".join(text for text in own if text not in public))

@@ -45,7 +45,12 @@ class Pool(PoolTraits):
 
 _THREE = dict.fromkeys(("min_nodes", "max_nodes", "initial_nodes"), 3)
 ASSUMED = Pool(
-    name="assumed", cluster="", machine_type="e2-standard-4", **_THREE, autoscaled=False, zones=_DEFAULT_ZONES
+    name="assumed",
+    cluster="",
+    machine_type="e2-standard-4",
+    **_THREE,
+    autoscaled=False,
+    zones=_DEFAULT_ZONES,
 )
 """The nodes of a program that declares none and is given none: its cluster exists already."""
 
@@ -68,7 +73,10 @@ class Store:
         """The declared node pools with no more nodes than Google has machines for."""
         stock: dict[str, int] = self.noted("stock", {})
         pools = self.pools()
-        most = {name: min(pool.max_nodes, stock.get(name, pool.max_nodes)) for name, pool in pools.items()}
+        most = {
+            name: min(pool.max_nodes, stock.get(name, pool.max_nodes))
+            for name, pool in pools.items()
+        }
         return {name: replace(pool, max_nodes=most[name]) for name, pool in pools.items()}
 
     def save_pool(self, pool: Pool) -> None:

@@ -14,8 +14,23 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
-from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
-from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, Unplaced, is_busy, is_finished
+from ml_foundations.rehearsal.cloud import (
+    addons,
+    autoscaler,
+    dra,
+    kubelet,
+    load_balancers,
+    nodes,
+    operator,
+    volumes,
+)
+from ml_foundations.rehearsal.cloud.autoscaler import (
+    REMOVING_TAINT,
+    Plan,
+    Unplaced,
+    is_busy,
+    is_finished,
+)
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption
@@ -58,7 +73,9 @@ class Supervisor:
         self._had_hopeless = True
         self._known_unplaced: dict[str, str] = self._store.noted("unplaced", {})
         self._informers: list[Informer] = []
-        self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
+        self._settled: dict[
+            str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]
+        ] = {}
         """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
 
         def follow(path: str, **options: Any) -> Informer:
@@ -69,18 +86,24 @@ class Supervisor:
         self._pods = follow("/api/v1/pods", selector=addons.OTHERS, removed=self._gone.append)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs")
-        self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release)
+        self._releases = follow(
+            "/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release
+        )
         self._addons = addons.Addons(self._api)
         claims, made, classes = map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES))
         self._disks = volumes.Disks(self._api, claims, made, classes)
-        kept = (follow(path, read=kubelet.keys_only) for path in (kubelet.CONFIG_MAPS, kubelet.SECRETS))
+        kept = (
+            follow(path, read=kubelet.keys_only) for path in (kubelet.CONFIG_MAPS, kubelet.SECRETS)
+        )
         self._kubelet = kubelet.Kubelet(self._api, made, *kept)
         self._drivers = follow(_DRIVERS)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
         self._recorder = Recorder(self._api, "cluster-autoscaler")
         self._preemption = Preemption(self._api)
-        balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
+        balanced = map(
+            follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES)
+        )
         self._load_balancers = load_balancers.LoadBalancers(self._api, *balanced)
 
     def sync(self, timeout: float) -> bool:
@@ -88,7 +111,10 @@ class Supervisor:
         for informer in self._informers:
             informer.start()
         deadline = time.monotonic() + timeout
-        return all(informer.synced.wait(max(0.0, deadline - time.monotonic())) for informer in self._informers)
+        return all(
+            informer.synced.wait(max(0.0, deadline - time.monotonic()))
+            for informer in self._informers
+        )
 
     def run(self) -> None:
         """Reconcile for as long as the replica is there."""
@@ -105,7 +131,11 @@ class Supervisor:
     def _await_change(self) -> None:
         """Wait until the API server or the program has changed something, or for a tick: nodes idle by time alone."""
         end, seen = time.monotonic() + _TICK_SECONDS, self._declared
-        while self._declared == seen and time.monotonic() < end and not self._changed.wait(_LOOK_SECONDS):
+        while (
+            self._declared == seen
+            and time.monotonic() < end
+            and not self._changed.wait(_LOOK_SECONDS)
+        ):
             self._declared = self._store.version()
         self._changed.clear()
 
@@ -123,11 +153,17 @@ class Supervisor:
         if clusters or pools:
             with attempt("GKE's add-ons"):
                 self._addons.reconcile(cluster)
-            running = {name_of(item) for item in self._daemon_sets.items() if namespace_of(item) == addons.NAMESPACE}
+            running = {
+                name_of(item)
+                for item in self._daemon_sets.items()
+                if namespace_of(item) == addons.NAMESPACE
+            }
             for manifest in addons.daemon_sets(cluster):
                 with attempt(f"GKE's own DaemonSet {name_of(manifest)}"):
                     if name_of(manifest) not in running:
-                        self._api.ensure(f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest)
+                        self._api.ensure(
+                            f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest
+                        )
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
             self._operator = found and found.on(inputs).beside(self._daemon_sets.items())
@@ -142,7 +178,9 @@ class Supervisor:
         with attempt("devices"):
             self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
         # A cluster that exists already has all of GKE's drivers.
-        lacks = set(missing_drivers(cluster) if cluster else ()).difference(map(name_of, self._drivers.items()))
+        lacks = set(missing_drivers(cluster) if cluster else ()).difference(
+            map(name_of, self._drivers.items())
+        )
         with attempt("disks"):
             self._disks.reconcile(self._nodes.items(), pods, lacks)
         with attempt("the start of pods"):
@@ -158,12 +196,22 @@ class Supervisor:
         are_brought = not all(map(nodes.is_simulated, self._nodes.items()))
         if pools and are_brought:
             self._store.forget("node_pools", ASSUMED.name)
-        elif not pools and not are_brought and any(map(autoscaler.is_unschedulable, self._pods.items())):
+        elif (
+            not pools
+            and not are_brought
+            and any(map(autoscaler.is_unschedulable, self._pods.items()))
+        ):
             self._store.save_pool(ASSUMED)
 
-    def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool, began: float) -> None:
+    def _scale(
+        self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool, began: float
+    ) -> None:
         """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
-        by_pool, sizes, templates = self._nodes_by_pool(), self._sizes(pools), self._templates(pools)
+        by_pool, sizes, templates = (
+            self._nodes_by_pool(),
+            self._sizes(pools),
+            self._templates(pools),
+        )
         busy = autoscaler.busy_by_node(pods)
         for name in by_pool.keys() - pools.keys():
             self._drain(by_pool[name], busy)
@@ -173,7 +221,9 @@ class Supervisor:
         # Nodes on their way count: pods are planned for once each pool has the nodes that it should have already.
         if all(len(by_pool[pool.name]) >= sizes[pool.name] for pool in growing):
             with attempt("the autoscaler's plan"):
-                plan = self._plan(pods, growing, [node for group in by_pool.values() for node in group])
+                plan = self._plan(
+                    pods, growing, [node for group in by_pool.values() for node in group]
+                )
             with attempt("nodes for claimed devices"):
                 of_claims = self._dra.growth(has_dra, pods, growing, by_pool)
                 plan.new_nodes.update(of_claims.new_nodes)
@@ -205,7 +255,9 @@ class Supervisor:
         templates: dict[str, dict[str, Object]] = {}
         for name, pool in pools.items():
             with attempt(f"pool {name}"):
-                templates[name] = {zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones}
+                templates[name] = {
+                    zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones
+                }
         return templates
 
     def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
@@ -217,17 +269,30 @@ class Supervisor:
 
     def _sizes(self, pools: Mapping[str, Pool]) -> Counter[str]:
         """How many nodes each pool should have: as many as before, within its limits of now."""
-        known = {name: self._known_sizes.get(name, pool.initial_nodes) for name, pool in pools.items()}
-        return Counter({name: min(max(known[name], pool.min_nodes), pool.max_nodes) for name, pool in pools.items()})
+        known = {
+            name: self._known_sizes.get(name, pool.initial_nodes) for name, pool in pools.items()
+        }
+        return Counter(
+            {
+                name: min(max(known[name], pool.min_nodes), pool.max_nodes)
+                for name, pool in pools.items()
+            }
+        )
 
-    def _plan(self, pods: list[Object], pools: Iterable[Pool], there: list[Object], queued: bool = False) -> Plan:
+    def _plan(
+        self, pods: list[Object], pools: Iterable[Pool], there: list[Object], queued: bool = False
+    ) -> Plan:
         known = self._daemon_sets.items(), pools, self._operator, self._disks.zones
         brought = [node for node in self._nodes.items() if not nodes.is_simulated(node)]
         return autoscaler.plan(pods, there, *known, queued=queued, brought=brought)
 
     def _decline(self, unplaced: Sequence[Unplaced], is_certain: bool, began: float) -> None:
         """Report the pods for which no node is made, and why; of a certain round also those that can never have one."""
-        hopeless = {each.pod["metadata"]["uid"]: each.reason for each in unplaced if each.is_hopeless and is_certain}
+        hopeless = {
+            each.pod["metadata"]["uid"]: each.reason
+            for each in unplaced
+            if each.is_hopeless and is_certain
+        }
         if hopeless or self._had_hopeless:
             self._store.note("hopeless", {"began": began, "pods": hopeless})
         self._had_hopeless = bool(hopeless)
@@ -239,30 +304,50 @@ class Supervisor:
             said = f"pod didn't trigger scale-up: {each.reason}"
             self._recorder.note(each.pod, "Pod", "NotTriggerScaleUp", said)
 
-    def _grant(self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str]) -> None:
+    def _grant(
+        self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str]
+    ) -> None:
         """Make the nodes of ProvisioningRequests: new ones for each, whatever is there."""
         there = [node for group in by_pool.values() for node in group]
-        for request, found in self._requests.granted(lambda pods: self._plan(pods, pools.values(), there, queued=True)):
+        for request, found in self._requests.granted(
+            lambda pods: self._plan(pods, pools.values(), there, queued=True)
+        ):
             for pool, zone in found.new_nodes.elements():
                 there.append(self._make_node(pools[pool], zone, request))
                 sizes[pool] += 1
 
     def _fill(
-        self, pool: Pool, existing: list[Object], size: int, planned: Counter[tuple[str, str]], busy: _Busy
+        self,
+        pool: Pool,
+        existing: list[Object],
+        size: int,
+        planned: Counter[tuple[str, str]],
+        busy: _Busy,
     ) -> None:
         """Create the missing nodes, where they were planned or else in the emptiest zone; drain surplus ones."""
         current = [node for node in existing if _is_current(node, pool)]
         self._drain([node for node in existing if not _is_current(node, pool)], busy)
         in_zone = Counter(labels_of(node).get(labels.ZONE, "") for node in current)
-        wanted = [zone for (name, zone), count in planned.items() if name == pool.name for _ in range(count)]
+        wanted = [
+            zone
+            for (name, zone), count in planned.items()
+            if name == pool.name
+            for _ in range(count)
+        ]
         zones: list[str] = []
         for index in range(size - len(current)):
-            zones.append(wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone]))
+            zones.append(
+                wanted[index]
+                if index < len(wanted)
+                else min(pool.zones, key=lambda zone: in_zone[zone])
+            )
             in_zone[zones[-1]] += 1
         with ThreadPoolExecutor(_NODES_AT_ONCE) as threads:
             list(threads.map(lambda zone: self._make_node(pool, zone), zones))
         # Those that are on their way out already, then those that run nothing.
-        current.sort(key=lambda node: (not node["spec"].get("unschedulable"), name_of(node) in busy))
+        current.sort(
+            key=lambda node: (not node["spec"].get("unschedulable"), name_of(node) in busy)
+        )
         self._drain(current[: max(0, len(current) - size)], busy)
 
     def _make_node(self, pool: Pool, zone: str, request: str = "") -> Object:
@@ -270,7 +355,9 @@ class Supervisor:
         self._nodes.put(made)
         return made
 
-    def _update(self, pool: Pool, existing: Iterable[Object], templates: Mapping[str, Object]) -> None:
+    def _update(
+        self, pool: Pool, existing: Iterable[Object], templates: Mapping[str, Object]
+    ) -> None:
         settled, wanted = self._settled.get(pool.name), (pool, self._operator)
         known = settled[1] if settled and settled[0] == wanted else {}
         self._settled[pool.name] = (wanted, {})
@@ -278,7 +365,10 @@ class Supervisor:
             if not _is_current(node, pool):
                 continue
             with attempt(f"an update of node {name_of(node)}"):
-                is_known, template = known.get(name_of(node)) is node, templates[labels_of(node).get(labels.ZONE, "")]
+                is_known, template = (
+                    known.get(name_of(node)) is node,
+                    templates[labels_of(node).get(labels.ZONE, "")],
+                )
                 patch, status = ({}, {}) if is_known else nodes.changes(node, template)
                 if patch:
                     self._api.patch(_path(node), patch)
@@ -298,13 +388,22 @@ class Supervisor:
                     self._delete_node(node, "is drained")
                 for pod in running:
                     if not pod["metadata"].get("deletionTimestamp"):
-                        self._api.delete(f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}")
+                        self._api.delete(
+                            f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
+                        )
 
     def _scale_down(
-        self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str], busy: Set[str]
+        self,
+        pools: Mapping[str, Pool],
+        by_pool: Mapping[str, list[Object]],
+        sizes: Counter[str],
+        busy: Set[str],
     ) -> None:
         """Mark and then remove nodes that have been idle for long enough, and lower the sizes of their pools."""
-        now, patience = time.monotonic(), self._store.noted("scale_down_seconds", SCALE_DOWN_SECONDS)
+        now, patience = (
+            time.monotonic(),
+            self._store.noted("scale_down_seconds", SCALE_DOWN_SECONDS),
+        )
         names = {name_of(node) for group in by_pool.values() for node in group}
         self._idle_since = {name: self._idle_since.get(name, now) for name in names - busy}
         for pool in pools.values():
@@ -315,10 +414,19 @@ class Supervisor:
                 idle = now - self._idle_since.get(name_of(node), now)
                 with attempt(f"the removal of node {name_of(node)}"):
                     if _removal(node):
-                        sizes[pool.name] -= self._finish_removal(node, name_of(node) in busy or spare <= 0)
+                        sizes[pool.name] -= self._finish_removal(
+                            node, name_of(node) in busy or spare <= 0
+                        )
                     elif idle >= patience and spare > marked:
-                        taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
-                        self._api.patch(_path(node), {"spec": {"taints": [*items(node["spec"], "taints"), taint]}})
+                        taint = {
+                            "key": REMOVING_TAINT,
+                            "value": str(int(time.time())),
+                            "effect": "NoSchedule",
+                        }
+                        self._api.patch(
+                            _path(node),
+                            {"spec": {"taints": [*items(node["spec"], "taints"), taint]}},
+                        )
                         break
 
     def _finish_removal(self, node: Object, is_needed: bool) -> bool:
@@ -326,7 +434,9 @@ class Supervisor:
         if time.time() - float(_removal(node)) < _REMOVAL_GRACE_SECONDS:
             return False
         # The scheduler may have been faster than the taint: ask the API, not the copy.
-        on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name_of(node)}")["items"]
+        on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name_of(node)}")[
+            "items"
+        ]
         if is_needed or any(map(is_busy, on_node)):
             kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
             self._api.patch(_path(node), {"spec": {"taints": kept}})
@@ -341,7 +451,10 @@ class Supervisor:
 
     def _remember(self, pods: Iterable[Object], jobs: Set[str]) -> None:
         """Note where the pods of these Jobs have ended: the pods go with their nodes."""
-        pools = {name_of(node): labels_of(node).get(labels.GKE_NODE_POOL, "") for node in self._nodes.items()}
+        pools = {
+            name_of(node): labels_of(node).get(labels.GKE_NODE_POOL, "")
+            for node in self._nodes.items()
+        }
         found = {uid: dict(self._ran_on.get(uid, {})) for uid in jobs}
         for pod in filter(is_finished, pods):
             if node := pod["spec"].get("nodeName"):
@@ -355,12 +468,22 @@ class Supervisor:
 def _is_current(node: Manifest, pool: Pool) -> bool:
     """Whether a node has its pool's machine type and is in one of its zones; otherwise it is replaced."""
     found = labels_of(node)
-    return found.get(labels.INSTANCE_TYPE) == pool.machine_type and found.get(labels.ZONE) in pool.zones
+    return (
+        found.get(labels.INSTANCE_TYPE) == pool.machine_type
+        and found.get(labels.ZONE) in pool.zones
+    )
 
 
 def _removal(node: Manifest) -> str:
     """When a node was marked for removal, in seconds since the epoch; empty where it is not."""
-    return next((taint["value"] for taint in items(node["spec"], "taints") if taint["key"] == REMOVING_TAINT), "")
+    return next(
+        (
+            taint["value"]
+            for taint in items(node["spec"], "taints")
+            if taint["key"] == REMOVING_TAINT
+        ),
+        "",
+    )
 
 
 def _path(node: Manifest) -> str:

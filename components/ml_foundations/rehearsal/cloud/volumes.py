@@ -6,7 +6,14 @@ from typing import Any
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.model.volumes import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
@@ -38,21 +45,33 @@ class Disks:
         self._recorder = Recorder(api, "attachdetach-controller")
         self._provisioner = Recorder(api, "external-provisioner")
 
-    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object], lacks: Iterable[str]) -> None:
+    def reconcile(
+        self, nodes: Iterable[Object], pods: Iterable[Object], lacks: Iterable[str]
+    ) -> None:
         """One round: a volume for each claim that waits for one, or the reason why there is none.
 
         Claims of the drivers that the cluster lacks go on waiting, as the controller manager tells.
         """
         classes = {name_of(item): item for item in self._classes.items()}
-        if waiting := [claim for claim in self._claims.items() if _awaited(claim) not in (*lacks, "")]:
+        if waiting := [
+            claim for claim in self._claims.items() if _awaited(claim) not in (*lacks, "")
+        ]:
             by_name = {name_of(node): node for node in nodes}
-            populated = sorted({zone for node in by_name.values() if (zone := labels_of(node).get(labels.GKE_ZONE))})
+            populated = sorted(
+                {
+                    zone
+                    for node in by_name.values()
+                    if (zone := labels_of(node).get(labels.GKE_ZONE))
+                }
+            )
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
                 node = by_name.get(annotations_of(claim).get(_SELECTED_NODE, ""))
                 with attempt(f"the volume of claim {name_of(claim)}"):
                     if found and (refused := _mode_refusal(claim, found)):
-                        self._provisioner.warn(claim, "PersistentVolumeClaim", "ProvisioningFailed", refused)
+                        self._provisioner.warn(
+                            claim, "PersistentVolumeClaim", "ProvisioningFailed", refused
+                        )
                     elif found and _awaited(claim) != PD_CSI:
                         self._api.ensure(VOLUMES, _volume(claim, found, []))
                     elif found and node:
@@ -65,7 +84,11 @@ class Disks:
         Empty where a claim is missing, or is bound without regard to its pods: no new node would help.
         """
         names = claim_names(pod["spec"])
-        claims = {(namespace_of(item), name_of(item)): item for item in self._claims.items()} if names else {}
+        claims = (
+            {(namespace_of(item), name_of(item)): item for item in self._claims.items()}
+            if names
+            else {}
+        )
         found: frozenset[str] | None = None
         for name in names:
             zones = self._zones_of(claims.get((namespace_of(pod), name)))
@@ -76,18 +99,34 @@ class Disks:
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
         spec = section(claim or {}, "spec")
         if bound := spec.get("volumeName"):
-            return next((_volume_zones(item) for item in self._volumes.items() if name_of(item) == bound), None)
+            return next(
+                (_volume_zones(item) for item in self._volumes.items() if name_of(item) == bound),
+                None,
+            )
         wanted = spec.get("storageClassName", "")
-        found = next((item for item in self._classes.items() if claim and name_of(item) == wanted), {})
-        return (allowed_zones(found) or None) if found.get("volumeBindingMode") == _FIRST_CONSUMER else ()
+        found = next(
+            (item for item in self._classes.items() if claim and name_of(item) == wanted), {}
+        )
+        return (
+            (allowed_zones(found) or None)
+            if found.get("volumeBindingMode") == _FIRST_CONSUMER
+            else ()
+        )
 
     def _provision(
-        self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
+        self,
+        claim: Object,
+        storage_class: Object,
+        node: Object,
+        populated: Sequence[str],
+        pods: Iterable[Object],
     ) -> None:
         if reason := _refusal(storage_class, labels_of(node)[labels.INSTANCE_TYPE]):
             self._recorder.warn(claim, "PersistentVolumeClaim", "FailedAttachVolume", reason)
             for pod in pods:
-                if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(pod["spec"]):
+                if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(
+                    pod["spec"]
+                ):
                     self._recorder.warn(pod, "Pod", "FailedAttachVolume", reason)
             return
         zones = zones_of_disk(storage_class, labels_of(node)[labels.GKE_ZONE], populated)
@@ -97,7 +136,9 @@ class Disks:
         """Set what the stage that provisions the other claims does not know: their classes' policies."""
         for item in self._volumes.items():
             storage_class = classes.get(item["spec"].get("storageClassName", ""))
-            if storage_class is None or "pv.kubernetes.io/provisioned-by" not in annotations_of(item):
+            if storage_class is None or "pv.kubernetes.io/provisioned-by" not in annotations_of(
+                item
+            ):
                 continue
             policy = storage_class.get("reclaimPolicy", "Delete")
             # Once the class says Retain, an administrator may have said Retain for one volume as well.
@@ -126,7 +167,11 @@ def _refusal(storage_class: Object, machine: str) -> str:
     disk, known = _disk_of(storage_class), MACHINE_TYPES.get(machine)
     if known and known.attaches(disk, regional=_is_regional(storage_class)) is False:
         return f"{_describe(storage_class)} does not attach to {machine}"
-    return "" if disk in DISK_TYPES else f"{_describe(storage_class)} is not known to attach to {machine}"
+    return (
+        ""
+        if disk in DISK_TYPES
+        else f"{_describe(storage_class)} is not known to attach to {machine}"
+    )
 
 
 def _mode_refusal(claim: Object, storage_class: Object) -> str:
@@ -165,7 +210,9 @@ def _volume_zones(volume: Object) -> Sequence[str] | None:
 def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
-    place = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]}
+    place = {
+        "matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]
+    }
     driver = annotations_of(claim)[_PROVISIONER]
     return {
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
@@ -187,5 +234,9 @@ def _awaited(claim: Object) -> str:
     found = annotations_of(claim)
     driver = found.get(_PROVISIONER, "")
     on_gke = driver != PD_CSI or found.get(_SELECTED_NODE, "").startswith(_NODE_PREFIX)
-    is_made = driver.endswith(_DRIVERS) and driver != labels.GCS_FUSE_DRIVER and not claim["spec"].get("volumeName")
+    is_made = (
+        driver.endswith(_DRIVERS)
+        and driver != labels.GCS_FUSE_DRIVER
+        and not claim["spec"].get("volumeName")
+    )
     return driver if on_gke and is_made else ""

@@ -54,7 +54,9 @@ def credentials(rehearsal: Rehearsal) -> Credentials:
     """
     known = ports(rehearsal)
     if not known:
-        raise RehearsalError(f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}")
+        raise RehearsalError(
+            f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}"
+        )
     pki = cluster_folder(rehearsal) / "pki"
     server = f"https://{LOOPBACK}:{known['kubeApiserverPort']}"
     return Credentials(server, ca=pki / "ca.crt", cert=pki / "admin.crt", key=pki / "admin.key")
@@ -68,7 +70,9 @@ def cluster_folder(rehearsal: Rehearsal) -> Path:
 def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:
     """Whether the cluster was set up whole, with these tools, options and stages."""
     known = ports(rehearsal)
-    is_same = bool(known) and read_text(config_file(rehearsal)) == _configuration(rehearsal, tools, known)
+    is_same = bool(known) and read_text(config_file(rehearsal)) == _configuration(
+        rehearsal, tools, known
+    )
     return is_same and _has_certificates(rehearsal)
 
 
@@ -82,7 +86,10 @@ def configure(rehearsal: Rehearsal, tools: Tools) -> None:
     shutil.rmtree(cluster / "bin", ignore_errors=True)
     chosen = free_ports(_PORT_OPTIONS, ports(rehearsal))
     write_json(rehearsal.cluster_dir / _PORTS, chosen)
-    write_json(rehearsal.servers, read_json(rehearsal.servers, {}) | {credentials(rehearsal).server: rehearsal.cluster})
+    write_json(
+        rehearsal.servers,
+        read_json(rehearsal.servers, {}) | {credentials(rehearsal).server: rehearsal.cluster},
+    )
     write(config_file(rehearsal), _configuration(rehearsal, tools, chosen))
 
 
@@ -146,8 +153,12 @@ def config_file(rehearsal: Rehearsal) -> Path:
 def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int]) -> str:
     files = {"pki": cluster_folder(rehearsal) / "pki", "tokens": rehearsal.tokens.resolve()}
     values = {"loopback": LOOPBACK, "admission": _ADMISSION} | files | vars(tools) | dict(ports)
-    quoted = {name: json.dumps(str(value), ensure_ascii=False)[1:-1] for name, value in values.items()}
-    stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(_OWN_STAGES.glob("*.yaml"))
+    quoted = {
+        name: json.dumps(str(value), ensure_ascii=False)[1:-1] for name, value in values.items()
+    }
+    stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(
+        _OWN_STAGES.glob("*.yaml")
+    )
     return "---\n".join([_TEMPLATE.substitute(quoted), *(stage.read_text() for stage in stages)])
 
 

@@ -33,7 +33,12 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 600
-_INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
+_INSTALLED = (
+    "CustomResourceDefinition",
+    "MutatingWebhookConfiguration",
+    "Secret",
+    "ValidatingWebhookConfiguration",
+)
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """The certificate comes last: a controller takes both as there when it is."""
@@ -78,7 +83,9 @@ JOBSET = Controller(
 CONTROLLERS = (JOBSET, KUEUE)
 
 
-def start(rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]) -> None:
+def start(
+    rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
+) -> None:
     """Install and start a controller as its chart's values say, and wait until its webhooks answer.
 
     There is nothing to do for one that runs so already.
@@ -87,9 +94,17 @@ def start(rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Ma
         RehearsalError: it could not be built, or did not become ready.
     """
     built, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
-    command = [built / controller.name, f"--config={folder / _CONFIG}", f"--kubeconfig={rehearsal.kubeconfig}"]
+    command = [
+        built / controller.name,
+        f"--config={folder / _CONFIG}",
+        f"--kubeconfig={rehearsal.kubeconfig}",
+    ]
     # Another binary, other values or another way to the API server take another process.
-    parts = [*map(str, command), json.dumps(values, sort_keys=True), rehearsal.kubeconfig.read_text()]
+    parts = [
+        *map(str, command),
+        json.dumps(values, sort_keys=True),
+        rehearsal.kubeconfig.read_text(),
+    ]
     version = hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def is_ready() -> bool:
@@ -108,7 +123,12 @@ def resume(rehearsal: Rehearsal, tools: Tools) -> None:
     """Start those again whose charts are released: without them, their webhooks would refuse every object."""
     for controller in CONTROLLERS:
         if _is_installed(rehearsal, controller):
-            start(rehearsal, tools, controller, read_json(_folder(rehearsal, controller) / _VALUES, {}))
+            start(
+                rehearsal,
+                tools,
+                controller,
+                read_json(_folder(rehearsal, controller) / _VALUES, {}),
+            )
 
 
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
@@ -126,7 +146,9 @@ def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
         return
     chart = _rendered(tools, controller, toolchain.build(controller.group), folder / _VALUES)
     objects = [item for item in chart if item["kind"] in _INSTALLED]
-    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_READY_SECONDS}s")
+    _kubectl(
+        rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_READY_SECONDS}s"
+    )
     _process(rehearsal, controller).stop()
     shutil.rmtree(folder)
 
@@ -139,7 +161,11 @@ def stop(rehearsal: Rehearsal) -> None:
 
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """The processes of the controllers that this rehearsal has, whether or not they run."""
-    return [_process(rehearsal, controller) for controller in CONTROLLERS if _is_installed(rehearsal, controller)]
+    return [
+        _process(rehearsal, controller)
+        for controller in CONTROLLERS
+        if _is_installed(rehearsal, controller)
+    ]
 
 
 def _mappings(value: Any) -> Iterator[Object]:
@@ -151,7 +177,11 @@ def _mappings(value: Any) -> Iterator[Object]:
 
 
 def _install(
-    rehearsal: Rehearsal, tools: Tools, controller: Controller, built: Path, values: Mapping[str, Any]
+    rehearsal: Rehearsal,
+    tools: Tools,
+    controller: Controller,
+    built: Path,
+    values: Mapping[str, Any],
 ) -> None:
     folder = _folder(rehearsal, controller)
     ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
@@ -162,37 +192,83 @@ def _install(
     chart = _rendered(tools, controller, built, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
     webhooks = (webhook for item in objects for webhook in item.get("webhooks", ()))
-    write_json(folder / _PATHS, sorted({webhook["clientConfig"]["service"]["path"] for webhook in webhooks}))
-    _kubectl(rehearsal, tools, objects, "apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
+    write_json(
+        folder / _PATHS,
+        sorted({webhook["clientConfig"]["service"]["path"] for webhook in webhooks}),
+    )
+    _kubectl(
+        rehearsal,
+        tools,
+        objects,
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=rehearsal",
+    )
     # A controller that starts before its kinds are served looks for them again after 10 seconds.
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", f"--timeout={_READY_SECONDS}s")
+    _kubectl(
+        rehearsal,
+        tools,
+        kinds,
+        "wait",
+        "--for=condition=Established",
+        f"--timeout={_READY_SECONDS}s",
+    )
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
 
 
-def _rendered(tools: Tools, controller: Controller, built: Path, values: Path, *options: str) -> list[Object]:
-    command = [tools.helm, "template", controller.name, built / "chart", "--namespace", controller.namespace]
-    done = run([*command, "--values", values, *options], f"the chart of {controller.name} cannot be rendered")
+def _rendered(
+    tools: Tools, controller: Controller, built: Path, values: Path, *options: str
+) -> list[Object]:
+    command = [
+        tools.helm,
+        "template",
+        controller.name,
+        built / "chart",
+        "--namespace",
+        controller.namespace,
+    ]
+    done = run(
+        [*command, "--values", values, *options],
+        f"the chart of {controller.name} cannot be rendered",
+    )
     return [item for item in yaml.safe_load_all(done) if item]
 
 
 def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *command: str) -> None:
-    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}", "--filename=-"]
-    run([tools.kubectl, *command, *to], f"kubectl {command[0]} failed", input=yaml.safe_dump_all(objects))
+    to = [
+        f"--kubeconfig={rehearsal.kubeconfig}",
+        f"--cache-dir={rehearsal.kubectl_cache_dir}",
+        "--filename=-",
+    ]
+    run(
+        [tools.kubectl, *command, *to],
+        f"kubectl {command[0]} failed",
+        input=yaml.safe_dump_all(objects),
+    )
 
 
-def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int) -> list[Object]:
+def _objects(
+    rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int
+) -> list[Object]:
     """Kinds and webhooks, with a Service that leads to the process."""
     # A chart's Secret is empty: what the controller has put into it must stay.
     installed = (item for item in chart if item["kind"] in _INSTALLED)
     objects = [{key: part for key, part in item.items() if key != "data"} for item in installed]
-    clients = [found["clientConfig"] for found in _mappings(objects) if "service" in (found.get("clientConfig") or {})]
+    clients = [
+        found["clientConfig"]
+        for found in _mappings(objects)
+        if "service" in (found.get("clientConfig") or {})
+    ]
     for client in clients:
         client["service"]["port"] = port
         if not controller.makes_certificate:
-            client["caBundle"] = base64.b64encode(configuration.credentials(rehearsal).ca.read_bytes()).decode()
+            client["caBundle"] = base64.b64encode(
+                configuration.credentials(rehearsal).ca.read_bytes()
+            ).decode()
     leads_here = {"type": "ExternalName", "externalName": LOOPBACK}
     names = sorted({client["service"]["name"] for client in clients})
     places = [{"name": name, "namespace": controller.namespace} for name in names]
@@ -200,14 +276,22 @@ def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], 
     return [api_object("v1", "Namespace", {"name": controller.namespace}), *services, *objects]
 
 
-def _configuration(folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]) -> Object:
+def _configuration(
+    folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]
+) -> Object:
     """The chart's own configuration, on loopback and for one process alone."""
-    [text] = [text for item in chart if item["kind"] == "ConfigMap" for text in item["data"].values()]
+    [text] = [
+        text for item in chart if item["kind"] == "ConfigMap" for text in item["data"].values()
+    ]
     return {
         **merged(yaml.safe_load(text), controller.settings),
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": LOOPBACK, "port": ports["webhook"], "certDir": str(folder / _CERTIFICATES)},
+        "webhook": {
+            "host": LOOPBACK,
+            "port": ports["webhook"],
+            "certDir": str(folder / _CERTIFICATES),
+        },
         "leaderElection": {"leaderElect": False},
     }
 

@@ -24,7 +24,13 @@ from ml_foundations.rehearsal.processes import Process, end
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+COMPONENTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok-controller",
+)
 _PORT_ATTEMPTS = 3
 _READY_SECONDS = 300
 _GO_MEMORY = "2500MiB"
@@ -48,7 +54,9 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
         if not rehearsal.kubeconfig.exists():  # the start was killed before it came to that
             configuration.write_kubeconfig(rehearsal)
         return
-    with Step(f"starting the control plane{rehearsal.cluster and f' of {rehearsal.cluster}'}") as progress:
+    with Step(
+        f"starting the control plane{rehearsal.cluster and f' of {rehearsal.cluster}'}"
+    ) as progress:
         for _ in range(_PORT_ATTEMPTS):
             stop(rehearsal)
             configuration.configure(rehearsal, tools)
@@ -92,7 +100,10 @@ def delete(rehearsal: Rehearsal) -> None:
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """The control plane's processes, whether or not they run."""
     cluster = configuration.cluster_folder(rehearsal)
-    return [Process(name, cluster / "pids" / name, cluster / "logs" / f"{name}.log") for name in COMPONENTS]
+    return [
+        Process(name, cluster / "pids" / name, cluster / "logs" / f"{name}.log")
+        for name in COMPONENTS
+    ]
 
 
 def _kwokctl(rehearsal: Rehearsal) -> Process:
@@ -115,7 +126,15 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     """Run kwokctl, and watch what it starts: alone, it would wait for minutes for an API server that has died."""
     kwokctl = _kwokctl(rehearsal)
     environment = _environment(rehearsal, tools)
-    command = [tools.kwokctl, "create", "cluster", "--config", configuration.config_file(rehearsal), "--kubeconfig", ""]
+    command = [
+        tools.kwokctl,
+        "create",
+        "cluster",
+        "--config",
+        configuration.config_file(rehearsal),
+        "--kubeconfig",
+        "",
+    ]
     running = kwokctl.launch(command, env=environment)
     deadline = time.monotonic() + _READY_SECONDS
     while True:
@@ -127,14 +146,20 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
                 process.file.with_suffix(".pid").unlink()
             running = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
         if running.poll():
-            raise RehearsalError(f"kwokctl could not set the control plane up. {kwokctl.end_of_log}")
+            raise RehearsalError(
+                f"kwokctl could not set the control plane up. {kwokctl.end_of_log}"
+            )
         missing = _missing(rehearsal)
         if not missing and running.poll() == 0:
             return
         if time.monotonic() > deadline:
             name, what = next(iter(missing.items()), ("kwokctl", "still running"))
-            late = next((process for process in processes(rehearsal) if process.name == name), kwokctl)
-            raise RehearsalError(f"{name} was not ready within {_READY_SECONDS} s: {what}. {late.end_of_log}")
+            late = next(
+                (process for process in processes(rehearsal) if process.name == name), kwokctl
+            )
+            raise RehearsalError(
+                f"{name} was not ready within {_READY_SECONDS} s: {what}. {late.end_of_log}"
+            )
         progress.detail(", ".join(missing))
         time.sleep(0.1)
 
@@ -142,7 +167,9 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
 def _record(rehearsal: Rehearsal) -> None:
     """Record what kwokctl has started: its own files hold pids alone."""
     for process in processes(rehearsal):
-        if not process.file.exists() and (pid := read_text(process.file.with_suffix(".pid")).strip()):
+        if not process.file.exists() and (
+            pid := read_text(process.file.with_suffix(".pid")).strip()
+        ):
             process.record(int(pid))
 
 
@@ -174,7 +201,9 @@ def _require_alive(rehearsal: Rehearsal) -> list[Process]:
 
 def _missing(rehearsal: Rehearsal) -> dict[str, str]:
     """What keeps components from being ready, the API server before all others; empty when all of them are."""
-    missing = {process.name: "it does not run" for process in processes(rehearsal) if not process.running}
+    missing = {
+        process.name: "it does not run" for process in processes(rehearsal) if not process.running
+    }
     if missing:
         return missing
     ports, admin = configuration.ports(rehearsal), configuration.admin_context(rehearsal)

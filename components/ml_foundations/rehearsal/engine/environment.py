@@ -44,7 +44,11 @@ _NO_CREDENTIALS: dict[str, str] = _TABLES["no_credentials"]
 def _variables(rehearsal: Rehearsal) -> dict[str, str]:
     """The variables that a rehearsal sets, over the environment without those that ``_dropped`` names."""
     own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    path = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
+    path = [
+        entry
+        for entry in os.environ.get("PATH", "").split(os.pathsep)
+        if not _is_a_rehearsals(Path(entry))
+    ]
     values = {
         "rehearsal": rehearsal,
         "path": os.pathsep.join([str(rehearsal.bin_dir), *path]),
@@ -55,7 +59,9 @@ def _variables(rehearsal: Rehearsal) -> dict[str, str]:
         "passphrase_file": _passphrase_file(rehearsal),
         "stack_file": stack_file(rehearsal),
     }
-    return {name: value.format_map(values) for name, value in _TABLES["variables"].items()} | _NO_CREDENTIALS
+    return {
+        name: value.format_map(values) for name, value in _TABLES["variables"].items()
+    } | _NO_CREDENTIALS
 
 
 def kubeconfigs(rehearsal: Rehearsal) -> str:
@@ -91,8 +97,14 @@ def shell_exports(rehearsal: Rehearsal) -> str:
 
 def dead_shell() -> str:
     """Lines for ``eval`` where there is no replica: after them nothing reaches any other cluster or cloud, either."""
-    exports = {"KUBECONFIG": "/dev/null", "PULUMI_BACKEND_URL": "file:///dev/null", **_NO_CREDENTIALS}
-    return "\n".join([*_exports(exports), "echo 'there is no replica: this shell reaches no cluster' >&2"])
+    exports = {
+        "KUBECONFIG": "/dev/null",
+        "PULUMI_BACKEND_URL": "file:///dev/null",
+        **_NO_CREDENTIALS,
+    }
+    return "\n".join(
+        [*_exports(exports), "echo 'there is no replica: this shell reaches no cluster' >&2"]
+    )
 
 
 def _exports(variables: Mapping[str, str]) -> list[str]:
@@ -117,7 +129,11 @@ def project_settings(project: Path) -> dict[str, Any]:
     settings = read_map(file, str(file))
     if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
         raise RehearsalError(f"{file} has no {' and no '.join(missing)}")
-    runtime = settings["runtime"] if isinstance(settings["runtime"], dict) else {"name": settings["runtime"]}
+    runtime = (
+        settings["runtime"]
+        if isinstance(settings["runtime"], dict)
+        else {"name": settings["runtime"]}
+    )
     return settings | {"runtime": runtime | {"options": runtime.get("options") or {}}}
 
 
@@ -129,16 +145,24 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
     """
     folder = rehearsal.project / project_settings(rehearsal.project).get("stackConfigDir", "")
     path = folder / f"Pulumi.{rehearsal.stack}.yaml"
-    known = sorted(p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in folder.glob("Pulumi.*.yaml"))
+    known = sorted(
+        p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in folder.glob("Pulumi.*.yaml")
+    )
     if known and rehearsal.stack not in known:
         name = path.relative_to(rehearsal.project)
-        raise RehearsalError(f'no stack "{rehearsal.stack}": there is no {name}. Stacks: {", ".join(known)}')
+        raise RehearsalError(
+            f'no stack "{rehearsal.stack}": there is no {name}. Stacks: {", ".join(known)}'
+        )
     return path
 
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
     """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt and secrets."""
-    source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), rehearsal.root / _SEEN
+    source, target, seen = (
+        source_stack_file(rehearsal),
+        stack_file(rehearsal),
+        rehearsal.root / _SEEN,
+    )
     text = source.read_bytes() if source.exists() else b""
     if target.exists() and seen.exists() and seen.read_bytes() == text:
         return
@@ -152,16 +176,28 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     config = settings.get("config") or {}
     mine = read_map(target, str(target)) if target.exists() else {}
     before = (read_map(seen, str(seen)) if seen.exists() else {}).get("config") or {}
-    plain = {key for key, value in config.items() if value != before.get(key) and _without_secrets(value) == value}
-    secret = {key: value for key, value in (mine.get("config") or {}).items() if _without_secrets(value) != value}
+    plain = {
+        key
+        for key, value in config.items()
+        if value != before.get(key) and _without_secrets(value) == value
+    }
+    secret = {
+        key: value
+        for key, value in (mine.get("config") or {}).items()
+        if _without_secrets(value) != value
+    }
     own = {key: value for key, value in secret.items() if key not in plain}
-    replaced = [key for key, value in config.items() if key not in own and _without_secrets(value) != value]
+    replaced = [
+        key for key, value in config.items() if key not in own and _without_secrets(value) != value
+    ]
     if replaced:
         console().print(
             f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: the program gets "
             f'"{PLACEHOLDER}" for {", ".join(replaced)}'
         )
-    write(target, yaml.safe_dump(mine | {"config": _without_secrets(config) | own}, sort_keys=False))
+    write(
+        target, yaml.safe_dump(mine | {"config": _without_secrets(config) | own}, sort_keys=False)
+    )
     write_json(rehearsal.placeholders, replaced)
     write(seen, text.decode())
 
@@ -170,11 +206,19 @@ def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
     """The configuration that a program gets, by full key: the stack file's, and Pulumi.yaml's defaults."""
     settings, source = project_settings(rehearsal.project), source_stack_file(rehearsal)
     file = read_map(source, str(source)) if source.exists() else {}
-    typed = {key: value for key, value in (settings.get("config") or {}).items() if isinstance(value, dict)}
+    typed = {
+        key: value
+        for key, value in (settings.get("config") or {}).items()
+        if isinstance(value, dict)
+    }
     defaults = {key: value.get("value", value.get("default")) for key, value in typed.items()}
-    given = {key: value for key, value in defaults.items() if value is not None} | (file.get("config") or {})
+    given = {key: value for key, value in defaults.items() if value is not None} | (
+        file.get("config") or {}
+    )
     return {
-        key if ":" in key else f"{settings['name']}:{key}": value if isinstance(value, str) else json.dumps(value)
+        key if ":" in key else f"{settings['name']}:{key}": value
+        if isinstance(value, str)
+        else json.dumps(value)
         for key, value in _without_secrets(given).items()
     }
 
@@ -192,7 +236,10 @@ def _without_secrets(config: Any) -> Any:
 
 
 def install(
-    rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False, allowed: Collection[str] = ()
+    rehearsal: Rehearsal,
+    tools: Tools,
+    official_kubernetes: bool = False,
+    allowed: Collection[str] = (),
 ) -> None:
     """Install what the environment names: tools, plugins, the language host, the stack file.
 
@@ -251,7 +298,9 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     for name, found in own.items():
         # The engine finds no plugin in a folder that is a link.
         shutil.copytree(found, _plugin_folder(rehearsal, name))
-        reaches = _TABLES["reaches"].get(name, "reaches what the program gives it an address and a credential for")
+        reaches = _TABLES["reaches"].get(
+            name, "reaches what the program gives it an address and a credential for"
+        )
         console().print(f"using your plugin {found.name}, which {reaches}")
     python = language_host.project_python(rehearsal.project, settings)
     # The engine asks for this one by no package: it runs what pulumi.dynamic made of the program's classes.
@@ -262,12 +311,19 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         # `pulumi package` asks for the very version that the component package is locked to.
         with suppress(importlib.metadata.PackageNotFoundError):
             locked = importlib.metadata.version(f"pulumi-{package}")
-            _script(_plugin_folder(rehearsal, package, locked) / f"pulumi-resource-{package}", script)
+            _script(
+                _plugin_folder(rehearsal, package, locked) / f"pulumi-resource-{package}", script
+            )
         _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", script)
     for package in language_host.packages_of(python) - _EMBEDDED - allowed:
         allow = f"ml-foundations up --allow-provider {package}"
-        refusal = shlex.quote(f"the provider {package} runs by your own plugin, if you allow it: {allow}")
-        _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", f"echo {refusal} >&2\nexit 1\n")
+        refusal = shlex.quote(
+            f"the provider {package} runs by your own plugin, if you allow it: {allow}"
+        )
+        _script(
+            _plugin_folder(rehearsal, package) / f"pulumi-resource-{package}",
+            f"echo {refusal} >&2\nexit 1\n",
+        )
 
 
 def _plugin_folder(rehearsal: Rehearsal, package: str, version: str = _ANY_VERSION) -> Path:
@@ -305,9 +361,17 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """A script that copies the stack file if it was edited, then runs the real CLI."""
-    named = {"source": source_stack_file(rehearsal), "seen": rehearsal.root / _SEEN, "cli": tools.pulumi}
-    quoted = {name: shlex.quote(str(path)) for name, path in (named | {"root": rehearsal.root}).items()}
-    return Path(__file__).with_name("pulumi.sh").read_text().format_map(quoted | {"python": _python()})
+    named = {
+        "source": source_stack_file(rehearsal),
+        "seen": rehearsal.root / _SEEN,
+        "cli": tools.pulumi,
+    }
+    quoted = {
+        name: shlex.quote(str(path)) for name, path in (named | {"root": rehearsal.root}).items()
+    }
+    return (
+        Path(__file__).with_name("pulumi.sh").read_text().format_map(quoted | {"python": _python()})
+    )
 
 
 def _python_module(rehearsal: Rehearsal, module: str) -> str:

@@ -55,11 +55,17 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
     def GetRequiredPackages(self, request: Any, context: Any) -> Any:
-        return lang.GetRequiredPackagesResponse(packages=required_packages(_site_packages(interpreter(request.info))))
+        return lang.GetRequiredPackagesResponse(
+            packages=required_packages(_site_packages(interpreter(request.info)))
+        )
 
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
-        found = importlib.metadata.distributions(path=[*map(str, _site_packages(interpreter(request.info)))])
-        dependencies = [lang.DependencyInfo(name=each.metadata["Name"], version=each.version) for each in found]
+        found = importlib.metadata.distributions(
+            path=[*map(str, _site_packages(interpreter(request.info)))]
+        )
+        dependencies = [
+            lang.DependencyInfo(name=each.metadata["Name"], version=each.version) for each in found
+        ]
         return lang.GetProgramDependenciesResponse(dependencies=dependencies)
 
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
@@ -81,7 +87,14 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         arguments = _run_arguments(request, self._engine)
-        command = [self._interpreter(request.info, context), "-u", "-c", _LAUNCH, self._executor, *arguments]
+        command = [
+            self._interpreter(request.info, context),
+            "-u",
+            "-c",
+            _LAUNCH,
+            self._executor,
+            *arguments,
+        ]
         with self._process(context, command, env=environment) as process:
             code = process.wait()
         if code == _MESSAGE_SHOWN:
@@ -93,9 +106,15 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
         command = [self._interpreter(request.info, context), "-u", *_plugin_arguments(request)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with self._process(context, command, cwd=request.pwd or None, env=environment, **streams) as process:
+        with self._process(
+            context, command, cwd=request.pwd or None, env=environment, **streams
+        ) as process:
             for name, data in _output(process):
-                yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
+                yield (
+                    lang.RunPluginResponse(stdout=data)
+                    if name == "stdout"
+                    else lang.RunPluginResponse(stderr=data)
+                )
             yield lang.RunPluginResponse(exitcode=process.wait())
 
     def Cancel(self, request: Any, context: Any) -> Any:
@@ -111,7 +130,9 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             raise
 
     @contextmanager
-    def _process(self, context: Any, command: list[Any], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    def _process(
+        self, context: Any, command: list[Any], **options: Any
+    ) -> Iterator[subprocess.Popen[Any]]:
         """A child process, which does not outlive the call that it serves."""
         with subprocess.Popen(command, **options) as process:
             self._running.add(process)
@@ -147,20 +168,31 @@ def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
         RehearsalError: the environment does not exist; the message says how to make it.
     """
     locks = {name: _above(program, f"{name}.lock") for name in ("uv", "poetry")}
-    toolchain = options.get("toolchain") or next((name for name, found in locks.items() if found), "pip")
+    toolchain = options.get("toolchain") or next(
+        (name for name, found in locks.items() if found), "pip"
+    )
     named = options.get("virtualenv")
     if toolchain == "poetry":
-        from ml_foundations.rehearsal.tools.go_command import printed  # no other needs what that imports
+        from ml_foundations.rehearsal.tools.go_command import (
+            printed,
+        )  # no other needs what that imports
 
         make = f"poetry install --directory {program}"
-        folder = Path(printed("poetry", "env", "info", "--path", "--directory", program).strip() or program / ".venv")
+        folder = Path(
+            printed("poetry", "env", "info", "--path", "--directory", program).strip()
+            or program / ".venv"
+        )
     elif toolchain == "uv":
         beside = locks["uv"] or _above(program, "pyproject.toml") or root
         make = f"uv sync --directory {program}"
-        folder = root / named if named else beside / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+        folder = (
+            root / named if named else beside / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+        )
     elif named:
         folder = root / str(named)
-        make = f"python3 -m venv {folder} && {folder}/bin/pip install -r {root / 'requirements.txt'}"
+        make = (
+            f"python3 -m venv {folder} && {folder}/bin/pip install -r {root / 'requirements.txt'}"
+        )
     else:
         return Path(sys.executable)
     python = folder / "bin" / "python"
@@ -188,7 +220,11 @@ def _site_packages(python: Path) -> list[Path]:
 
 def required_packages(folders: Iterable[Path]) -> list[Any]:
     """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
-    described = [(path, json.loads(path.read_text())) for folder in folders for path in folder.glob(_PLUGIN_FILE)]
+    described = [
+        (path, json.loads(path.read_text()))
+        for folder in folders
+        for path in folder.glob(_PLUGIN_FILE)
+    ]
     return [
         plugin_pb2.PackageDependency(
             name=plugin["name"],
@@ -204,20 +240,29 @@ def required_packages(folders: Iterable[Path]) -> list[Any]:
 def _version(plugin_file: Path) -> str:
     """The version of the distribution that an SDK came in: it has the name of the SDK's module."""
     folder = plugin_file.parent
-    return next(iter(importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)]))).version
+    return next(
+        iter(importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)]))
+    ).version
 
 
 def _run_arguments(request: Any, engine: str) -> list[str]:
     flags = {
         "--monitor": request.monitor_address,
         "--engine": engine,
-        **{f"--{name}": getattr(request, name) for name in ("project", "stack", "pwd", "organization")},
+        **{
+            f"--{name}": getattr(request, name)
+            for name in ("project", "stack", "pwd", "organization")
+        },
         "--root_directory": request.info.root_directory,
         "--dry_run": "true" if request.dryRun else "false",
         "--parallel": str(request.parallel),
     }
     named = [word for flag, value in flags.items() if value for word in (flag, value)]
-    return [*named, str(Path(request.info.program_directory) / request.info.entry_point), *request.args]
+    return [
+        *named,
+        str(Path(request.info.program_directory) / request.info.entry_point),
+        *request.args,
+    ]
 
 
 def _plugin_arguments(request: Any) -> list[str]:
@@ -245,4 +290,6 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
     host = _LanguageHost(Path(sys.argv[1]), sys.argv[-1])
-    protocol.serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server))
+    protocol.serve(
+        lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
+    )

@@ -25,14 +25,20 @@ _CHECK_SECONDS = 1
 @contextmanager
 def _bare_packages(*names: str) -> Generator[None]:
     """Let the modules of these packages be imported without running the packages' own ``__init__``."""
-    top, before = PathFinder.find_spec(names[0].partition(".")[0]), {name: sys.modules.get(name) for name in names}
+    top, before = (
+        PathFinder.find_spec(names[0].partition(".")[0]),
+        {name: sys.modules.get(name) for name in names},
+    )
     # A package that is there whole is of this type; one that is to be imported lazily is of another.
     if top is None or type(before[names[0]]) is ModuleType:
         yield
         return
     for name in names:
         package = sys.modules[name] = ModuleType(name)
-        package.__path__ = [str(Path(folder, *name.split(".")[1:])) for folder in top.submodule_search_locations or ()]
+        package.__path__ = [
+            str(Path(folder, *name.split(".")[1:]))
+            for folder in top.submodule_search_locations or ()
+        ]
     try:
         yield
     finally:
@@ -59,7 +65,9 @@ with _bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
 
 
 def serve(
-    register: Callable[[grpc.Server], None], end: Callable[[], None] = lambda: None, grace: float | None = None
+    register: Callable[[grpc.Server], None],
+    end: Callable[[], None] = lambda: None,
+    grace: float | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until the engine is gone; the process ends with it.
 

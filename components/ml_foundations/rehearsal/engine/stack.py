@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
-from ml_foundations.rehearsal.engine.follow import BEGINS, Follower
+from ml_foundations.rehearsal.engine.pulumi_output import BEGINS, Follower
 from ml_foundations.rehearsal.files import read_json, read_text, stamp, stamps, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
@@ -136,7 +136,11 @@ def up(
             elif is_applied or status == 0:
                 status = _each_line(rehearsal, take, *_UPDATE)
         if status != 0:
-            said = "its output is above" if verbose else follower.shown().strip() or "something ended it"
+            said = (
+                "its output is above"
+                if verbose
+                else follower.shown().strip() or "something ended it"
+            )
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
             if "it is protected" in said:
@@ -205,7 +209,9 @@ def recover(rehearsal: Rehearsal) -> None:
         _require_abandoned(lock, rehearsal)
     if locks:
         pulumi(rehearsal, "cancel", "--yes")
-    if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
+    if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get(
+        "latest", {}
+    ):
         return
     export: dict[str, Any] = json.loads(_quietly(rehearsal, "stack", "export"))
     state: dict[str, Any] = export["deployment"]
@@ -213,8 +219,13 @@ def recover(rehearsal: Rehearsal) -> None:
         # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
         known = {resource["urn"]: resource for resource in state["resources"]}
         created = dict(_created(rehearsal, known, state["pending_operations"]))
-        pending = {operation["resource"]["urn"]: operation["resource"] for operation in state["pending_operations"]}
-        state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
+        pending = {
+            operation["resource"]["urn"]: operation["resource"]
+            for operation in state["pending_operations"]
+        }
+        state["resources"] += [
+            pending[urn] | {"id": created[urn]} for urn in created if urn not in known
+        ]
         state["pending_operations"] = []
         with private_file(json.dumps(export)) as edited:
             _quietly(rehearsal, "stack", "import", "--file", str(edited))
@@ -245,7 +256,9 @@ def _created(
     """The urn and id of each resource that an interrupted create made nevertheless, beside those known by urn."""
     made = (each for replica in rehearsal.replicas for each in Store(replica).resources())
     in_google_cloud = {each["urn"]: each["id"] for each in made}
-    for resource in (operation["resource"] for operation in pending if operation["type"] == "creating"):
+    for resource in (
+        operation["resource"] for operation in pending if operation["type"] == "creating"
+    ):
         urn, inputs = resource["urn"], resource.get("inputs", {})
         provider = resource.get("provider", "").rpartition("::")[0]
         client = Client(Api(Access(_replica_of(known.get(provider, {}), rehearsal).kubeconfig)))
@@ -265,7 +278,11 @@ def _created(
 def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
     """The replica of the cluster that a provider was made for; else the first."""
     needed = {urn for urns in provider.get("propertyDependencies", {}).values() for urn in urns}
-    clusters = ((each, made["urn"]) for each in rehearsal.replicas for made in Store(each).clusters().values())
+    clusters = (
+        (each, made["urn"])
+        for each in rehearsal.replicas
+        for made in Store(each).clusters().values()
+    )
     return next((each for each, urn in clusters if urn in needed), rehearsal)
 
 
@@ -290,11 +307,19 @@ def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) ->
 
 def _preview(rehearsal: Rehearsal, take: Callable[[str], None], *options: str) -> int:
     """Preview the stack as ``_each_line`` runs a command, and keep what the program declares."""
-    return _each_line(rehearsal, take, "preview", "--event-log", str(rehearsal.preview_events), *options)
+    return _each_line(
+        rehearsal, take, "preview", "--event-log", str(rehearsal.preview_events), *options
+    )
 
 
 def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
-    command = [str(rehearsal.bin_dir / "pulumi"), *args, "--stack", rehearsal.stack, "--non-interactive"]
+    command = [
+        str(rehearsal.bin_dir / "pulumi"),
+        *args,
+        "--stack",
+        rehearsal.stack,
+        "--non-interactive",
+    ]
     # Pulumi has --event-log only with its commands for debugging; its Automation API sets this, too.
     environ = environment.process_environment(rehearsal) | {"PULUMI_DEBUG_COMMANDS": "true"}
     started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
@@ -320,5 +345,7 @@ def _quietly(rehearsal: Rehearsal, *args: str) -> str:
     """What a pulumi command on the stack prints, which is shown only if it fails."""
     done = pulumi(rehearsal, *args)
     if done.returncode != 0:
-        raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}")
+        raise RehearsalError(
+            f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}"
+        )
     return done.stdout

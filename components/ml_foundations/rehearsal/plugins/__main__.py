@@ -7,4 +7,6 @@ from ml_foundations.rehearsal.plugins.servicer import serve
 
 if __name__ == "__main__":
     package = sys.argv.pop(1)
-    serve(getattr(import_module(f"{__package__}.{package}.provider"), f"{package.title()}Provider")())
+    serve(
+        getattr(import_module(f"{__package__}.{package}.provider"), f"{package.title()}Provider")()
+    )

@@ -28,7 +28,10 @@ def changed_paths(
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old
         new = {} if new is _ABSENT and isinstance(old, Mapping) and old else new
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        pairs = ((join(path, str(key)), old.get(key, _ABSENT), new.get(key, _ABSENT)) for key in sorted({*old, *new}))
+        pairs = (
+            (join(path, str(key)), old.get(key, _ABSENT), new.get(key, _ABSENT))
+            for key in sorted({*old, *new})
+        )
     elif isinstance(old, list) and isinstance(new, list):
         items = enumerate(zip_longest(old, new, fillvalue=_ABSENT))
         pairs = ((f"{path}[{index}]", before, after) for index, (before, after) in items)

@@ -15,8 +15,12 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
     """The ExecCredential in the version that a client asks for by its KUBERNETES_EXEC_INFO, if it has any."""
     asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
     if asked not in API_VERSIONS:
-        raise RehearsalError(f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}")
-    if not all(process.running for process in kwok.processes(rehearsal) if process.name == "kube-apiserver"):
+        raise RehearsalError(
+            f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}"
+        )
+    if not all(
+        process.running for process in kwok.processes(rehearsal) if process.name == "kube-apiserver"
+    ):
         raise RehearsalError(
             f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
         )

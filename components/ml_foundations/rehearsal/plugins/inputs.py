@@ -29,7 +29,10 @@ def faults(
 
 def _block_faults(sdk: Sdk, block: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if block.endswith("[]") != isinstance(value, list):
-        yield path, f"must be {'a list of blocks' if block.endswith('[]') else 'a single block, not a list or a value'}"
+        yield (
+            path,
+            f"must be {'a list of blocks' if block.endswith('[]') else 'a single block, not a list or a value'}",
+        )
         return
     for index, item in enumerate(value if isinstance(value, list) else [value]):
         at = f"{path}[{index}]" if isinstance(value, list) else path

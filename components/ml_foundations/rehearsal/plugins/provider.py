@@ -106,9 +106,13 @@ class Provider:
 
     def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
         """A component of the package, as a ``pulumi.ComponentResource``; raises a RehearsalError for one unknown."""
-        raise RehearsalError(f"{type} is not supported in a rehearsal. Declare the objects that it would make")
+        raise RehearsalError(
+            f"{type} is not supported in a rehearsal. Declare the objects that it would make"
+        )
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         """The inputs with defaults and names filled in; raises CheckError."""
         raise NotImplementedError
 

@@ -103,7 +103,11 @@ class Sdk:
         return {
             "name": self.package,
             "version": self.version,
-            "provider": {"inputProperties": _resource_type("", self._data["provider"]).schema["inputProperties"]},
+            "provider": {
+                "inputProperties": _resource_type("", self._data["provider"]).schema[
+                    "inputProperties"
+                ]
+            },
             "resources": {token: self[token].schema for token in self._data["types"]},
             "functions": {
                 token: {
@@ -145,7 +149,9 @@ def token_of(api_version: str, kind: str) -> str:
 
 
 def _resource_type(token: str, entry: Mapping[str, Any]) -> ResourceType:
-    required, optional, computed = (frozenset(entry.get(key, ())) for key in ("required", "optional", "computed"))
+    required, optional, computed = (
+        frozenset(entry.get(key, ())) for key in ("required", "optional", "computed")
+    )
     return ResourceType(
         token=token,
         required=required,

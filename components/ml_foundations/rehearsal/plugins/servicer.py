@@ -13,10 +13,27 @@ import grpc
 from google.protobuf import empty_pb2, struct_pb2
 
 from ml_foundations.rehearsal.engine import protocol
-from ml_foundations.rehearsal.engine.protocol import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+from ml_foundations.rehearsal.engine.protocol import (
+    engine_pb2,
+    engine_pb2_grpc,
+    provider_pb2,
+    provider_pb2_grpc,
+)
 from ml_foundations.rehearsal.plugins import under_way
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
-from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, read_struct, write_struct
+from ml_foundations.rehearsal.plugins.provider import (
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
+from ml_foundations.rehearsal.plugins.values import (
+    Properties,
+    kept_secret,
+    read_struct,
+    write_struct,
+)
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
@@ -34,10 +51,16 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         def log(resource: Resource, severity: str, message: str) -> None:
             ephemeral = severity == "status"
             level = engine_pb2.LogSeverity.Value("INFO" if ephemeral else severity.upper())
-            stub.Log(engine_pb2.LogRequest(severity=level, message=message, urn=resource.urn, ephemeral=ephemeral))
+            stub.Log(
+                engine_pb2.LogRequest(
+                    severity=level, message=message, urn=resource.urn, ephemeral=ephemeral
+                )
+            )
 
         self._provider.log = log
-        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, supports_autonaming_configuration=True)
+        return provider_pb2.ProviderHandshakeResponse(
+            accept_secrets=True, supports_autonaming_configuration=True
+        )
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return protocol.plugin_pb2.PluginInfo(version=self._provider.sdk.version)
@@ -66,7 +89,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Invoke(self, request: Any, context: Any) -> Any:
         found = self._call(context, self._provider.invoke, request.tok, self._read(request.args))
-        answer: dict[str, Any] = {"return": write_struct(found)}  # The field's name is a word of Python's.
+        answer: dict[str, Any] = {
+            "return": write_struct(found)
+        }  # The field's name is a word of Python's.
         return provider_pb2.InvokeResponse(**answer)
 
     def Construct(self, request: Any, context: Any) -> Any:
@@ -75,7 +100,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.olds), self._read(request.news)
         try:
-            inputs = self._call(context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed))
+            inputs = self._call(
+                context,
+                self._provider.check,
+                _resource(request),
+                old,
+                new,
+                bytes(request.randomSeed),
+            )
         except CheckError as error:
             return _check_failures(request, error)
         return provider_pb2.CheckResponse(inputs=write_struct(kept_secret(inputs, request.news)))
@@ -83,7 +115,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(self, request: Any, context: Any) -> Any:
         old, new = self._old_state(request), self._read(request.news)
         ignore = list(request.ignoreChanges)
-        return _diff_response(self._call(context, self._provider.diff, _resource(request), old, new, ignore))
+        return _diff_response(
+            self._call(context, self._provider.diff, _resource(request), old, new, ignore)
+        )
 
     def Create(self, request: Any, context: Any) -> Any:
         given = request.properties
@@ -92,7 +126,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             outputs = self._call(context, self._provider.preview, resource, None, new)
             return provider_pb2.CreateResponse(properties=write_struct(kept_secret(outputs, given)))
         state = self._call(context, self._provider.create, resource, new, given=given)
-        return provider_pb2.CreateResponse(id=state.id, properties=write_struct(kept_secret(state.outputs, given)))
+        return provider_pb2.CreateResponse(
+            id=state.id, properties=write_struct(kept_secret(state.outputs, given))
+        )
 
     def Update(self, request: Any, context: Any) -> Any:
         given = request.news
@@ -100,7 +136,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
-            outputs = self._call(context, self._provider.update, resource, old, new, given=given).outputs
+            outputs = self._call(
+                context, self._provider.update, resource, old, new, given=given
+            ).outputs
         return provider_pb2.UpdateResponse(properties=write_struct(kept_secret(outputs, given)))
 
     def Read(self, request: Any, context: Any) -> Any:
@@ -112,7 +150,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ReadResponse(
             id=state.id,
             inputs=write_struct(kept_secret(state.inputs, given)),
-            properties=write_struct(kept_secret(kept_secret(state.outputs, given), request.properties)),
+            properties=write_struct(
+                kept_secret(kept_secret(state.outputs, given), request.properties)
+            ),
         )
 
     def Delete(self, request: Any, context: Any) -> Any:
@@ -127,7 +167,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return State(request.id, self._read(request.old_inputs), self._read(request.olds))
 
     def _call(
-        self, context: Any, method: Callable[..., Any], *args: Any, given: struct_pb2.Struct | None = None
+        self,
+        context: Any,
+        method: Callable[..., Any],
+        *args: Any,
+        given: struct_pb2.Struct | None = None,
     ) -> Any:
         """Run a method of the provider, and turn its errors into the protocol's; inputs that were given stay secret."""
         try:
@@ -170,7 +214,9 @@ def _construct(provider: Provider, request: Any, engine: str) -> Any:
 def _resource(request: Any) -> Resource:
     """What a request is about. In a child's urn the type is preceded by its parents', behind a ``$``."""
     *_, types, name = request.urn.split("::")
-    autonaming = getattr(request, "autonaming", None) or provider_pb2.CheckRequest.AutonamingOptions()
+    autonaming = (
+        getattr(request, "autonaming", None) or provider_pb2.CheckRequest.AutonamingOptions()
+    )
     return Resource(
         urn=request.urn,
         type=types.rpartition("$")[2],
@@ -185,7 +231,9 @@ def _resource(request: Any) -> Resource:
 
 
 def _check_failures(request: Any, error: CheckError) -> Any:
-    failures = [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures]
+    failures = [
+        provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures
+    ]
     return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
 
 
@@ -193,13 +241,17 @@ def _diff_response(diff: Diff) -> Any:
     kinds = provider_pb2.PropertyDiff
     replaces = set(diff.replaces)
     return provider_pb2.DiffResponse(
-        changes=provider_pb2.DiffResponse.DIFF_SOME if diff.changed else provider_pb2.DiffResponse.DIFF_NONE,
+        changes=provider_pb2.DiffResponse.DIFF_SOME
+        if diff.changed
+        else provider_pb2.DiffResponse.DIFF_NONE,
         diffs=sorted({path.partition(".")[0].partition("[")[0] for path in diff.changed}),
         replaces=diff.replaces,
         deleteBeforeReplace=diff.delete_before_replace,
         hasDetailedDiff=True,
         detailedDiff={
-            path: kinds(kind=kinds.UPDATE_REPLACE if path in replaces else kinds.UPDATE, inputDiff=True)
+            path: kinds(
+                kind=kinds.UPDATE_REPLACE if path in replaces else kinds.UPDATE, inputDiff=True
+            )
             for path in diff.changed
         },
     )
@@ -207,7 +259,9 @@ def _diff_response(diff: Diff) -> Any:
 
 def _details(error: InitFailedError, given: Any) -> bytes:
     """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
-    outputs, inputs = (write_struct(kept_secret(each, given)) for each in (error.state.outputs, error.state.inputs))
+    outputs, inputs = (
+        write_struct(kept_secret(each, given)) for each in (error.state.outputs, error.state.inputs)
+    )
     detail = provider_pb2.ErrorResourceInitFailed(
         id=error.state.id, properties=outputs, inputs=inputs, reasons=error.reasons
     )

@@ -43,8 +43,14 @@ def is_all_idle() -> bool:
     others may be kept waiting that would make nodes.
     """
     texts = list(map(read_text, _file().parent.glob("*")))
-    is_limited = any(arg.startswith(("-p", "--parallel")) for arg in psutil.Process(os.getppid()).cmdline())
-    return all(text == _IDLE for text in texts) and len(texts) < 4 * (os.cpu_count() or 1) and not is_limited
+    is_limited = any(
+        arg.startswith(("-p", "--parallel")) for arg in psutil.Process(os.getppid()).cmdline()
+    )
+    return (
+        all(text == _IDLE for text in texts)
+        and len(texts) < 4 * (os.cpu_count() or 1)
+        and not is_limited
+    )
 
 
 def _file() -> Path:

@@ -41,7 +41,9 @@ def _read(value: Any, nulls: bool) -> Any:
     if isinstance(value, struct_pb2.ListValue):
         return [_read(item, nulls) for item in value]
     if isinstance(value, struct_pb2.Struct):
-        return _read_special({key: _read(item, nulls) for key, item in value.items() if nulls or item is not None})
+        return _read_special(
+            {key: _read(item, nulls) for key, item in value.items() if nulls or item is not None}
+        )
     return UNKNOWN if value == UNKNOWN_ON_THE_WIRE else value
 
 
@@ -61,7 +63,10 @@ def kept_secret(value: Any, given: Any) -> Any:
             is_secret = given[SIGNATURE] == SECRET_SIGNATURE
             return Secret(value) if is_secret and not isinstance(value, Secret) else value
         if isinstance(value, Mapping):
-            return {key: kept_secret(item, given[key]) if key in given.fields else item for key, item in value.items()}
+            return {
+                key: kept_secret(item, given[key]) if key in given.fields else item
+                for key, item in value.items()
+            }
     if isinstance(given, struct_pb2.ListValue) and isinstance(value, list):
         known = [kept_secret(item, source) for item, source in zip(value, given, strict=False)]
         return known + value[len(known) :]

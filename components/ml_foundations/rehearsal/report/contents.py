@@ -108,7 +108,10 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     )
     return Report(
         stack=rehearsal.stack,
-        pools=[pool | {"name": within(rehearsal, pool["name"])} for pool in _pools(nodes, pods, declared)],
+        pools=[
+            pool | {"name": within(rehearsal, pool["name"])}
+            for pool in _pools(nodes, pods, declared)
+        ],
         workloads=[
             replace(
                 row,
@@ -117,7 +120,9 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
             )
             for row in found
         ],
-        quotas=[replace(quota, namespace=within(rehearsal, quota.namespace)) for quota in _quotas(api)],
+        quotas=[
+            replace(quota, namespace=within(rehearsal, quota.namespace)) for quota in _quotas(api)
+        ],
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
         calls=_calls(api),
@@ -126,9 +131,16 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
 
 def _calls(api: Api) -> list[str]:
     """Read the calls between namespaces that network policies declare."""
-    kinds = {"Namespace": "/api/v1/namespaces", "NetworkPolicy": "/apis/networking.k8s.io/v1/networkpolicies"}
-    objects = [{"kind": kind, **item} for kind, path in kinds.items() for item in api.get(path)["items"]]
-    return sorted({call.text for call in Network(objects).calls() if not workloads.is_system(call.caller)})
+    kinds = {
+        "Namespace": "/api/v1/namespaces",
+        "NetworkPolicy": "/apis/networking.k8s.io/v1/networkpolicies",
+    }
+    objects = [
+        {"kind": kind, **item} for kind, path in kinds.items() for item in api.get(path)["items"]
+    ]
+    return sorted(
+        {call.text for call in Network(objects).calls() if not workloads.is_system(call.caller)}
+    )
 
 
 def pool_of(node: Object) -> str:
@@ -137,9 +149,13 @@ def pool_of(node: Object) -> str:
     return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
 
 
-def _pools(nodes: list[Object], pods: list[Object], declared: dict[str, Pool]) -> list[dict[str, Any]]:
+def _pools(
+    nodes: list[Object], pods: list[Object], declared: dict[str, Pool]
+) -> list[dict[str, Any]]:
     """The node pools with their nodes and GPUs; copied nodes of no pool by their machine type."""
-    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list, {(name, True): [] for name in declared})
+    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(
+        list, {(name, True): [] for name in declared}
+    )
     for node in nodes:
         # A pool of one's own cluster may have the name of one that is declared, and has its own place.
         by_pool[pool_of(node), is_simulated(node)].append(node)
@@ -149,11 +165,16 @@ def _pools(nodes: list[Object], pods: list[Object], declared: dict[str, Pool]) -
     return [
         {
             "name": name,
-            "machine_type": pool.machine_type if pool else labels_of(mine[0]).get(labels.INSTANCE_TYPE, ""),
+            "machine_type": pool.machine_type
+            if pool
+            else labels_of(mine[0]).get(labels.INSTANCE_TYPE, ""),
             "nodes": len(mine),
             "min_nodes": pool.min_nodes if pool else len(mine),
             "max_nodes": pool.max_nodes if pool else len(mine),
-            "gpus": sum(int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0)) for node in mine),
+            "gpus": sum(
+                int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0))
+                for node in mine
+            ),
             "gpus_in_use": sum(used[name_of(node)] for node in mine),
         }
         for (name, simulated), mine in by_pool.items()
@@ -164,17 +185,33 @@ def _pools(nodes: list[Object], pods: list[Object], declared: dict[str, Pool]) -
 def _without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
     """The node pools that have no GPUs because they leave them to the GPU Operator, and it is not installed."""
     left = [name for name, pool in declared.items() if pool.is_left_to_operator]
-    releases = api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"] if left else []
+    releases = (
+        api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"] if left else []
+    )
     return [] if operator.find(rehearsal, map(operator.read_release, releases)) else left
 
 
 def _quotas(api: Api) -> list[Quota]:
-    found = [each for each in api.get("/api/v1/resourcequotas")["items"] if not workloads.is_system(namespace_of(each))]
-    limits = [(each, section(each, "status", "hard") or section(each, "spec", "hard")) for each in found]
-    return [Quota(namespace_of(q), name_of(q), dict(hard), dict(section(q, "status", "used"))) for q, hard in limits]
+    found = [
+        each
+        for each in api.get("/api/v1/resourcequotas")["items"]
+        if not workloads.is_system(namespace_of(each))
+    ]
+    limits = [
+        (each, section(each, "status", "hard") or section(each, "spec", "hard")) for each in found
+    ]
+    return [
+        Quota(namespace_of(q), name_of(q), dict(hard), dict(section(q, "status", "used")))
+        for q, hard in limits
+    ]
 
 
 def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
     releases = (read_json(path, {}) for path in sorted(rehearsal.releases_dir.glob("*.json")))
-    found = ((r, _SIMULATED.get(r["chart"]) or r["instead"]) for r in releases if not r["installed"])
-    return [{"type": RELEASE, "name": f"{r['namespace']}/{r['name']}", "instead": instead} for r, instead in found]
+    found = (
+        (r, _SIMULATED.get(r["chart"]) or r["instead"]) for r in releases if not r["installed"]
+    )
+    return [
+        {"type": RELEASE, "name": f"{r['namespace']}/{r['name']}", "instead": instead}
+        for r, instead in found
+    ]

@@ -27,8 +27,12 @@ def deployed(rehearsal: Rehearsal) -> Found:
 def previewed(rehearsal: Rehearsal) -> Found:
     """Return the resources that the program declared in its last preview; outputs are not known, either."""
     events = map(json.loads, read_text(rehearsal.preview_events).splitlines())
-    steps = (event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event)
-    states = {step["urn"]: step["new"] for step in steps if step.get("new")}  # a replacement takes several steps
+    steps = (
+        event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event
+    )
+    states = {
+        step["urn"]: step["new"] for step in steps if step.get("new")
+    }  # a replacement takes several steps
     parents = {state.get("parent") for state in states.values()}
     return _found(_filled_in(state, has_children=urn in parents) for urn, state in states.items())
 
@@ -52,7 +56,8 @@ def _found(states: Iterable[Mapping[str, Any]]) -> Found:
     resources = [each for each in states if is_judged(each["type"])]
     found = [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
     kept = (
-        is_kept(each["type"], retained=each.get("retainOnDelete"), protected=each.get("protect")) for each in resources
+        is_kept(each["type"], retained=each.get("retainOnDelete"), protected=each.get("protect"))
+        for each in resources
     )
     return found, [*compress(found, kept)]
 

@@ -79,8 +79,12 @@ def collect(rehearsal: Rehearsal) -> Fleet:
         pods = [pod for pod in listed if not is_system(namespace_of(pod))]
         busy = busy_by_node(pods)
         for node in (there := api.get("/api/v1/nodes")["items"]):
-            nodes.append(replace(_node(node, busy.get(name_of(node), [])), pool=within(each, pool_of(node))))
-            came[nodes[-1].pool].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
+            nodes.append(
+                replace(_node(node, busy.get(name_of(node), [])), pool=within(each, pool_of(node)))
+            )
+            came[nodes[-1].pool].append(
+                datetime.fromisoformat(node["metadata"]["creationTimestamp"])
+            )
         lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
         machines += there
     return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), judged(rehearsal))
@@ -106,34 +110,53 @@ def judged(rehearsal: Rehearsal, read: Callable[[Rehearsal], Found] = deployed) 
     """
     try:
         resources, kept = read(rehearsal)
-        return judge_program(resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, []))
+        return judge_program(
+            resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, [])
+        )
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
-        return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))
+        return replace(
+            judge(()),
+            reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),),
+        )
 
 
 def _node(node: Object, pods: Iterable[Manifest]) -> Node:
     held = [(namespace_of(pod), gpus(pod_requests(pod["spec"]))) for pod in pods]
     status = section(node, "status")
-    has, offers = (int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable"))
+    has, offers = (
+        int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable")
+    )
     holders = tuple(namespace for namespace, count in sorted(held) for _ in range(count))
-    return Node(name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
+    return Node(
+        name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers)
+    )
 
 
 def _fault(node: Object) -> str:
     conditions = {each["type"]: each for each in items(section(node, "status"), "conditions")}
     if conditions.get("Ready", {}).get("status") != "True":
         return "not ready"
-    pressed = [name for name, each in conditions.items() if name != "Ready" and each["status"] == "True"]
+    pressed = [
+        name for name, each in conditions.items() if name != "Ready" and each["status"] == "True"
+    ]
     return ", ".join(pressed) or ("cordoned" if node["spec"].get("unschedulable") else "")
 
 
 def _life(pod: Object) -> Life:
     status = section(pod, "status")
-    true = [each for each in items(status, "conditions") if each["status"] == "True" and each.get("lastTransitionTime")]
+    true = [
+        each
+        for each in items(status, "conditions")
+        if each["status"] == "True" and each.get("lastTransitionTime")
+    ]
     met = {each["type"]: datetime.fromisoformat(each["lastTransitionTime"]) for each in true}
     states = (section(each, "state", "terminated") for each in items(status, "containerStatuses"))
-    ends = [datetime.fromisoformat(state["finishedAt"]) for state in states if state.get("finishedAt")]
+    ends = [
+        datetime.fromisoformat(state["finishedAt"]) for state in states if state.get("finishedAt")
+    ]
     name, node = f"{namespace_of(pod)}/{name_of(pod)}", pod["spec"].get("nodeName", "")
     created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return Life(name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None))
+    return Life(
+        name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None)
+    )

@@ -23,8 +23,13 @@ def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_secon
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # No text can end the element that holds the data.
     drawn = _data(report, fleet, title, now) | {"reload": reload_seconds}
-    plain = json.dumps(drawn, default=lambda value: float(value) if isinstance(value, Decimal) else value.isoformat())
-    return template.replace("{{hash}}", digest, 1).replace("{{data}}", plain.replace("<", "\\u003c"), 1)
+    plain = json.dumps(
+        drawn,
+        default=lambda value: float(value) if isinstance(value, Decimal) else value.isoformat(),
+    )
+    return template.replace("{{hash}}", digest, 1).replace(
+        "{{data}}", plain.replace("<", "\\u003c"), 1
+    )
 
 
 def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, Any]:
@@ -33,7 +38,11 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
     costs = {(work.namespace, work.kind, work.name): asdict(gpus) for work, gpus in judged if gpus}
     least, most = (None, None) if verdicts.cost.text == "unknown" else verdicts.cost.at_least
     workloads = [
-        {**asdict(row), "is_well": row.is_well, "gpus": costs.get((row.namespace, row.kind, row.name))}
+        {
+            **asdict(row),
+            "is_well": row.is_well,
+            "gpus": costs.get((row.namespace, row.kind, row.name)),
+        }
         for row in report.workloads
     ]
     return {

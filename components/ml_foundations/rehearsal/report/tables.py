@@ -30,7 +30,9 @@ def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Consol
     """Print the quotas and the APIs of Google Cloud that a stack needs, the APIs as a command that enables them."""
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
-        table.add_row(need.region, need.name, f"{need.at_least:,}", f"{need.at_most:,}", need.unit, need.note)
+        table.add_row(
+            need.region, need.name, f"{need.at_least:,}", f"{need.at_most:,}", need.unit, need.note
+        )
     console.print(table)
     command = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
     console.print(Text(f"\nAPIs\n{command}"))
@@ -43,7 +45,9 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     room = f"{number(nodes, 'node')}, {number(gpus, 'GPU')}"
     if not report.workloads:
         return Text(f"\n{rehearsal.title}: no workloads yet, {room}\n", style="bold")
-    errors = "".join(f"{each.object}: {each.message}. {each.remedy} [{each.rule}]\n" for each in report.errors)
+    errors = "".join(
+        f"{each.object}: {each.message}. {each.remedy} [{each.rule}]\n" for each in report.errors
+    )
     if not report.unwell and errors:
         said = f"\n{rehearsal.title}: {workloads} run here, and the proof finds errors, on {room}\n{errors}"
         return Text(said, style="bold red")
@@ -74,7 +78,10 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
     quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
     for quota in report.quotas:
-        cells = (f"{quota.used.get(k, '0')} / {quota.hard[k]}" if k in quota.hard else "-" for k in _QUOTA_COLUMNS)
+        cells = (
+            f"{quota.used.get(k, '0')} / {quota.hard[k]}" if k in quota.hard else "-"
+            for k in _QUOTA_COLUMNS
+        )
         quotas.add_row(quota.namespace, quota.name, *cells)
     if report.quotas:
         yield quotas
@@ -91,19 +98,30 @@ def _nodes(row: Workload) -> str:
     """The names of a few nodes; of more, how many of each pool. ``report --json`` has all names."""
     if len(row.nodes) <= _MOST_NAMED:
         return "\n".join(row.nodes)
-    return "\n".join(f"{count} of {pool or 'nodes that are gone'}" for pool, count in sorted(row.pools.items()))
+    return "\n".join(
+        f"{count} of {pool or 'nodes that are gone'}" for pool, count in sorted(row.pools.items())
+    )
 
 
 def _recorded_text(report: Report) -> str:
     """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
     recorded = report.recorded
-    counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
+    counts = Counter(
+        item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE
+    )
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
+    charts = [
+        f"{item['name'].rpartition('/')[2]} ({item['instead']})"
+        for item in recorded
+        if item["type"] == RELEASE
+    ]
     lines = (
         ("Recorded only, not simulated", kinds),
         ("Recorded, chart not installed", ", ".join(charts)),
-        ("Encrypted values, for which the program got a placeholder", ", ".join(report.placeholders)),
+        (
+            "Encrypted values, for which the program got a placeholder",
+            ", ".join(report.placeholders),
+        ),
         ("Placeholders, which a preview for Google Cloud refuses", ", ".join(report.to_replace)),
     )
     return "\n".join(f"{title}: {text}" for title, text in lines if text)
@@ -121,7 +139,14 @@ _QUOTA_COLUMNS = {
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=None,
+        pad_edge=False,
+    )
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -6,7 +6,14 @@ from functools import cache
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
@@ -20,7 +27,12 @@ STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 _GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
 
-_KEPT_FROM_STARTING = ("FailedAttachVolume", "FailedMount", "FailedToRetrieveImagePullSecret", "Failed")
+_KEPT_FROM_STARTING = (
+    "FailedAttachVolume",
+    "FailedMount",
+    "FailedToRetrieveImagePullSecret",
+    "Failed",
+)
 """Reasons of events that say why a pod with a node does not start."""
 
 _SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
@@ -76,10 +88,15 @@ def collect(
     queued = {uid: item for item in ours(_QUEUED) for uid in owners(item)}
     seen = _Evidence(pods, warnings, history, unplaced, without_operator, queued)
     kinds = ("Deployment", "ReplicaSet", "StatefulSet")
-    replicated = ((kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s")))
+    replicated = (
+        (kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s"))
+    )
     rows = [
         *(_job(job, seen) for job in _declared(jobs)),
-        *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
+        *(
+            _cron_job(cron, _owned_by(cron, jobs), seen)
+            for cron in _declared(ours("/apis/batch/v1/cronjobs"))
+        ),
         *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(ours(_JOB_SETS))),
         *(_replicas(kind, item, seen) for kind, item in replicated),
         *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
@@ -125,8 +142,20 @@ class _Evidence:
 
     def _warned(self, item: Object, *reasons: str) -> str:
         """The last warning about an object, of the last of these reasons that there are any of."""
-        about = [each for each in self.warnings(namespace_of(item)) if _is_about(each["involvedObject"], item)]
-        return next((each["message"] for why in reversed(reasons) for each in about[::-1] if each["reason"] == why), "")
+        about = [
+            each
+            for each in self.warnings(namespace_of(item))
+            if _is_about(each["involvedObject"], item)
+        ]
+        return next(
+            (
+                each["message"]
+                for why in reversed(reasons)
+                for each in about[::-1]
+                if each["reason"] == why
+            ),
+            "",
+        )
 
     def suspended(self, workload: Object) -> tuple[str, str]:
         """State and reason of a workload that is not let go: its queue has it, and it waits for nodes, or rests."""
@@ -144,7 +173,11 @@ class _Evidence:
         """Return why a pod has no node, or does not start there: the autoscaler's words, or else the scheduler's."""
         scheduled = condition(pod, "PodScheduled")
         is_unscheduled = scheduled.get("status") == "False"
-        said = self.unplaced.get(pod["metadata"]["uid"]) or scheduled.get("message", "") if is_unscheduled else ""
+        said = (
+            self.unplaced.get(pod["metadata"]["uid"]) or scheduled.get("message", "")
+            if is_unscheduled
+            else ""
+        )
         if pod["status"]["phase"] == "Pending":
             said = said or self._warned(pod, *_KEPT_FROM_STARTING)
         if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
@@ -155,15 +188,21 @@ class _Evidence:
 
 def _is_about(involved: Object, workload: Object) -> bool:
     """Whether an event is about a workload, or about the ReplicaSet of a Deployment."""
-    is_of_deployment = involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[0] == name_of(workload)
+    is_of_deployment = involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[
+        0
+    ] == name_of(workload)
     same_namespace = involved.get("namespace") == namespace_of(workload)
-    return involved.get("uid") == workload["metadata"]["uid"] or (is_of_deployment and same_namespace)
+    return involved.get("uid") == workload["metadata"]["uid"] or (
+        is_of_deployment and same_namespace
+    )
 
 
 def _met(item: Object) -> dict[str, Manifest]:
     """The conditions of an object that are true, by type."""
     conditions = items(section(item, "status"), "conditions")
-    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
+    return {
+        condition["type"]: condition for condition in conditions if condition["status"] == "True"
+    }
 
 
 def _ended(item: Object, seen: _Evidence) -> tuple[str, str] | None:
@@ -185,14 +224,20 @@ def _job(job: Object, seen: _Evidence) -> Workload:
 
 def _cron_job(cron: Object, jobs: list[Object], seen: _Evidence) -> Workload:
     state = "Suspended" if cron["spec"].get("suspend") else "Scheduled"
-    return _row("CronJob", cron, state, _nodes_of(jobs, seen), f"runs at {cron['spec']['schedule']}")
+    return _row(
+        "CronJob", cron, state, _nodes_of(jobs, seen), f"runs at {cron['spec']['schedule']}"
+    )
 
 
 def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
     """A JobSet, by its own conditions, or else by its Jobs: it runs when all of them do."""
     rows = [_job(job, seen) for job in jobs]
     is_running = rows and all(row.state in _GOOD for row in rows)
-    under_way = ("Running", "") if is_running else ("Pending", next((row.reason for row in rows if row.reason), ""))
+    under_way = (
+        ("Running", "")
+        if is_running
+        else ("Pending", next((row.reason for row in rows if row.reason), ""))
+    )
     state, reason = _ended(job_set, seen) or under_way
     return _row("JobSet", job_set, state, _nodes_of(jobs, seen), reason)
 
@@ -206,13 +251,21 @@ def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
     ready = status.get("readyReplicas", 0)
     updated = status.get("updatedReplicas", 0) if kind in ("Deployment", "StatefulSet") else ready
     nodes = seen.nodes(item)
-    if ready == updated == wanted and status.get("observedGeneration") == item["metadata"]["generation"]:
+    if (
+        ready == updated == wanted
+        and status.get("observedGeneration") == item["metadata"]["generation"]
+    ):
         return _row(kind, item, "Ready", nodes, f"{ready}/{wanted}")
-    return _row(kind, item, "Pending", nodes, f"{ready}/{wanted} ready. {seen.reason(item)}".strip())
+    return _row(
+        kind, item, "Pending", nodes, f"{ready}/{wanted} ready. {seen.reason(item)}".strip()
+    )
 
 
 def _daemon_set(item: Object, seen: _Evidence) -> Workload:
-    wanted, ready = item["status"].get("desiredNumberScheduled", 0), item["status"].get("numberReady", 0)
+    wanted, ready = (
+        item["status"].get("desiredNumberScheduled", 0),
+        item["status"].get("numberReady", 0),
+    )
     state = "Ready" if ready == wanted else "Pending"
     return _row("DaemonSet", item, state, seen.nodes(item), f"{ready}/{wanted}")
 

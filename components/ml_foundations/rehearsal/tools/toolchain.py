@@ -67,7 +67,9 @@ def official_pulumi(minimum: str) -> Path | None:
     """The ``pulumi`` on PATH, if it is Pulumi's own release, with its language hosts, and new enough."""
     for found in _on_path("pulumi"):
         has_hosts = shutil.which(found.resolve().parent / "pulumi-language-python")
-        if has_hosts and go_command.version(go_command.printed(found, "version")) >= go_command.version(minimum):
+        if has_hosts and go_command.version(
+            go_command.printed(found, "version")
+        ) >= go_command.version(minimum):
             return found
     return None
 
@@ -100,7 +102,11 @@ def _on_path(name: str) -> Iterator[Path]:
     """The executables of a name on PATH, but for those of a rehearsal."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         found = Path(folder) / name
-        if found.is_absolute() and ".rehearsal" not in found.resolve().parts and shutil.which(found):
+        if (
+            found.is_absolute()
+            and ".rehearsal" not in found.resolve().parts
+            and shutil.which(found)
+        ):
             yield found
 
 
@@ -198,7 +204,11 @@ def _install(go: _Go) -> None:
     """Leave the group's binaries, under their own names, and its data files in the draft."""
     go.progress.detail("fetching modules")
     left_out = {go.group.binaries[name] for name in go.group.left_out}
-    wanted = [tool for tool in go.run("list", "tool").split() if _MAJOR.sub("", tool).split("/")[-1] not in left_out]
+    wanted = [
+        tool
+        for tool in go.run("list", "tool").split()
+        if _MAJOR.sub("", tool).split("/")[-1] not in left_out
+    ]
     if go.group.built:
         packages = frozenset(go.run("list", "-deps", *wanted).split())
         # The linker strips debug information: not to generate it is a tenth of the work.
@@ -214,7 +224,9 @@ def _install(go: _Go) -> None:
 
 def _explain(group: Group, output: str) -> str:
     """Why a build failed and what to do about it, then the end of its output."""
-    reason = next(each["reason"] for each in go_command.FAILURES if re.search(each["said"], output, re.I))
+    reason = next(
+        each["reason"] for each in go_command.FAILURES if re.search(each["said"], output, re.I)
+    )
     return f"building {group.name}: {reason.format(room=_FREE_BYTES // 1024**3)}\n{output.strip()[-3000:]}"
 
 

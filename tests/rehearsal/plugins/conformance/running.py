@@ -59,14 +59,21 @@ class Outcome:
             is_deleted_first = "delete-replaced" in done[: done.index("create-replacement")]
             word = "replace first" if is_deleted_first else "replace"
         else:
-            word = " ".join(operation for operation in done if operation not in ("same", "refresh", "read"))
+            word = " ".join(
+                operation for operation in done if operation not in ("same", "refresh", "read")
+            )
         return f"{word} fails".strip() if name in self.failed else word
 
 
 def scenarios() -> list[Scenario]:
     """All scenarios of the file."""
     return [
-        Scenario(entry["scenario"], entry["steps"], entry.get("objects", {}), entry.get("stricter", False))
+        Scenario(
+            entry["scenario"],
+            entry["steps"],
+            entry.get("objects", {}),
+            entry.get("stricter", False),
+        )
         for entry in yaml.safe_load(FILE.read_text())
     ]
 
@@ -76,7 +83,9 @@ def merged(old: Any, new: Any) -> Any:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     rest = {key: merged(old.get(key), value) for key, value in new.items() if value is not None}
-    return {key: rest.get(key, old.get(key)) for key in (*old, *rest) if key in rest or key not in new}
+    return {
+        key: rest.get(key, old.get(key)) for key in (*old, *rest) if key in rest or key not in new
+    }
 
 
 def program(step: int, chosen: list[Scenario]) -> str:
@@ -120,7 +129,15 @@ def preview(project: Project, step: int, chosen: list[Scenario], events: Path) -
 
 def up(project: Project, step: int, chosen: list[Scenario], events: Path) -> Outcome:
     """Make a step, whatever fails."""
-    return _run(project, program(step, chosen), events, "up", "--yes", "--skip-preview", "--continue-on-error")
+    return _run(
+        project,
+        program(step, chosen),
+        events,
+        "up",
+        "--yes",
+        "--skip-preview",
+        "--continue-on-error",
+    )
 
 
 def _run(project: Project, text: str, events: Path, *command: str) -> Outcome:

@@ -26,7 +26,10 @@ PLUGINS = ["embedded", pytest.param("official", marks=official.needs_kubernetes_
 
 @pytest.fixture(scope="module", params=PLUGINS)
 def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    cluster: Cluster,
+    tools: Tools,
 ) -> Iterator[dict[str, Any]]:
     """By scenario: what each step did, what its preview said, and the objects at the end."""
     _delete_namespaces(CoreV1Api(cluster.api))
@@ -45,12 +48,21 @@ def outcomes(
             for command in scenario.steps[step].get("meanwhile", []):
                 project.kubectl(*shlex.split(command), "-n", scenario.name)
         # A preview ends with the first error: those that must fail are previewed alone.
-        failing = {s.name: running.preview(project, step, [s], events) for s in current if s.fails_at_preview(step)}
-        others = running.preview(project, step, [s for s in ALL if not s.fails_at_preview(step)], events)
+        failing = {
+            s.name: running.preview(project, step, [s], events)
+            for s in current
+            if s.fails_at_preview(step)
+        }
+        others = running.preview(
+            project, step, [s for s in ALL if not s.fails_at_preview(step)], events
+        )
         done = running.up(project, step, ALL, events)
         for scenario in current:
             found[scenario.name].append((failing.get(scenario.name, others), done))
-    objects = {s.name: {at: project.kubectl("get", *at.split("/"), "-n", s.name) for at in s.objects} for s in ALL}
+    objects = {
+        s.name: {at: project.kubectl("get", *at.split("/"), "-n", s.name) for at in s.objects}
+        for s in ALL
+    }
     yield {name: (steps, objects[name]) for name, steps in found.items()}
     project.up("")
     project.kubectl("delete", "node", "conformance")
@@ -60,7 +72,9 @@ def _delete_namespaces(core: CoreV1Api) -> None:
     """Delete those of the other plugin. The last ones stay: for each that goes, Kubernetes asks a hundred times."""
 
     def left() -> set[str]:
-        return {item.metadata.name for item in core.list_namespace().items} & {scenario.name for scenario in ALL}
+        return {item.metadata.name for item in core.list_namespace().items} & {
+            scenario.name for scenario in ALL
+        }
 
     for name in left():
         core.delete_namespace(name)
@@ -68,19 +82,34 @@ def _delete_namespaces(core: CoreV1Api) -> None:
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in ALL])
-def test_as_pulumis_own(scenario: Scenario, outcomes: dict[str, Any], request: pytest.FixtureRequest) -> None:
+def test_as_pulumis_own(
+    scenario: Scenario, outcomes: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     if "official" in request.node.name and scenario.stricter:
         pytest.skip("the embedded plugin is stricter here")
     steps, objects = outcomes[scenario.name]
     for number, (previewed, done) in enumerate(steps):
         names = {name: f"{scenario.name}.{name}" for name in scenario.names}
         told = {name: word for name, full in names.items() if (word := done.of(full))}
-        assert told == scenario.steps[number]["does"], f"step {number + 1}: {[done.said[names[name]] for name in told]}"
+        assert told == scenario.steps[number]["does"], (
+            f"step {number + 1}: {[done.said[names[name]] for name in told]}"
+        )
         for name, full in names.items():
-            said, expected = scenario.steps[number].get("says", {}), scenario.fails_at_preview(number).get(name)
-            assert (full in previewed.failed) == bool(expected), f"step {number + 1}: {previewed.said[full]}"
+            said, expected = (
+                scenario.steps[number].get("says", {}),
+                scenario.fails_at_preview(number).get(name),
+            )
+            assert (full in previewed.failed) == bool(expected), (
+                f"step {number + 1}: {previewed.said[full]}"
+            )
             if "embedded" in request.node.name:  # The words are its own.
                 assert said.get(name, "") in done.said[full], f"step {number + 1}, {name}"
-                assert (expected or "") in previewed.said[full], f"step {number + 1}, preview of {name}"
-    wrong = [line for at, wanted in scenario.objects.items() for line in running.unlike(wanted, objects[at], at)]
+                assert (expected or "") in previewed.said[full], (
+                    f"step {number + 1}, preview of {name}"
+                )
+    wrong = [
+        line
+        for at, wanted in scenario.objects.items()
+        for line in running.unlike(wanted, objects[at], at)
+    ]
     assert not wrong, "\n".join(wrong)

@@ -10,7 +10,14 @@ from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.control_plane.configuration import Credentials
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, check_zones, default_zones, is_zone, region_of
+from ml_foundations.rehearsal.plugins.gcp.location import (
+    GcpLocation,
+    Inputs,
+    check_zones,
+    default_zones,
+    is_zone,
+    region_of,
+)
 from ml_foundations.rehearsal.plugins.sdk import GCP
 
 _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
@@ -18,23 +25,23 @@ _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
-def cluster_id(inputs: Inputs, place: Place) -> str:
+def cluster_id(inputs: Inputs, place: GcpLocation) -> str:
     """The id of a cluster, as the provider forms it."""
     return parent_id({**inputs, "cluster": inputs["name"]}, place)
 
 
-def pool_id(inputs: Inputs, place: Place) -> str:
+def pool_id(inputs: Inputs, place: GcpLocation) -> str:
     """The id of a node pool, as the provider forms it."""
     return f"{parent_id(inputs, place)}/nodePools/{inputs['name']}"
 
 
-def parent_id(inputs: Inputs, place: Place) -> str:
+def parent_id(inputs: Inputs, place: GcpLocation) -> str:
     """The id of the cluster of a node pool."""
     cluster = inputs["cluster"].rpartition("/")[2]
     return f"projects/{place.project_of(inputs)}/locations/{place.location_of(inputs)}/clusters/{cluster}"
 
 
-def check_cluster(inputs: Inputs, place: Place) -> None:
+def check_cluster(inputs: Inputs, place: GcpLocation) -> None:
     """Refuse what GKE would refuse of a cluster."""
     check_name("Cluster", inputs["name"])
     if inputs.get("enableAutopilot") and is_zone(place.location_of(inputs)):
@@ -53,7 +60,7 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> dict[str, Any]:
+def cluster_outputs(inputs: Inputs, place: GcpLocation, api_server: Credentials) -> dict[str, Any]:
     """The outputs of a cluster: its inputs and what Google computes."""
     address = api_server.server.removeprefix("https://")
     endpoints = {"privateEndpoint": address, "publicEndpoint": address}
@@ -62,7 +69,9 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
     kind = "zones" if is_zone(location) else "locations"
     managed = dict(inputs.get("resourceLabels") or {}) | {"goog-pulumi-provisioned": "true"}
     dns = ((inputs.get("controlPlaneEndpointsConfig") or {}).get("dnsEndpointConfig")) or {}
-    zones = [zone for zone in inputs.get("nodeLocations") or default_zones(location) if zone != location]
+    zones = [
+        zone for zone in inputs.get("nodeLocations") or default_zones(location) if zone != location
+    ]
     return {
         **GCP[CLUSTER].constants,
         "controlPlaneEndpointsConfig": {
@@ -79,7 +88,11 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
         "project": project,
         "selfLink": f"https://container.googleapis.com/v1/projects/{project}/{kind}/{location}/clusters/{name}",
         "subnetwork": f"projects/{project}/regions/{region_of(location)}/subnetworks/default",
-        **{key: value for key, value in inputs.items() if key not in ("controlPlaneEndpointsConfig", "nodeLocations")},
+        **{
+            key: value
+            for key, value in inputs.items()
+            if key not in ("controlPlaneEndpointsConfig", "nodeLocations")
+        },
         "masterAuth": {
             "clientCertificate": "",
             "clientCertificateConfig": {"issueClientCertificate": False},
@@ -88,7 +101,11 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
         },
         "network": _network(inputs.get("network") or "default", project),
         "nodeLocations": zones,
-        "privateClusterConfig": {**(inputs.get("privateClusterConfig") or {}), "peeringName": "", **endpoints},
+        "privateClusterConfig": {
+            **(inputs.get("privateClusterConfig") or {}),
+            "peeringName": "",
+            **endpoints,
+        },
     }
 
 
@@ -102,7 +119,7 @@ def as_gke_has_it(inputs: Inputs, pool: Pool) -> dict[str, Any]:
     return {**inputs, **{key: value for key, value in forced.items() if key in inputs}}
 
 
-def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
+def pool_outputs(inputs: Inputs, place: GcpLocation, pool: Pool) -> dict[str, Any]:
     """The outputs of a node pool: its inputs and what Google computes."""
     project, location = place.project_of(inputs), place.location_of(inputs)
     groups = [

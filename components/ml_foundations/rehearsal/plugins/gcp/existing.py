@@ -11,20 +11,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_foundations.rehearsal.plugins.gcp import recorded
-from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 
 NETWORK, SUBNETWORK = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
 _REGION = re.compile(r"(?:^|/)regions/([^/]+)/")
 _RANGES = list(ipaddress.ip_network("10.128.0.0/9").subnets(new_prefix=20))
 
 
-def of_type(token: str, place: Place, region: str = "") -> Iterator[Mapping[str, Any]]:
+def of_type(token: str, place: GcpLocation, region: str = "") -> Iterator[Mapping[str, Any]]:
     """The resources of a type that nobody declared, as the provider reads them; a subnetwork of one region."""
     region = region or place.region_of({})
     if not place.project or (token == SUBNETWORK and not region):
         return
     network = f"projects/{place.project}/global/networks/default"
-    number = int(hashlib.sha256(region.encode()).hexdigest(), 16)  # Google has a table of the ranges.
+    number = int(
+        hashlib.sha256(region.encode()).hexdigest(), 16
+    )  # Google has a table of the ranges.
     known: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         NETWORK: ({"name": "default"}, {"autoCreateSubnetworks": True, "routingMode": "REGIONAL"}),
         SUBNETWORK: (

@@ -5,28 +5,47 @@ from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.catalog.disks import BOOT_DISKS
-from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, gpu_model, machine_type
+from ml_foundations.catalog.machine_types import (
+    GPUS,
+    MachineType,
+    UnknownNameError,
+    gpu_model,
+    machine_type,
+)
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits, pool_sizes
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, check_zones, default_zones, is_zone
+from ml_foundations.rehearsal.plugins.gcp.location import (
+    GcpLocation,
+    Inputs,
+    check_zones,
+    default_zones,
+    is_zone,
+)
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
-_RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL")
+_RESERVATION_TYPES = (
+    "NO_RESERVATION",
+    "ANY_RESERVATION",
+    "SPECIFIC_RESERVATION",
+    "ANY_RESERVATION_THEN_FAIL",
+)
 
 
-def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
+def node_pool(inputs: Inputs, place: GcpLocation, cluster: Inputs) -> Pool:
     """The pool that a program declares in a cluster, checked as GKE checks it."""
     config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
     per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
     location = place.location_of(inputs)
-    zones = list(inputs.get("nodeLocations") or cluster.get("nodeLocations") or default_zones(location))
+    zones = list(
+        inputs.get("nodeLocations") or cluster.get("nodeLocations") or default_zones(location)
+    )
     if is_zone(location) and not inputs.get("nodeLocations"):
         zones = [location]
     check_zones(zones, location)
@@ -59,13 +78,20 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
     )
 
 
-def default_pool(cluster: Inputs, place: Place) -> Pool | None:
+def default_pool(cluster: Inputs, place: GcpLocation) -> Pool | None:
     """The pool that GKE creates with a cluster, unless the program removes it."""
     has_none = cluster.get("removeDefaultNodePool") or cluster.get("enableAutopilot")
     if has_none or not cluster.get("initialNodeCount"):
         return None
-    where = {"location": place.location_of(cluster), "project": place.project_of(cluster), "cluster": cluster["name"]}
-    nodes = {"nodeCount": cluster["initialNodeCount"], "nodeConfig": cluster.get("nodeConfig") or {}}
+    where = {
+        "location": place.location_of(cluster),
+        "project": place.project_of(cluster),
+        "cluster": cluster["name"],
+    }
+    nodes = {
+        "nodeCount": cluster["initialNodeCount"],
+        "nodeConfig": cluster.get("nodeConfig") or {},
+    }
     return node_pool({"name": "default-pool"} | where | nodes, place, cluster)
 
 
@@ -76,7 +102,9 @@ def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
         by_labels = f"by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
         raise RehearsalError(f"nodeConfig.machineType: {error}: {by_labels}") from error
     if found.missing:
-        raise RehearsalError(f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {found.missing}")
+        raise RehearsalError(
+            f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {found.missing}"
+        )
     return found
 
 
@@ -96,8 +124,14 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
 def _check_queued(inputs: Inputs) -> None:
     """Nodes that come for a ProvisioningRequest only: Google asks for a pool that starts with none."""
     scaling = inputs.get("autoscaling") or {}
-    if scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or inputs.get("initialNodeCount"):
-        raise bad_request("Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0")
+    if (
+        scaling.get("totalMinNodeCount")
+        or scaling.get("minNodeCount")
+        or inputs.get("initialNodeCount")
+    ):
+        raise bad_request(
+            "Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0"
+        )
 
 
 def _reservation(config: Inputs) -> str:
@@ -105,10 +139,14 @@ def _reservation(config: Inputs) -> str:
     affinity = config.get("reservationAffinity") or {}
     kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
     _one_of("consume_reservation_type", kind, _RESERVATION_TYPES)
-    if kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION") and (config.get("spot") or config.get("flexStart")):
+    if kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION") and (
+        config.get("spot") or config.get("flexStart")
+    ):
         raise bad_request("Spot and flex-start nodes cannot consume a reservation")
     if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
-        raise bad_request("A specific reservation, and no other kind of affinity, names exactly one reservation")
+        raise bad_request(
+            "A specific reservation, and no other kind of affinity, names exactly one reservation"
+        )
     return names[0] if names else ""
 
 
@@ -124,18 +162,24 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     if model is None:
         by_labels = f"declare it by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
         known = ", ".join(sorted(GPUS))
-        raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog: {by_labels}. It has {known}')
+        raise RehearsalError(
+            f'Accelerator type "{kind}" is not in the catalog: {by_labels}. It has {known}'
+        )
     allowed = machine.gpu_counts(kind)
     if count not in allowed:
         offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
         has = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
-        raise bad_request(f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}")
+        raise bad_request(
+            f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}"
+        )
     gpu = PoolGpu.of(accelerator)
     _one_of("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
     _one_of("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
     if gpu.partition_size and gpu.partition_size not in model.mig_profiles:
         known = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
-        raise bad_request(f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {known}')
+        raise bad_request(
+            f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {known}'
+        )
     return gpu
 
 
@@ -182,7 +226,9 @@ def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
     fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
     if declared and declared not in fitting:
-        raise bad_request(f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(fitting)}")
+        raise bad_request(
+            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(fitting)}"
+        )
     return declared or default
 
 

@@ -13,14 +13,14 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, condition
-from ml_foundations.rehearsal.cloud import life, nodes, replica
+from ml_foundations.rehearsal.cloud import daemon, nodes, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below, value_at
 from ml_foundations.rehearsal.plugins.gcp import container, existing, functions, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
-from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.inputs import faults
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
@@ -48,19 +48,25 @@ class GcpProvider(Provider):
         super().__init__()
         self._rehearsal = rehearsal or Rehearsal.of_this_process()
         self._store = Store(self._rehearsal)
-        self._place = Place()
+        self._place = GcpLocation()
         self._version = GCP.version
 
     def configure(self, config: Properties) -> None:
         """Take project, region and zone as defaults, and note the version of the program's SDK."""
-        self._place = Place(**{key: str(config.get(key) or "") for key in ("project", "region", "zone")})
+        self._place = GcpLocation(
+            **{key: str(config.get(key) or "") for key in ("project", "region", "zone")}
+        )
         self._version = config.get("version") or GCP.version
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """What a look-up finds in the place of the rehearsal, among what it recorded."""
-        return functions.answer(function, _declared(arguments), self._place, self._entries, self._rehearsal.token)
+        return functions.answer(
+            function, _declared(arguments), self._place, self._entries, self._rehearsal.token
+        )
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         """Fill in the name; refuse what the type does not have."""
         if resource.type not in GCP:
             known = f"pulumi-gcp {GCP.version}, whose types a rehearsal knows. The program uses {self._version}"
@@ -69,7 +75,10 @@ class GcpProvider(Provider):
         if "name" not in GCP[resource.type].inputs or new.get("name") is not None:
             return new
         kept = old["name"] if "name" in old.get(_DEFAULTS, []) else None
-        return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), _DEFAULTS: ["name"]}
+        return new | {
+            "name": kept or _new_name(resource, new.get("namePrefix"), seed),
+            _DEFAULTS: ["name"],
+        }
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
         found = list(faults(GCP, resource.type, GCP[resource.type], new))
@@ -81,7 +90,11 @@ class GcpProvider(Provider):
         if found and self._version == GCP.version:
             raise CheckError(found)
         for path, reason in found:
-            self.log(resource, "warning", f"{path}: {reason}. The program uses pulumi-gcp {self._version}")
+            self.log(
+                resource,
+                "warning",
+                f"{path}: {reason}. The program uses pulumi-gcp {self._version}",
+            )
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
@@ -90,10 +103,15 @@ class GcpProvider(Provider):
             path
             for path in changed_paths(before, after, same=_same, enter_blocks=True)
             # What a program says newly and is so already, as of an imported resource, is no change.
-            if value_at(before, path) is not None or not _same(value_at(old.outputs, path), value_at(after, path), "")
+            if value_at(before, path) is not None
+            or not _same(value_at(old.outputs, path), value_at(after, path), "")
         ]
         replaces = _replaced(resource.type, changed, before, after)
-        return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
+        return Diff(
+            changed,
+            replaces,
+            delete_before_replace=bool(replaces) and self._is_taken(resource, old, new),
+        )
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
         """Whether the old resource must be deleted first, because the new one has the same name or id."""
@@ -132,7 +150,11 @@ class GcpProvider(Provider):
         found = _with_id(old.id, self._entries(resource.type, existing.region_in(old.id)))
         if found is None:
             return None
-        return State(found["id"], restored(found["inputs"], old.inputs), restored(found["outputs"], old.outputs))
+        return State(
+            found["id"],
+            restored(found["inputs"], old.inputs),
+            restored(found["outputs"], old.outputs),
+        )
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete it; nodes are drained first."""
@@ -147,7 +169,9 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         container.check_cluster(inputs, self._place)
         if inputs.get("enableAutopilot"):
-            autopilot = "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
+            autopilot = (
+                "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
+            )
             self.log(resource, "warning", autopilot)
         identity = container.cluster_id(inputs, self._place)
         pool = node_pool.default_pool(inputs, self._place)
@@ -165,7 +189,9 @@ class GcpProvider(Provider):
     def _save_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
         identity = container.cluster_id(inputs, self._place)
-        outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._of(identity)))
+        outputs = container.cluster_outputs(
+            inputs, self._place, configuration.credentials(self._of(identity))
+        )
         state = State(identity, new, outputs)
         Store(self._of(identity)).save("clusters", identity, _as_resource(resource, state))
         return state
@@ -203,7 +229,9 @@ class GcpProvider(Provider):
                 self._refuse_second(resource, identity, before.resource if before else None)
                 others = [other for other in pools.values() if other.cluster_id == pool.cluster_id]
                 # GKE taints a GPU pool only if the cluster already has nodes for everything else.
-                tainted = node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
+                tainted = node_pool.is_gpu_pool(pool) and not all(
+                    map(node_pool.is_gpu_pool, others)
+                )
             elif before is None:
                 raise not_found(identity)
             else:
@@ -235,17 +263,25 @@ class GcpProvider(Provider):
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
         inputs = _declared(new)
         try:
-            identity = old.id if old else recorded.identity(resource.type, inputs, self._place, resource.urn)
+            identity = (
+                old.id
+                if old
+                else recorded.identity(resource.type, inputs, self._place, resource.urn)
+            )
             outputs = recorded.outputs(resource.type, inputs, self._place, identity)
         except KeyError as error:
             raise RehearsalError(f"{error.args[0]}: required field is not set") from error
-        kept = {key: old.outputs[key] for key in recorded.CREATED if key in old.outputs} if old else {}
+        kept = (
+            {key: old.outputs[key] for key in recorded.CREATED if key in old.outputs} if old else {}
+        )
         state = State(identity, new, outputs | kept)
         name = str(inputs.get("name") or inputs.get("accountId") or identity)
         entry = {"name": name} | _as_resource(resource, state)
         with self._store.claimed():
             if old is None and not recorded.is_shared(resource.type):
-                self._refuse_second(resource, identity, _with_id(identity, self._made(resource.type)))
+                self._refuse_second(
+                    resource, identity, _with_id(identity, self._made(resource.type))
+                )
             self._store.save("recorded", _record_key(resource.type, identity), entry)
         return state
 
@@ -257,7 +293,9 @@ class GcpProvider(Provider):
         stores = map(Store, self._rehearsal.replicas)
         return [entry for store in stores for entry in store.resources() if entry["type"] == token]
 
-    def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
+    def _refuse_second(
+        self, resource: Resource, identity: str, found: Mapping[str, Any] | None
+    ) -> None:
         # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
         if found is not None and (found.get("urn"), found.get("id")) != (resource.urn, identity):
             raise already_exists(identity)
@@ -270,20 +308,27 @@ class GcpProvider(Provider):
         def are_ready() -> bool:
             found = _nodes(own, pool.name)
             return len(found) >= min(least, pool.max_nodes) and all(
-                condition(node, "Ready").get("status") == "True" and wanted <= node["metadata"]["annotations"].items()
+                condition(node, "Ready").get("status") == "True"
+                and wanted <= node["metadata"]["annotations"].items()
                 for node in found
             )
 
         self._wait(resource, own, f"the nodes of pool {pool.name}", are_ready)
 
-    def _wait(self, resource: Resource, own: Rehearsal, what: str, done: Callable[[], bool]) -> None:
+    def _wait(
+        self, resource: Resource, own: Rehearsal, what: str, done: Callable[[], bool]
+    ) -> None:
         began = time.monotonic()
         deadline = began + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
-            if not life.process(own).running:
-                raise RehearsalError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
+            if not daemon.process(own).running:
+                raise RehearsalError(
+                    f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}"
+                )
             if time.monotonic() > deadline:
-                raise RehearsalError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
+                raise RehearsalError(
+                    f"timeout while waiting for {what}. See logs/gke.log of the rehearsal"
+                )
             # Reading a thousand nodes takes from the replica what it needs to make them.
             if self.cancelled.wait(max(_POLL_SECONDS, 5 * (time.monotonic() - began))):
                 raise RehearsalError(f"interrupted while waiting for {what}")
@@ -312,18 +357,28 @@ def _same(before: Any, after: Any, path: str) -> bool:
 
 def replaced_paths(token: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """The paths for which a change of inputs replaces a resource."""
-    return _replaced(token, changed_paths(before, after, same=_same, enter_blocks=True), before, after)
+    return _replaced(
+        token, changed_paths(before, after, same=_same, enter_blocks=True), before, after
+    )
 
 
-def _replaced(token: str, changed: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _replaced(
+    token: str, changed: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[str]:
     roots = recorded.replaced_for(token)
-    return [path for path in changed if _is_replaced(path, roots, value_at(after, path) or value_at(before, path))]
+    return [
+        path
+        for path in changed
+        if _is_replaced(path, roots, value_at(after, path) or value_at(before, path))
+    ]
 
 
 def _is_replaced(path: str, roots: Iterable[str], value: Any) -> bool:
     """Whether a change at a path replaces a resource: it is at or below a root, or has one in it."""
     plain = _INDEX.sub("", path)
-    return is_below(plain, roots) or (bool(value) and any(is_below(root, [plain]) for root in roots))
+    return is_below(plain, roots) or (
+        bool(value) and any(is_below(root, [plain]) for root in roots)
+    )
 
 
 def _with_computed(new: Any, old: Any, outputs: Any) -> Any:
@@ -334,7 +389,9 @@ def _with_computed(new: Any, old: Any, outputs: Any) -> Any:
     if isinstance(new, Mapping) and isinstance(outputs, Mapping):
         old = old if isinstance(old, Mapping) else {}
         computed = {key: value for key, value in outputs.items() if key not in old}
-        declared = {key: _with_computed(value, old.get(key), outputs.get(key)) for key, value in new.items()}
+        declared = {
+            key: _with_computed(value, old.get(key), outputs.get(key)) for key, value in new.items()
+        }
         return computed | declared
     if isinstance(new, list) and isinstance(outputs, list) and len(new) == len(outputs):
         before = old if isinstance(old, list) and len(old) == len(new) else [None] * len(new)
@@ -353,14 +410,19 @@ def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
     if prefix is not None:
         return UNKNOWN if prefix is UNKNOWN else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
     if resource.must_be_named:
-        raise CheckError([("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")])
+        raise CheckError(
+            [("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")]
+        )
     if resource.proposed_name:
         return resource.proposed_name.lower()[:longest]
     return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{digits[:7]}"
 
 
 def _as_resource(resource: Resource, state: State) -> Properties:
-    written = {"inputs": resource.writable(state.inputs), "outputs": resource.writable(state.outputs)}
+    written = {
+        "inputs": resource.writable(state.inputs),
+        "outputs": resource.writable(state.outputs),
+    }
     return {"type": resource.type, "urn": resource.urn, "id": state.id, **written}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.plugins.values import Secret
 
@@ -69,16 +69,22 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys(("gatewayIpv4", "ipv6CidrRange", "ipv6GceEndpoint"), lambda facts: ""),
     **dict.fromkeys(("addressId", "subnetworkId"), lambda facts: int(facts.number(16))),
     **dict.fromkeys(("networkId", "numericId"), lambda facts: facts.number(19)),
-    **dict.fromkeys(("firstIpAddress", "host", "ipAddress", "privateIpAddress", "publicIpAddress"), _address),
+    **dict.fromkeys(
+        ("firstIpAddress", "host", "ipAddress", "privateIpAddress", "publicIpAddress"), _address
+    ),
     "connectionName": lambda facts: "{project}:{region}:".format_map(facts.values) + _name(facts),
     "email": lambda facts: facts.values["email"],
-    "gatewayAddress": lambda facts: str(next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts())),
+    "gatewayAddress": lambda facts: str(
+        next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts())
+    ),
     "ipAddresses": lambda facts: [{"ipAddress": _address(facts), "type": "PRIMARY"}],
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,
     "privateKey": lambda facts: Secret(base64.b64encode(b'{"type": "service_account"}').decode()),
     "projectNumber": lambda facts: int(project_number(facts.values["project"])),
-    "registryUri": lambda facts: "{location}-docker.pkg.dev/{project}/".format_map(facts.values) + _name(facts),
+    "registryUri": lambda facts: (
+        "{location}-docker.pkg.dev/{project}/".format_map(facts.values) + _name(facts)
+    ),
     "selfLink": _self_link,
     "state": lambda facts: "READY",
     "uniqueId": lambda facts: facts.number(21),
@@ -96,7 +102,9 @@ def project_number(project: str) -> str:
 def replaced_for(token: str) -> tuple[str, ...]:
     """The properties whose change replaces a resource: those of its data, or those that make its id, and its place."""
     kind = GCP[token]
-    return kind.replaced_for or tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & kind.inputs))
+    return kind.replaced_for or tuple(
+        sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & kind.inputs)
+    )
 
 
 def is_shared(token: str) -> bool:
@@ -104,22 +112,30 @@ def is_shared(token: str) -> bool:
     return token == _SERVICE or _is_iam(token)
 
 
-def identity(token: str, inputs: Inputs, place: Place, urn: str) -> str:
+def identity(token: str, inputs: Inputs, place: GcpLocation, urn: str) -> str:
     """The id of a resource, as the provider forms it; made of its urn where Google itself would choose one."""
     values = _values(token, inputs, place)
     if _is_iam(token):
         condition = (inputs.get("condition") or {}).get("title")
-        holder = (values.get(key) for key in sorted(_id_inputs(token) - {"condition", "role", "member"}))
-        return "/".join(str(part) for part in (*holder, values.get("role"), values.get("member"), condition) if part)
+        holder = (
+            values.get(key) for key in sorted(_id_inputs(token) - {"condition", "role", "member"})
+        )
+        return "/".join(
+            str(part)
+            for part in (*holder, values.get("role"), values.get("member"), condition)
+            if part
+        )
     fields = _id_fields(token)
     if fields and values.keys() >= fields:
         return GCP[token].id_format.format_map(values)
     collection = token.split(":")[1].rpartition("/")[2]
-    chosen = hashlib.sha256(repr([urn, *(values.get(key) for key in replaced_for(token))]).encode()).hexdigest()[:12]
+    chosen = hashlib.sha256(
+        repr([urn, *(values.get(key) for key in replaced_for(token))]).encode()
+    ).hexdigest()[:12]
     return f"projects/{values['project']}/{collection}s/{chosen}"
 
 
-def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str, Any]:
+def outputs(token: str, inputs: Inputs, place: GcpLocation, identity: str) -> dict[str, Any]:
     """The outputs of a resource: its inputs, the provider's defaults and what Google computes."""
     values = _values(token, inputs, place)
     facts, kind = _Facts(token, identity, values), GCP[token]
@@ -130,9 +146,13 @@ def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str
     return {**defaults, **inputs, **computed}
 
 
-def _values(token: str, inputs: Inputs, place: Place) -> dict[str, Any]:
+def _values(token: str, inputs: Inputs, place: GcpLocation) -> dict[str, Any]:
     project = place.project_of(inputs)
-    defaults = {"region": place.region_of(inputs), "zone": place.zone, "location": place.region or place.zone}
+    defaults = {
+        "region": place.region_of(inputs),
+        "zone": place.zone,
+        "location": place.region or place.zone,
+    }
     values = {"project": project, **defaults, **inputs}
     if token == ACCOUNT:
         domain = "developer" if _OF_NODES.fullmatch(inputs["accountId"]) else f"{project}.iam"

@@ -19,7 +19,14 @@ _TIMEOUT = "pulumi.com/timeoutSeconds"
 _WAIT_FOR = "pulumi.com/waitFor"
 
 _GOES_UNAWAITED = {
-    *("DaemonSet.apps", "Deployment.apps", "Job.batch", "Namespace", "Pod", "ReplicationController"),
+    *(
+        "DaemonSet.apps",
+        "Deployment.apps",
+        "Job.batch",
+        "Namespace",
+        "Pod",
+        "ReplicationController",
+    ),
     "StatefulSet.apps",
 }
 """allowsSkipAwaitWithDelete of pulumi-kubernetes, provider/pkg/metadata/overrides.go."""
@@ -30,7 +37,9 @@ _STEP = re.compile(
     r"""|\[\?\(?\s*@\.(?P<key>\w+)\s*==\s*(?P<quote>['"])(?P<item>.*?)(?P=quote)\s*\)?\]"""
 )
 """A step of a path: a key, an index, or the item of a list that has a value at a key."""
-_JSONPATH = re.compile(rf"jsonpath=\{{\s*\$?(?P<path>(?:{_STEP.pattern})+)\s*\}}(?:=(?P<value>[^=]+))?")
+_JSONPATH = re.compile(
+    rf"jsonpath=\{{\s*\$?(?P<path>(?:{_STEP.pattern})+)\s*\}}(?:=(?P<value>[^=]+))?"
+)
 
 
 def annotation(obj: Object, name: str) -> str:
@@ -56,7 +65,9 @@ def is_deletion_skipped(obj: Object) -> bool:
 
 def propagation_policy(obj: Object) -> str:
     """What is deleted along with an object, and when."""
-    return {"orphan": "Orphan", "background": "Background"}.get(annotation(obj, _PROPAGATION), "Foreground")
+    return {"orphan": "Orphan", "background": "Background"}.get(
+        annotation(obj, _PROPAGATION), "Foreground"
+    )
 
 
 def timeout(obj: Object) -> float:
@@ -74,7 +85,11 @@ def check(obj: Object) -> None:
 def waits_for(live: Object) -> list[str] | None:
     """The user's own conditions that a live object does not meet; None if the user gave none."""
     value = annotation(live, _WAIT_FOR)
-    return [wanted.string for wanted in _conditions(value) if not _meets(live, wanted)] if value else None
+    return (
+        [wanted.string for wanted in _conditions(value) if not _meets(live, wanted)]
+        if value
+        else None
+    )
 
 
 def _conditions(text: str) -> list[re.Match[str]]:
@@ -84,7 +99,11 @@ def _conditions(text: str) -> list[re.Match[str]]:
     except ValueError:
         given = text
     wanted = given if isinstance(given, list) else [text]
-    found = [_CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item) for item in wanted if isinstance(item, str)]
+    found = [
+        _CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item)
+        for item in wanted
+        if isinstance(item, str)
+    ]
     read = [match for match in found if match]
     if not read or len(read) < len(wanted):
         raise ValueError(
@@ -101,7 +120,9 @@ def _meets(live: Object, wanted: re.Match[str]) -> bool:
     actual: Any = live
     for step in _STEP.finditer(path):
         if key := step["key"]:
-            actual = next((item for item in actual or () if value_at(item, key) == step["item"]), None)
+            actual = next(
+                (item for item in actual or () if value_at(item, key) == step["item"]), None
+            )
         else:
             actual = value_at(actual, step[0].replace("'", '"'))
     if value is None or actual is None:

@@ -31,8 +31,15 @@ def as_options(inputs: Properties) -> Iterator[list[str]]:
     assets = inputs.get("valueYamlFiles") or []
     with ExitStack() as stack:
         files: list[Any] = []
-        for asset in [*assets, {"text": json.dumps(inputs.get("values") or {}, ensure_ascii=False)}]:
-            written = stack.enter_context(private_file(asset["text"], ".yaml")) if "text" in asset else None
+        for asset in [
+            *assets,
+            {"text": json.dumps(inputs.get("values") or {}, ensure_ascii=False)},
+        ]:
+            written = (
+                stack.enter_context(private_file(asset["text"], ".yaml"))
+                if "text" in asset
+                else None
+            )
             files.append(written or asset.get("path") or asset["uri"])
         yield [word for file in files for word in ("--values", str(file))]
 
@@ -45,8 +52,13 @@ def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -
     lines = (line.strip() for line in listed.read_text().splitlines())
     known = {line for line in lines if line and not line.startswith("#")}
     for path in _paths(values, known):
-        if path not in known and not any(path.startswith(f"{key[:-2]}.") for key in known if key.endswith(".*")):
-            near = ", ".join(difflib.get_close_matches(path, known, 3)) or "see the chart's values.yaml"
+        if path not in known and not any(
+            path.startswith(f"{key[:-2]}.") for key in known if key.endswith(".*")
+        ):
+            near = (
+                ", ".join(difflib.get_close_matches(path, known, 3))
+                or "see the chart's values.yaml"
+            )
             yield f"{place}.{path}: the chart {chart} has no such value. Near: {near}"
 
 

@@ -13,7 +13,12 @@ from ml_foundations.rehearsal.api import Api, ApiError, Object
 FIELD_MANAGER = "pulumi-kubernetes"
 """Who owns the fields of what a program declares."""
 _CREATION = (FIELD_MANAGER, "Update")
-_TAKEN_OVER = (_CREATION, ("kubectl", "Apply"), ("kubectl", "Update"), ("before-first-apply", "Update"))
+_TAKEN_OVER = (
+    _CREATION,
+    ("kubectl", "Apply"),
+    ("kubectl", "Update"),
+    ("before-first-apply", "Update"),
+)
 """Whose fields an update takes over: fixCSAFieldManagers of pulumi-kubernetes, provider/pkg/await/await.go."""
 
 
@@ -37,32 +42,53 @@ class Client:
     def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Create an object that must not be there, with strict validation of the fields."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "name"}
-        return self._api.request("POST", self.path(obj | {"metadata": metadata}), _query(dry_run), obj)
+        return self._api.request(
+            "POST", self.path(obj | {"metadata": metadata}), _query(dry_run), obj
+        )
 
-    def apply(self, obj: Object, manager: str, *, dry_run: bool = False, force: bool = False) -> Object:
+    def apply(
+        self, obj: Object, manager: str, *, dry_run: bool = False, force: bool = False
+    ) -> Object:
         """Server-side apply, with strict validation of the fields."""
         query = _query(dry_run) | {"force": "true" if force else "false", "fieldManager": manager}
-        return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
+        return self._api.request(
+            "PATCH", self.path(obj), query, obj, "application/apply-patch+yaml"
+        )
 
     def replace(self, obj: Object, live: Object, *, dry_run: bool = False) -> Object:
         """Put an object in the place of the live one."""
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-        return self._api.request("PUT", self.path(live), _query(dry_run), obj | {"metadata": obj["metadata"] | version})
+        return self._api.request(
+            "PUT", self.path(live), _query(dry_run), obj | {"metadata": obj["metadata"] | version}
+        )
 
     def is_as_created(self, live: Object) -> bool:
         """Whether an object of this plugin was never applied."""
-        return any(_is_entry(entry, _CREATION) for entry in live["metadata"].get("managedFields", []))
+        return any(
+            _is_entry(entry, _CREATION) for entry in live["metadata"].get("managedFields", [])
+        )
 
     def merge(self, patch: Object, live: Object, *, dry_run: bool = False) -> Object:
         """Change an object by a merge patch."""
-        return self._api.request("PATCH", self.path(live), _query(dry_run), patch, "application/merge-patch+json")
+        return self._api.request(
+            "PATCH", self.path(live), _query(dry_run), patch, "application/merge-patch+json"
+        )
 
     def give_up(self, obj: Object, manager: str) -> None:
         """Let go of all fields that a manager owns: those that nobody else owns are removed."""
         live = self.get(obj)
-        if live and any(entry["manager"] == manager for entry in live["metadata"].get("managedFields", [])):
-            metadata = {key: live["metadata"][key] for key in ("name", "namespace") if key in live["metadata"]}
-            self.apply({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}, manager)
+        if live and any(
+            entry["manager"] == manager for entry in live["metadata"].get("managedFields", [])
+        ):
+            metadata = {
+                key: live["metadata"][key]
+                for key in ("name", "namespace")
+                if key in live["metadata"]
+            }
+            self.apply(
+                {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata},
+                manager,
+            )
 
     def own(self, live: Object, manager: str) -> Object:
         """Let server-side apply own what a creation or kubectl owns, so that it changes and removes it."""
@@ -70,7 +96,11 @@ class Client:
         taken = [entry for entry in fields if any(_is_entry(entry, other) for other in _TAKEN_OVER)]
         if not taken:
             return live
-        ours = [entry for entry in fields if (entry["manager"], entry["operation"]) == (manager, "Apply")]
+        ours = [
+            entry
+            for entry in fields
+            if (entry["manager"], entry["operation"]) == (manager, "Apply")
+        ]
         applied = reduce(merged, (entry["fieldsV1"] for entry in (*taken, *ours)))
         entry = (ours or taken)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": applied}
         others = [other for other in fields if other not in (*taken, *ours)]
@@ -83,7 +113,9 @@ class Client:
 
     def list(self, api_version: str, kind: str, namespace: str, **query: str) -> list[Object]:
         """The objects of a kind in a namespace."""
-        path = self.path({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace}})
+        path = self.path(
+            {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace}}
+        )
         return self._api.get(path, **query)["items"]
 
     def is_namespaced(self, api_version: str, kind: str) -> bool:
@@ -92,9 +124,17 @@ class Client:
 
     def versions(self) -> list[str]:
         """The group versions, and kinds of them, that definitions have added to Kubernetes' own."""
-        definitions = self._api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
-        served = [(each["spec"], version["name"]) for each in definitions for version in each["spec"]["versions"]]
-        versions = {(f"{spec['group']}/{version}", spec["names"]["kind"]) for spec, version in served}
+        definitions = self._api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")[
+            "items"
+        ]
+        served = [
+            (each["spec"], version["name"])
+            for each in definitions
+            for version in each["spec"]["versions"]
+        ]
+        versions = {
+            (f"{spec['group']}/{version}", spec["names"]["kind"]) for spec, version in served
+        }
         return sorted({version for version, _ in versions} | set(map("/".join, versions)))
 
     def path(self, obj: Object) -> str:
@@ -104,7 +144,9 @@ class Client:
         parts = [_root(api_version)]
         if namespaced:
             parts += ["namespaces", quote(metadata.get("namespace") or "default")]
-        return "/".join([*parts, plural, *([quote(metadata["name"])] if metadata.get("name") else [])])
+        return "/".join(
+            [*parts, plural, *([quote(metadata["name"])] if metadata.get("name") else [])]
+        )
 
     def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
         """The plural name of a kind and whether it is namespaced, by discovery; a new CRD is looked up again."""

@@ -43,7 +43,9 @@ class Rendered(pulumi.ComponentResource):
             for obj in objects if given.get("skipAwait") else ():
                 obj["metadata"]["annotations"] = {**annotations_of(obj), annotations.SKIP: "true"}
             made = _children(self, given.get("resourcePrefix", name), objects)
-            under_way.note_idle(True)  # from now on it waits for its children, and each is a call of its own
+            under_way.note_idle(
+                True
+            )  # from now on it waits for its children, and each is a call of its own
             return made
 
         self.resources = pulumi.Output.from_input(dict(inputs)).apply(children)
@@ -60,7 +62,9 @@ def _children(parent: pulumi.Resource, prefix: str, objects: list[Object]) -> li
     try:
         for key in TopologicalSorter(needed).static_order():
             after = [made[other] for other in needed[key]]
-            made[key] = _registered(by_key[key], pulumi.ResourceOptions(parent=parent, depends_on=after), prefix)
+            made[key] = _registered(
+                by_key[key], pulumi.ResourceOptions(parent=parent, depends_on=after), prefix
+            )
     except CycleError as error:
         first, *_ = error.args[1]
         raise RehearsalError(f"{title(by_key[first])} depends on itself ({_DEPENDS_ON})") from None
@@ -85,7 +89,10 @@ def _registered(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pu
     return pulumi.CustomResource(
         token_of(obj["apiVersion"], obj["kind"]),
         f"{prefix}:{name}" if prefix else name,
-        {key: pulumi.Output.secret(value) if key in secrets else value for key, value in obj.items()},
+        {
+            key: pulumi.Output.secret(value) if key in secrets else value
+            for key, value in obj.items()
+        },
         options,
     )
 
@@ -102,7 +109,9 @@ def _reference(text: str) -> _Key:
             return (group, kind, "", name)
         case [group, "namespaces", namespace, kind, name]:
             return (group, kind, namespace, name)
-    raise RehearsalError(f"{_DEPENDS_ON}: {text} is neither group/kind/name nor group/namespaces/namespace/kind/name")
+    raise RehearsalError(
+        f"{_DEPENDS_ON}: {text} is neither group/kind/name nor group/namespaces/namespace/kind/name"
+    )
 
 
 def _defined(obj: Object) -> tuple[str, str] | None:

@@ -15,19 +15,26 @@ from ml_foundations.rehearsal.plugins.changes import is_below
 IDENTITY = ("metadata.name", "metadata.namespace")
 """The paths that say which object it is."""
 
-_QUANTITIES = re.compile(r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b")
+_QUANTITIES = re.compile(
+    r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b"
+)
 """The places in a manifest where a string is an amount."""
 _PLAIN = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
 """The places where a string is only a string, whatever its key is called."""
 
-_REPLACED_FOR: Mapping[str, list[str]] = json.loads(Path(__file__).with_name("replaced_for.json").read_text())
+_REPLACED_FOR: Mapping[str, list[str]] = json.loads(
+    Path(__file__).with_name("replaced_for.json").read_text()
+)
 """Fields for which the official plugin replaces, by kind and group, and those of a Pod's containers: no others.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
 _CONTAINER = re.compile(r"spec\.(containers|initContainers)(?:\[(\d+)\](?:\.(\w+).*)?)?$")
 
-_CONTENT: Mapping[str, tuple[str, ...]] = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
+_CONTENT: Mapping[str, tuple[str, ...]] = {
+    "ConfigMap": ("binaryData", "data"),
+    "Secret": ("data", "stringData"),
+}
 """Fields for which it replaces too, unless it is told that the kind is mutable."""
 
 
@@ -37,13 +44,19 @@ def group_kind(obj: Mapping[str, Any]) -> str:
     return f"{obj['kind']}.{group}" if slash else obj["kind"]
 
 
-def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
+def replaced_paths(
+    changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()
+) -> list[str]:
     """The changed paths for which an object must be replaced; the content of mutable kinds may change."""
     kind = group_kind(new)
     fields = (*IDENTITY, *_REPLACED_FOR.get(kind, ()))
     if kind not in mutable or new.get("immutable"):
         fields = (*fields, *_CONTENT.get(kind, ()))
-    return [path for path in changed if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new))]
+    return [
+        path
+        for path in changed
+        if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new))
+    ]
 
 
 def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:

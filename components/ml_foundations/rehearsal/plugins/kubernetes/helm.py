@@ -55,13 +55,24 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30
 """What Helm gets beyond its own timeout, and to end when it is asked to."""
 _REPOSITORY_OPTIONS = ("repo", "caFile", "certFile", "keyFile", "username", "password")
-_RENAMED: Mapping[str, str] = {"disableWebhooks": "no-hooks", "forceUpdate": "force", "maxHistory": "history-max"}
+_RENAMED: Mapping[str, str] = {
+    "disableWebhooks": "no-hooks",
+    "forceUpdate": "force",
+    "maxHistory": "history-max",
+}
 """Helm's names for what it calls otherwise; the others are its own in kebab case."""
 _USED_OTHERWISE = {
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
     *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
 }
-_UNSUPPORTED = {"allowNullValues", "disableCRDHooks", "manifest", "postrender", "recreatePods", "replace"}
+_UNSUPPORTED = {
+    "allowNullValues",
+    "disableCRDHooks",
+    "manifest",
+    "postrender",
+    "recreatePods",
+    "replace",
+}
 _OPTIONS = sorted(KUBERNETES[RELEASE].inputs - _USED_OTHERWISE - _UNSUPPORTED)
 """Inputs that are options or switches of Helm."""
 _UNREACHABLE = re.compile(
@@ -79,19 +90,27 @@ class Helm:
         self._settings = settings
         self._unreachable: set[str] = set()
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         """Fill in name and namespace."""
         if not new.get("chart"):
             raise CheckError([("chart", "is required")])
         set_ = {key for key, value in new.items() if value and not key.startswith("__")}
         if foreign := sorted(set_ - _USED_OTHERWISE - {*_OPTIONS}):
             raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
-        name = new.get("name") or old.get("name") or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+        name = (
+            new.get("name")
+            or old.get("name")
+            or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+        )
         return new | {"name": name, "namespace": new.get("namespace") or self._settings.namespace}
 
     def diff(self, old: State, new: Properties) -> Diff:
         """A release is upgraded in place, unless it moves."""
-        changed = [path for path in changed_paths(old.inputs, new, same=same) if not path.startswith("__")]
+        changed = [
+            path for path in changed_paths(old.inputs, new, same=same) if not path.startswith("__")
+        ]
         replaces = [path for path in changed if path in ("name", "namespace")]
         return Diff(changed, replaces, delete_before_replace=False)
 
@@ -102,7 +121,10 @@ class Helm:
 
     def refuse_taken(self, inputs: Properties) -> None:
         """Refuse a new release whose name is in use: Helm would upgrade what another resource or user installed."""
-        if status(self._settings.client, str(inputs["namespace"]), str(inputs["name"])) == "deployed":
+        if (
+            status(self._settings.client, str(inputs["namespace"]), str(inputs["name"]))
+            == "deployed"
+        ):
             raise RehearsalError(
                 f"the release {inputs['namespace']}/{inputs['name']} exists already: give this one another name, "
                 f"or import it. {RENAMED}"
@@ -120,9 +142,15 @@ class Helm:
         self._end_interrupted(name, namespace)
         try:
             with chart_values.as_options(inputs) as values:
-                self._helm(*self._install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
+                self._helm(
+                    *self._install_arguments(inputs, seconds),
+                    *values,
+                    seconds=seconds + _GRACE_SECONDS,
+                )
         except RehearsalError as error:
-            if not self._provider.cancelled.is_set() and not status(self._settings.client, namespace, name):
+            if not self._provider.cancelled.is_set() and not status(
+                self._settings.client, namespace, name
+            ):
                 raise
             raise InitFailedError(self._recorded(inputs, resource), [str(error)]) from None
         return self._recorded(inputs, resource)
@@ -132,21 +160,38 @@ class Helm:
         self._refuse_unknown_values(inputs)
         name = str(inputs["name"])
         if why := self._cannot_be_fetched(inputs):
-            text = f"the chart {_chart_name(inputs)} is only recorded, its objects are missing: {why}"
+            text = (
+                f"the chart {_chart_name(inputs)} is only recorded, its objects are missing: {why}"
+            )
             resource = Resource("", "", name)
             self._provider.log(resource, "warning", text)
             self._recorded(inputs, resource, instead=why, suffix=_CHART)
             return ""
-        words = ["template", name, *self._chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
+        words = [
+            "template",
+            name,
+            *self._chart_arguments(inputs),
+            "--namespace",
+            str(inputs["namespace"]),
+            *switches,
+        ]
         words += [] if inputs.get("skipCrds") else ["--include-crds"]
-        words += [word for version in self._settings.client.versions() for word in ("--api-versions", version)]
+        words += [
+            word
+            for version in self._settings.client.versions()
+            for word in ("--api-versions", version)
+        ]
         with chart_values.as_options(inputs) as values:
             return self._helm(*words, *values, seconds=_DEFAULT_SECONDS)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
         """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
         chart, given = _chart_name(inputs), chart_values.given(inputs)
-        unknown = [error for place, values in given for error in chart_values.unknown_keys(chart, values, place)]
+        unknown = [
+            error
+            for place, values in given
+            for error in chart_values.unknown_keys(chart, values, place)
+        ]
         if unknown and self._cannot_be_fetched(inputs):
             raise RehearsalError("\n".join(unknown))
 
@@ -162,9 +207,13 @@ class Helm:
         """The release as it was recorded, unless Helm no longer knows it."""
         namespace, _, name = (old.id or resource.id).rpartition("/")
         record = read_json(self._record_path(namespace, name), None)
-        if record is None or (record["installed"] and not status(self._settings.client, namespace, name)):
+        if record is None or (
+            record["installed"] and not status(self._settings.client, namespace, name)
+        ):
             return None
-        inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
+        inputs = old.inputs or {
+            key: record[key] for key in ("name", "namespace", "chart", "version", "values")
+        }
         return State(f"{namespace}/{name}", inputs, self._outputs(inputs, record["installed"]))
 
     def uninstall(self, resource: Resource, old: State) -> None:
@@ -176,7 +225,15 @@ class Helm:
             controllers.remove(self._settings.replica, toolchain.ensure(), _BESIDE[record["chart"]])
         if record.get("installed"):
             seconds = resource.timeout or _DEFAULT_SECONDS
-            self._helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait", seconds=seconds)
+            self._helm(
+                "uninstall",
+                name,
+                "--namespace",
+                namespace,
+                "--ignore-not-found",
+                "--wait",
+                seconds=seconds,
+            )
         path.unlink(missing_ok=True)
 
     def _cannot_be_fetched(self, inputs: Properties) -> str:
@@ -224,7 +281,9 @@ class Helm:
         """Clean up after a run that was killed, since Helm would refuse to go on; only this stack can have run it."""
         found = status(self._settings.client, namespace, name)
         if found == "pending-install":
-            self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS)
+            self._helm(
+                "uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS
+            )
         elif found.startswith("pending-"):
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
@@ -239,7 +298,11 @@ class Helm:
             else:
                 home = str(repository.pop("repo"))
                 alias = f"program-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
-                log_in, chart, repository = ["repo", "add", alias, home, "--force-update"], f"{alias}/{chart}", {}
+                log_in, chart, repository = (
+                    ["repo", "add", alias, home, "--force-update"],
+                    f"{alias}/{chart}",
+                    {},
+                )
             self._helm(*log_in, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
         return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
@@ -275,13 +338,19 @@ class Helm:
                     secret = ""  # It is being told.
                     if self._provider.cancelled.is_set() or time.monotonic() > deadline:
                         _end(process)
-                        why = "was interrupted" if self._provider.cancelled.is_set() else f"took over {seconds:.0f} s"
+                        why = (
+                            "was interrupted"
+                            if self._provider.cancelled.is_set()
+                            else f"took over {seconds:.0f} s"
+                        )
                         raise RehearsalError(f"helm {args[0]} {why}") from None
         if process.returncode != 0:
             raise RehearsalError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
         return printed
 
-    def _recorded(self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = "") -> State:
+    def _recorded(
+        self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = ""
+    ) -> State:
         """The state of a release, and its record; ``instead`` says why its chart is not installed."""
         record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
             "chart": _chart_name(inputs),
@@ -291,7 +360,9 @@ class Helm:
             "instead": instead,
         }
         write_json(self._record_path(inputs["namespace"], f"{inputs['name']}{suffix}"), record)
-        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead))
+        return State(
+            f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead)
+        )
 
     def _record_path(self, namespace: str, name: str) -> Path:
         return self._settings.replica.releases_dir / f"{namespace}.{name}.json"
@@ -299,15 +370,27 @@ class Helm:
     def _outputs(self, inputs: Properties, installed: bool) -> Properties:
         """The inputs with what Helm says of the release, if it is installed."""
         namespace, name = str(inputs["namespace"]), str(inputs["name"])
-        status = {"name": name, "namespace": namespace, "chart": _chart_name(inputs), "version": inputs.get("version")}
+        status = {
+            "name": name,
+            "namespace": namespace,
+            "chart": _chart_name(inputs),
+            "version": inputs.get("version"),
+        }
         last = _last_revision(self._settings.client, namespace, name) if installed else None
         if last is None:
             return inputs | {"status": status | {"status": "recorded"}, "resourceNames": {}}
         release = operator.unpacked(last)
         chart = release["chart"]["metadata"]
         status |= {"status": release["info"]["status"], "revision": release["version"]}
-        status |= {"chart": chart["name"], "version": chart["version"], "appVersion": chart.get("appVersion") or ""}
-        return inputs | {"status": status, "resourceNames": _resource_names(release.get("manifest", ""))}
+        status |= {
+            "chart": chart["name"],
+            "version": chart["version"],
+            "appVersion": chart.get("appVersion") or "",
+        }
+        return inputs | {
+            "status": status,
+            "resourceNames": _resource_names(release.get("manifest", "")),
+        }
 
 
 def status(client: Client, namespace: str, name: str) -> str:
@@ -319,14 +402,18 @@ def status(client: Client, namespace: str, name: str) -> str:
 def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
     """The Secret in which Helm keeps the last revision of a release."""
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
-    return max(revisions, key=lambda secret: int(secret["metadata"]["labels"]["version"]), default=None)
+    return max(
+        revisions, key=lambda secret: int(secret["metadata"]["labels"]["version"]), default=None
+    )
 
 
 def _resource_names(manifest: str) -> dict[str, list[str]]:
     """The names of a release's objects by kind, as Pulumi's own plugin keys them: ``Deployment.apps/apps/v1``."""
     names: dict[str, set[str]] = {}
     for obj in decode(manifest):
-        names.setdefault(f"{group_kind(obj)}/{obj['apiVersion']}", set()).add(object_id(obj["metadata"]))
+        names.setdefault(f"{group_kind(obj)}/{obj['apiVersion']}", set()).add(
+            object_id(obj["metadata"])
+        )
     return {key: sorted(found) for key, found in names.items()}
 
 

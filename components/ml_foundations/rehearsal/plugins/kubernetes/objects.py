@@ -14,11 +14,20 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import same
 from ml_foundations.rehearsal.plugins.values import Properties, Secret
 
 SERVER_WRITTEN = (
-    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+    *(
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+    ),
     *("resourceVersion", "selfLink", "uid"),
 )
 """Metadata that the API server writes."""
-_BOOKKEEPING = ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
+_BOOKKEEPING = (
+    "deployment.kubernetes.io/revision",
+    "kubectl.kubernetes.io/last-applied-configuration",
+)
 """Annotations that controllers and kubectl write."""
 
 
@@ -45,14 +54,18 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
         key: base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
         for key, value in plain.items()
     }
-    return {key: value for key, value in obj.items() if key != "stringData"} | {"data": {**data, **encoded}}
+    return {key: value for key, value in obj.items() if key != "stringData"} | {
+        "data": {**data, **encoded}
+    }
 
 
 def removal(api_version: str, kind: str) -> str:
     """What to say of a kind of a version that Kubernetes has removed; nothing where it may be served."""
     if not (row := _removed().get((api_version, kind))):
         return ""
-    instead = f"Use {row['instead']}/{kind} instead" if row["instead"] else "Nothing takes its place"
+    instead = (
+        f"Use {row['instead']}/{kind} instead" if row["instead"] else "Nothing takes its place"
+    )
     return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {instead}"
 
 
@@ -71,8 +84,15 @@ def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str
         *parents, last = found = steps(path)
         target, source = wanted, live
         for step in parents:
-            target, source = (part.get(step) if isinstance(part, dict) else None for part in (target, source))
-        if not isinstance(target, dict) or not isinstance(source, dict) or last not in source or "[" in path:
+            target, source = (
+                part.get(step) if isinstance(part, dict) else None for part in (target, source)
+            )
+        if (
+            not isinstance(target, dict)
+            or not isinstance(source, dict)
+            or last not in source
+            or "[" in path
+        ):
             continue
         entries = live["metadata"].get("managedFields", []) if manager else []
         owners = {entry["manager"] for entry in entries if _has(entry["fieldsV1"], found)}
@@ -92,7 +112,11 @@ def _has(fields: Object | None, path: Iterable[str]) -> bool:
 def content_of(live: Object) -> Object:
     """An object without its status and what the server, controllers and kubectl note in it."""
     metadata = {key: value for key, value in live["metadata"].items() if key not in SERVER_WRITTEN}
-    said = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in _BOOKKEEPING}
+    said = {
+        key: value
+        for key, value in metadata.pop("annotations", {}).items()
+        if key not in _BOOKKEEPING
+    }
     metadata |= {"annotations": said} if said else {}
     return {key: value for key, value in live.items() if key != "status"} | {"metadata": metadata}
 
@@ -101,7 +125,9 @@ def hidden(properties: Properties) -> Properties:
     """The same, but with the contents of a Secret kept secret."""
     if properties.get("kind") != "Secret" or properties.get("apiVersion") != "v1":
         return properties
-    return properties | {key: Secret(properties[key]) for key in ("data", "stringData") if key in properties}
+    return properties | {
+        key: Secret(properties[key]) for key in ("data", "stringData") if key in properties
+    }
 
 
 def outputs_of(live: Object, preview: bool = False) -> Properties:
@@ -109,7 +135,9 @@ def outputs_of(live: Object, preview: bool = False) -> Properties:
     outputs = copy.deepcopy(live)
     outputs["metadata"].pop("managedFields", None)
     if preview:
-        outputs["metadata"] |= dict.fromkeys(("creationTimestamp", "resourceVersion", "uid"), UNKNOWN)
+        outputs["metadata"] |= dict.fromkeys(
+            ("creationTimestamp", "resourceVersion", "uid"), UNKNOWN
+        )
         outputs["status"] = UNKNOWN
     return hidden(outputs)
 
@@ -124,5 +152,7 @@ def as_declared(declared: Any, live: Any, path: str = "") -> Any:
         }
     if isinstance(declared, list) and isinstance(live, list):
         # What the server adds behind the declared items, as tolerations of a Pod, is no drift: so the official plugin.
-        return [as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=False)]
+        return [
+            as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=False)
+        ]
     return declared if same(declared, live, path) else live

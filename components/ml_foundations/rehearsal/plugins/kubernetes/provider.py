@@ -16,8 +16,18 @@ from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
-from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
-from ml_foundations.rehearsal.plugins.kubernetes.diff import IDENTITY, group_kind, merge_patch, replaced_paths, same
+from ml_foundations.rehearsal.plugins.kubernetes.client import (
+    FIELD_MANAGER,
+    Client,
+    UnknownKindError,
+)
+from ml_foundations.rehearsal.plugins.kubernetes.diff import (
+    IDENTITY,
+    group_kind,
+    merge_patch,
+    replaced_paths,
+    same,
+)
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
@@ -54,7 +64,9 @@ class KubernetesProvider(Provider):
         """Take the provider's inputs."""
         self._settings = settings.Settings(config)
         self._helm = Helm(self, self._settings)
-        self._renderer = Renderer(self._helm.template, self._settings.namespace, self._is_namespaced)
+        self._renderer = Renderer(
+            self._helm.template, self._settings.namespace, self._is_namespaced
+        )
 
     def check_config(self, config: Properties) -> None:
         """Refuse settings that a rehearsal does not honour."""
@@ -73,11 +85,15 @@ class KubernetesProvider(Provider):
         """A component of rendered manifests."""
         if type not in COMPONENTS:
             return super().construct(type, name, inputs, options)
-        from ml_foundations.rehearsal.plugins.kubernetes.components import Rendered  # imports all of Pulumi's SDK
+        from ml_foundations.rehearsal.plugins.kubernetes.components import (
+            Rendered,
+        )  # imports all of Pulumi's SDK
 
         return Rendered(type, name, inputs, options, self._renderer.render)
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         """Fill in namespace and name if the program gives none; refuse what could not be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
@@ -102,7 +118,9 @@ class KubernetesProvider(Provider):
             if not metadata.get("namespace") and self._is_namespaced(inputs):
                 metadata["namespace"] = self._settings.namespace
             if not metadata.get("name") and _is_patch(resource):
-                raise CheckError([("", "metadata.name is required: a patch changes an object that has a name")])
+                raise CheckError(
+                    [("", "metadata.name is required: a patch changes an object that has a name")]
+                )
             if not metadata.get("name"):
                 self._name(metadata, resource, old, seed)
         return inputs
@@ -133,7 +151,9 @@ class KubernetesProvider(Provider):
             return new
         with _explained(resource, "the API server refuses it"):
             try:
-                return objects.outputs_of(self._applied(resource, new, old, dry_run=True), preview=True)
+                return objects.outputs_of(
+                    self._applied(resource, new, old, dry_run=True), preview=True
+                )
             except ApiError as error:
                 if _tells_nothing(error, old):
                     return new
@@ -166,13 +186,21 @@ class KubernetesProvider(Provider):
             return self._helm.read(resource, old)
         with _explained(resource, "it could not be read"):
             api_version, kind = _kind_of(resource)
-            live = self._client.get(self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old))
+            live = self._client.get(
+                self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old)
+            )
             if live is None:
                 return None
             stored = objects.as_stored(old.inputs)
-            inputs = objects.as_declared(stored, live) if stored else without_nulls(objects.content_of(live))
+            inputs = (
+                objects.as_declared(stored, live)
+                if stored
+                else without_nulls(objects.content_of(live))
+            )
             lack = missing_at_refresh(self._client, live) if old.inputs else ""
-        state = State(objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live))
+        state = State(
+            objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live)
+        )
         if lack:
             raise InitFailedError(state, [f"{objects.title(live)}: {lack}"])
         return state
@@ -232,7 +260,9 @@ class KubernetesProvider(Provider):
 
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
         """The object to apply, with a name and, if its kind has one, a namespace; both come from the id first."""
-        obj: Object = {key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")}
+        obj: Object = {
+            key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")
+        }
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
         namespace, _, name = old.id.rpartition("/") if old is not None else ("", "", "")
@@ -258,7 +288,9 @@ class KubernetesProvider(Provider):
             self.cancelled.wait(seconds)
         return self._applied(resource, new)
 
-    def _applied(self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False) -> Object:
+    def _applied(
+        self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False
+    ) -> Object:
         """Create an object, or apply the new inputs to the one that there is."""
         wanted = self._located(new, old)
         manager = _field_manager(resource, wanted)
@@ -271,22 +303,30 @@ class KubernetesProvider(Provider):
             return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
         if live is None:
-            raise ApiError(404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again")
+            raise ApiError(
+                404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again"
+            )
         # updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
         if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
         if not self._settings.applies_server_side:
             objects.keep_live(wanted, live, resource.ignore)
-            return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)
+            return self._client.merge(
+                merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run
+            )
         is_created = not _is_patch(resource) and self._client.is_as_created(live)
         if not dry_run and not _is_patch(resource):
             live = self._client.own(live, manager)
         objects.keep_live(wanted, live, resource.ignore, manager)
-        return self._client.apply(wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run))
+        return self._client.apply(
+            wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run)
+        )
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
         """Whether an incomplete Job asks to be replaced; one that cannot be read stays as it is."""
-        if group_kind(new) != "Job.batch" or not annotations.is_set(new, annotations.REPLACE_UNREADY):
+        if group_kind(new) != "Job.batch" or not annotations.is_set(
+            new, annotations.REPLACE_UNREADY
+        ):
             return False
         try:
             live = self._client.get(self._located(old.inputs, old))
@@ -299,9 +339,15 @@ class KubernetesProvider(Provider):
         reasons: list[str] = []
         if not annotations.is_skipped(live):
             live, reasons = waiting.until_ready(
-                self._client, live, resource.timeout, self.cancelled, lambda text: self.log(resource, "status", text)
+                self._client,
+                live,
+                resource.timeout,
+                self.cancelled,
+                lambda text: self.log(resource, "status", text),
             )
-        state = State(objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live))
+        state = State(
+            objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live)
+        )
         if reasons:
             raise InitFailedError(state, reasons)
         return state
@@ -309,7 +355,11 @@ class KubernetesProvider(Provider):
 
 def _unheard(resource: Resource) -> Path:
     """The file that stands for an object that may have been made, as by an etcd that died before it could say so."""
-    return Rehearsal.of_this_process().root / "unheard" / hashlib.sha256(resource.urn.encode()).hexdigest()
+    return (
+        Rehearsal.of_this_process().root
+        / "unheard"
+        / hashlib.sha256(resource.urn.encode()).hexdigest()
+    )
 
 
 def _is_patch(resource: Resource) -> bool:
@@ -326,7 +376,9 @@ def _kind_of(resource: Resource) -> tuple[str, str]:
 def _label_as_managed(resource: Resource, inputs: Properties) -> None:
     """Label an object of client-side apply, which notes no managers of fields, as Pulumi's own plugin does."""
     if _is_patch(resource):
-        raise CheckError([("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")])
+        raise CheckError(
+            [("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")]
+        )
     metadata = inputs.setdefault("metadata", {})
     if isinstance(metadata, dict) and isinstance(metadata.setdefault("labels", {}), dict):
         metadata["labels"].setdefault(_MANAGED_BY, "pulumi")
@@ -335,7 +387,9 @@ def _label_as_managed(resource: Resource, inputs: Properties) -> None:
 def _field_manager(resource: Resource, obj: Object) -> str:
     """Who owns the fields that it sets; each patch is a manager of its own."""
     patch = f"{FIELD_MANAGER}-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
-    return annotations.annotation(obj, annotations.MANAGER) or (patch if _is_patch(resource) else FIELD_MANAGER)
+    return annotations.annotation(obj, annotations.MANAGER) or (
+        patch if _is_patch(resource) else FIELD_MANAGER
+    )
 
 
 def _refuse_unsupported(resource: Resource) -> None:
@@ -351,7 +405,9 @@ def _refuse_unsupported(resource: Resource) -> None:
 def _new_name(resource: Resource, seed: bytes) -> str:
     """The name that the engine proposes, or one of our own; AssignNameIfAutonamable of the official plugin."""
     if resource.must_be_named:
-        raise RehearsalError(f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name")
+        raise RehearsalError(
+            f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name"
+        )
     return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
 
 
@@ -368,7 +424,12 @@ def _tells_nothing(error: ApiError, old: State | None) -> bool:
     lacks_namespace = error.status == 404 and error.message.startswith("namespaces ")
     is_to_come = isinstance(error, UnknownKindError) or lacks_namespace
     is_replaced = error.status == 409 and old is None
-    return is_to_come or is_replaced or error.status in (0, 403) or "does not support dry run" in error.message
+    return (
+        is_to_come
+        or is_replaced
+        or error.status in (0, 403)
+        or "does not support dry run" in error.message
+    )
 
 
 @contextmanager
@@ -382,6 +443,8 @@ def _explained(resource: Resource, what: str) -> Iterator[None]:
             force = f'take them back (PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true")'
             hint = f". Leave those fields to the other manager (ignore_changes), or {force}"
         elif error.status == 409:
-            hint = f". Import it (pulumi import), delete it, or give this one another name. {RENAMED}"
+            hint = (
+                f". Import it (pulumi import), delete it, or give this one another name. {RENAMED}"
+            )
         kind = resource.type.rpartition(":")[2]
         raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None

@@ -14,7 +14,14 @@ _SETTLED = timedelta(seconds=10)
 _OF_STARTS = "type=Warning,reason!=FailedScheduling"
 """Selects the events that tell why a pod with a node does not start."""
 _REFRESHED = {
-    *("DaemonSet.apps", "Deployment.apps", "Ingress.networking.k8s.io", "Job.batch", "Pod", "Service"),
+    *(
+        "DaemonSet.apps",
+        "Deployment.apps",
+        "Ingress.networking.k8s.io",
+        "Job.batch",
+        "Pod",
+        "Service",
+    ),
     "StatefulSet.apps",
 }
 
@@ -35,17 +42,27 @@ def missing(client: Client, live: Object) -> str:
 def missing_at_refresh(client: Client, live: Object) -> str:
     """The same when a refresh reads it, for the kinds that the official plugin then looks at."""
     kind = group_kind(live)
-    return _RULES[kind](client, live) if kind in _REFRESHED and not annotations.is_skipped(live) else ""
+    return (
+        _RULES[kind](client, live)
+        if kind in _REFRESHED and not annotations.is_skipped(live)
+        else ""
+    )
 
 
 def reasons(client: Client, live: Object) -> list[str]:
     """The cluster's own messages about why an object, or the pods of a workload, do not run."""
     # A Deployment's own conditions may be of an earlier try, so they end no wait.
     refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
-    found = [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
+    found = [
+        item["message"]
+        for item, bad in ((refused, "True"), (stalled, "False"))
+        if item.get("status") == bad
+    ]
     pods, unplaced = pods_of(client, live), _unplaced()
     found += [reason for pod in pods for reason in _pod_reasons(pod, unplaced)]
-    starting = [pod for pod in pods if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending")]
+    starting = [
+        pod for pod in pods if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending")
+    ]
     return sorted({*found, *(_warnings(client, starting) if starting else ())})
 
 
@@ -75,13 +92,22 @@ def _rollout(client: Client, live: Object) -> str:
 
 
 def _replication_controller(client: Client, live: Object) -> str:
-    wanted, available = live["spec"].get("replicas"), live.get("status", {}).get("availableReplicas", 0)
-    return "" if _is_observed(live) and available == wanted else f"{available}/{wanted} replicas available"
+    wanted, available = (
+        live["spec"].get("replicas"),
+        live.get("status", {}).get("availableReplicas", 0),
+    )
+    return (
+        ""
+        if _is_observed(live) and available == wanted
+        else f"{available}/{wanted} replicas available"
+    )
 
 
 def _is_observed(live: Object) -> bool:
     """Whether the status is of the present spec."""
-    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get(
+        "generation", 0
+    )
 
 
 def _is_updated_by_hand(live: Object) -> bool:
@@ -92,7 +118,11 @@ def _daemon_set(client: Client, live: Object) -> str:
     status = live.get("status", {})
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     updated = wanted if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
-    return "" if _is_observed(live) and min(ready, updated) >= wanted else f"{ready}/{wanted} pods ready"
+    return (
+        ""
+        if _is_observed(live) and min(ready, updated) >= wanted
+        else f"{ready}/{wanted} pods ready"
+    )
 
 
 def _job(client: Client, live: Object) -> str:
@@ -105,7 +135,11 @@ def _job(client: Client, live: Object) -> str:
 
 
 def _pod(client: Client, live: Object) -> str:
-    return "" if condition(live, "Ready").get("status") == "True" else _phase(live, "the pod", "Succeeded")
+    return (
+        ""
+        if condition(live, "Ready").get("status") == "True"
+        else _phase(live, "the pod", "Succeeded")
+    )
 
 
 def _phase(live: Object, what: str, *good: str) -> str:
@@ -119,7 +153,9 @@ def _claim(client: Client, live: Object) -> str:
     name = live["spec"].get("storageClassName")
     if not name:
         return "the claim is not bound, and names no storage class"
-    storage_class = client.get({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}})
+    storage_class = client.get(
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    )
     if storage_class is None:
         return f"the claim is not bound: there is no storage class {name}"
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
@@ -141,14 +177,25 @@ def _service(client: Client, live: Object) -> str:
     spec = live["spec"]
     if spec.get("type") == "LoadBalancer" and not _has_address(live):
         return "the load balancer has no address"
-    if spec.get("type") == "ExternalName" or spec.get("clusterIP") == "None" or not spec.get("selector"):
+    if (
+        spec.get("type") == "ExternalName"
+        or spec.get("clusterIP") == "None"
+        or not spec.get("selector")
+    ):
         return ""
     meta, label = live["metadata"], "kubernetes.io/service-name"
     slices = client.list(
-        "discovery.k8s.io/v1", "EndpointSlice", meta["namespace"], labelSelector=f"{label}={meta['name']}"
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        meta["namespace"],
+        labelSelector=f"{label}={meta['name']}",
     )
-    endpoints = [endpoint["conditions"] for item in slices for endpoint in item.get("endpoints") or []]
-    if not all(conditions.get("ready") or conditions.get("terminating") for conditions in endpoints):
+    endpoints = [
+        endpoint["conditions"] for item in slices for endpoint in item.get("endpoints") or []
+    ]
+    if not all(
+        conditions.get("ready") or conditions.get("terminating") for conditions in endpoints
+    ):
         return "pods behind the service are not ready"
     # A service may do without pods, once those that there will be had the time to appear.
     created = datetime.fromisoformat(live["metadata"]["creationTimestamp"])
@@ -157,7 +204,11 @@ def _service(client: Client, live: Object) -> str:
 
 
 def _ingress(client: Client, live: Object) -> str:
-    paths = [path for rule in live["spec"].get("rules") or [] for path in rule.get("http", {}).get("paths", [])]
+    paths = [
+        path
+        for rule in live["spec"].get("rules") or []
+        for path in rule.get("http", {}).get("paths", [])
+    ]
     for name in (path["backend"].get("service", {}).get("name") for path in paths):
         place = {"name": name, "namespace": live["metadata"]["namespace"]}
         if name and client.get({"apiVersion": "v1", "kind": "Service", "metadata": place}) is None:
@@ -173,7 +224,11 @@ def _has_address(live: Object) -> bool:
 
 
 def _crd(client: Client, live: Object) -> str:
-    return "" if condition(live, "Established").get("status") == "True" else "the kind is not served yet"
+    return (
+        ""
+        if condition(live, "Established").get("status") == "True"
+        else "the kind is not served yet"
+    )
 
 
 _RULES: Mapping[str, Callable[[Client, Object], str]] = {
@@ -201,8 +256,12 @@ def _unplaced() -> dict[str, str]:
 
 def _warnings(client: Client, pods: list[Object]) -> list[str]:
     """Return the last warning about each pod of a namespace, such as of a disk that another node holds."""
-    of_namespace = client.list("v1", "Event", pods[0]["metadata"]["namespace"], fieldSelector=_OF_STARTS)
-    last = {event["involvedObject"].get("uid"): event for event in sorted(of_namespace, key=_time_of)}
+    of_namespace = client.list(
+        "v1", "Event", pods[0]["metadata"]["namespace"], fieldSelector=_OF_STARTS
+    )
+    last = {
+        event["involvedObject"].get("uid"): event for event in sorted(of_namespace, key=_time_of)
+    }
     told = ((pod["metadata"]["name"], last.get(pod["metadata"]["uid"])) for pod in pods)
     return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in told if event]
 
@@ -217,6 +276,13 @@ def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
         if reason := unplaced.get(pod["metadata"]["uid"]):
             return [f"pod {name}: {reason}"]
         return [f"pod {name}: {scheduled.get('reason')}: {scheduled.get('message')}"]
-    waiting = [item.get("state", {}).get("waiting") for item in pod.get("status", {}).get("containerStatuses") or []]
-    stuck = [item for item in waiting if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")]
+    waiting = [
+        item.get("state", {}).get("waiting")
+        for item in pod.get("status", {}).get("containerStatuses") or []
+    ]
+    stuck = [
+        item
+        for item in waiting
+        if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")
+    ]
     return [f"pod {name}: {item.get('reason')}: {item.get('message', '')}" for item in stuck]

@@ -28,7 +28,9 @@ _REQUIRED = {
 }
 """What a function or a component cannot do without."""
 _KUSTOMIZE_SECONDS = 60
-_FETCH_OPTIONS = dict(repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file")
+_FETCH_OPTIONS = dict(
+    repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file"
+)
 """Of the options of a repository, by their names in a Release: their names in helm/v3's Chart."""
 
 
@@ -43,11 +45,17 @@ def decode(text: str) -> list[Object]:
 def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
     """The objects among documents, those of lists one by one."""
     for document in documents:
-        if not isinstance(document, Mapping) or not document.get("apiVersion") or not document.get("kind"):
+        if (
+            not isinstance(document, Mapping)
+            or not document.get("apiVersion")
+            or not document.get("kind")
+        ):
             continue
         kind, metadata = document["kind"], document.get("metadata") or {}
         if not isinstance(kind, str) or not isinstance(metadata, Mapping):
-            raise RehearsalError(f"an object's kind is a text, and its metadata a map (kind: {kind})")
+            raise RehearsalError(
+                f"an object's kind is a text, and its metadata a map (kind: {kind})"
+            )
         if kind.endswith("List") and isinstance(document.get("items"), list):
             yield from objects_of(document["items"])
         else:
@@ -57,9 +65,15 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
 def read(file: str) -> str:
     """The text of a file, or of all files that a pattern matches, as one stream."""
     if urlsplit(file).scheme in ("http", "https"):
-        raise RehearsalError(f"{file}: a rehearsal fetches no manifests. Keep the file beside the program")
+        raise RehearsalError(
+            f"{file}: a rehearsal fetches no manifests. Keep the file beside the program"
+        )
     path = Path(file)
-    found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if has_magic(file) else [path]
+    found = (
+        sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        if has_magic(file)
+        else [path]
+    )
     try:
         return "\n---\n".join(path.read_text() for path in found)
     except OSError as error:
@@ -68,7 +82,10 @@ def read(file: str) -> str:
 
 def kustomize(directory: str) -> str:
     """What ``kubectl kustomize`` makes of a folder."""
-    command, options = ("kubectl", "kustomize", directory), {"stdin": subprocess.DEVNULL, "timeout": _KUSTOMIZE_SECONDS}
+    command, options = (
+        ("kubectl", "kustomize", directory),
+        {"stdin": subprocess.DEVNULL, "timeout": _KUSTOMIZE_SECONDS},
+    )
     try:
         return processes.run(command, f"kustomize {directory} failed", **options)
     except subprocess.TimeoutExpired:
@@ -87,7 +104,9 @@ def release_of(options: Mapping[str, Any]) -> Properties:
         "values": options.get("values") or {},
         "skipCrds": bool(options.get("skip_crd_rendering")),
         "devel": bool(fetch.get("devel")),
-        "repositoryOpts": {ours: fetch[theirs] for ours, theirs in _FETCH_OPTIONS.items() if fetch.get(theirs)},
+        "repositoryOpts": {
+            ours: fetch[theirs] for ours, theirs in _FETCH_OPTIONS.items() if fetch.get(theirs)
+        },
     }
 
 
@@ -99,7 +118,9 @@ def _check(what: str, given: Mapping[str, Any]) -> None:
 class Renderer:
     """Answers the functions of the package, and renders its components."""
 
-    def __init__(self, template: Template, namespace: str, is_namespaced: Callable[[Object], bool]) -> None:
+    def __init__(
+        self, template: Template, namespace: str, is_namespaced: Callable[[Object], bool]
+    ) -> None:
         self._template = template
         self._namespace = namespace
         self._is_namespaced = is_namespaced
@@ -109,7 +130,9 @@ class Renderer:
         _check(function, arguments)
         match function.removeprefix("kubernetes:"):
             case "yaml:decode":
-                return self._placed(decode(arguments["text"]), arguments.get("defaultNamespace") or "")
+                return self._placed(
+                    decode(arguments["text"]), arguments.get("defaultNamespace") or ""
+                )
             case "kustomize:directory":
                 return decode(kustomize(arguments["directory"]))
             case "helm:template":
@@ -123,7 +146,9 @@ class Renderer:
         """The objects that a component is made of; raises a KeyError for one that is not known."""
         _check(component, inputs)
         namespace = inputs.get("namespace") or self._namespace
-        found = COMPONENTS[component](self._template, {"name": name} | inputs | {"namespace": namespace})
+        found = COMPONENTS[component](
+            self._template, {"name": name} | inputs | {"namespace": namespace}
+        )
         return self._placed(list(found), namespace)
 
     def _placed(self, objects: list[Object], namespace: str) -> list[Object]:
@@ -137,7 +162,10 @@ class Renderer:
 def _config_group(_: Template, inputs: Properties) -> Iterable[Object]:
     files = inputs.get("files") or []
     given = [read(file) for file in ([files] if isinstance(files, str) else files)]
-    return [*decode("\n---\n".join([*given, inputs.get("yaml") or ""])), *objects_of(inputs.get("objs") or [])]
+    return [
+        *decode("\n---\n".join([*given, inputs.get("yaml") or ""])),
+        *objects_of(inputs.get("objs") or []),
+    ]
 
 
 COMPONENTS: Mapping[str, Callable[[Template, Properties], Iterable[Object]]] = {

@@ -36,17 +36,23 @@ class Settings:
         """Whether updates take fields from other managers."""
         self.upserts = self._option("upsertExistingObjects", "PULUMI_K8S_UPSERT_EXISTING_OBJECTS")
         """Whether a create takes over an object that exists."""
-        self.applies_server_side = self._option("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
+        self.applies_server_side = self._option(
+            "enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true"
+        )
         """Whether the user wants server-side apply, which is the default."""
         # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
         ambient = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
-        self._way = {"kubeconfig": ambient} | {key: str(config[key]) for key in _WAYS if config.get(key)}
+        self._way = {"kubeconfig": ambient} | {
+            key: str(config[key]) for key in _WAYS if config.get(key)
+        }
 
     @cached_property
     def replica(self) -> Rehearsal:
         """The replica of the cluster that the program names; of one that is not the program's, the first."""
         first = Rehearsal.of_this_process()
-        return Rehearsal(first.stack, first.root, read_json(first.servers, {}).get(_server(self._way), ""))
+        return Rehearsal(
+            first.stack, first.root, read_json(first.servers, {}).get(_server(self._way), "")
+        )
 
     @cached_property
     def access(self) -> Access:
@@ -57,10 +63,16 @@ class Settings:
             )
         ours = self.replica.kubeconfig
         if self.replica.cluster and not ours.exists():
-            raise RehearsalError(f"the cluster {self.replica.cluster} cannot be reached: it was deleted")
+            raise RehearsalError(
+                f"the cluster {self.replica.cluster} cannot be reached: it was deleted"
+            )
         # Its address may be that of an earlier start.
         is_same = _server(self._way) == server_of(str(ours))
-        return Access(self._way["kubeconfig"], self._way.get("context", "")) if is_same else Access(ours)
+        return (
+            Access(self._way["kubeconfig"], self._way.get("context", ""))
+            if is_same
+            else Access(ours)
+        )
 
     @cached_property
     def client(self) -> Client:
@@ -74,13 +86,17 @@ class Settings:
 
 def check(config: Properties) -> None:
     """Raise a CheckError for settings that would be ignored, and for what strict mode prohibits."""
-    if ignored := [key for key in ("helmReleaseSettings", "renderYamlToDirectory") if config.get(key)]:
+    if ignored := [
+        key for key in ("helmReleaseSettings", "renderYamlToDirectory") if config.get(key)
+    ]:
         raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
     if os.environ.get("PULUMI_K8S_AWAIT_ALL") == "true":
         raise CheckError([("", "PULUMI_K8S_AWAIT_ALL is not supported in a rehearsal: unset it")])
     # Of a stack's configuration only the default provider gets inputs.
     if config.get("strictMode") == "true":
-        raise CheckError([("", "strict mode prohibits the default provider: give each resource one of its own")])
+        raise CheckError(
+            [("", "strict mode prohibits the default provider: give each resource one of its own")]
+        )
 
 
 def diff(old: Properties, new: Properties) -> Diff:
@@ -88,7 +104,9 @@ def diff(old: Properties, new: Properties) -> Diff:
 
     DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
     """
-    changed = [key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)]
+    changed = [
+        key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)
+    ]
     given = [identity for config in (old, new) if (identity := config.get("clusterIdentifier"))]
     if len(given) == 2:
         return Diff(changed, ["clusterIdentifier"] if given[0] != given[1] else [])

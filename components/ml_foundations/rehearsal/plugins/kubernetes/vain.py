@@ -42,7 +42,9 @@ class Vain:
             return ""
 
     def _look(self, live: Object) -> str:
-        notes = [Store(replica).noted("hopeless", {}) for replica in Rehearsal.of_this_process().replicas]
+        notes = [
+            Store(replica).noted("hopeless", {}) for replica in Rehearsal.of_this_process().replicas
+        ]
         began, reason = max((self._hopeless(live, note) for note in notes), default=(0.0, ""))
         under_way.note_idle(bool(reason) or group_kind(live) in _FOLLOWING)
         if not reason or not under_way.is_all_idle():

@@ -20,7 +20,11 @@ _POLL_SECONDS = 0.25
 
 
 def until_ready(
-    client: Client, live: Object, allowed: float, cancelled: threading.Event, say: Callable[[str], None]
+    client: Client,
+    live: Object,
+    allowed: float,
+    cancelled: threading.Event,
+    say: Callable[[str], None],
 ) -> tuple[Object, list[str]]:
     """The object at the end of the wait, and the reasons why it is not ready, if any.
 
@@ -29,7 +33,10 @@ def until_ready(
     Raises:
         RehearsalError: it was deleted meanwhile.
     """
-    deadline, said = time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)), ""
+    deadline, said = (
+        time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)),
+        "",
+    )
     vain = Vain(client)
     while True:
         latest, lack = _look(client, live)
@@ -41,7 +48,10 @@ def until_ready(
         if hopeless := vain.reason(live):
             return live, [f"{title(live)}: no node can ever take its pods: {hopeless}"]
         if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
-            return live, [f"{title(live)}: {'interrupted' if cancelled.is_set() else lack}", *_reasons(client, live)]
+            return live, [
+                f"{title(live)}: {'interrupted' if cancelled.is_set() else lack}",
+                *_reasons(client, live),
+            ]
         if lack != said:
             said = lack
             say(said)

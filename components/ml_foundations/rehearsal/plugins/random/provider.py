@@ -11,18 +11,48 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar
 
-from ml_foundations.rehearsal.plugins.made import MadeProvider
+from ml_foundations.rehearsal.plugins.generated_values import StatelessProvider
 from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.plugins.values import Properties, Secret
 from ml_foundations.rehearsal.progress import RehearsalError
 
-_LETTERS = {"upper": string.ascii_uppercase, "lower": string.ascii_lowercase, "numeric": string.digits}
+_LETTERS = {
+    "upper": string.ascii_uppercase,
+    "lower": string.ascii_lowercase,
+    "numeric": string.digits,
+}
 _SPECIAL = "!@#$%&*()-_=+[]{}<>:?"
-_WORDS = ["able", "bold", "calm", "eager", "fast", "keen", "light", "neat", "quick", "solid", "warm", "wise"]
-_ANIMALS = ["badger", "crane", "dingo", "finch", "gecko", "heron", "lemur", "otter", "panda", "robin", "shrew", "whale"]
+_WORDS = [
+    "able",
+    "bold",
+    "calm",
+    "eager",
+    "fast",
+    "keen",
+    "light",
+    "neat",
+    "quick",
+    "solid",
+    "warm",
+    "wise",
+]
+_ANIMALS = [
+    "badger",
+    "crane",
+    "dingo",
+    "finch",
+    "gecko",
+    "heron",
+    "lemur",
+    "otter",
+    "panda",
+    "robin",
+    "shrew",
+    "whale",
+]
 
 
-class RandomProvider(MadeProvider):
+class RandomProvider(StatelessProvider):
     """Values of chance."""
 
     sdk: ClassVar[Sdk] = Sdk("random")
@@ -39,7 +69,11 @@ class RandomProvider(MadeProvider):
             case "RandomId":
                 raw = secrets.token_bytes(int(given["byteLength"]))
                 identity = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-                forms = {"b64Std": base64.b64encode(raw).decode(), "b64Url": identity, "hex": raw.hex()}
+                forms = {
+                    "b64Std": base64.b64encode(raw).decode(),
+                    "b64Url": identity,
+                    "hex": raw.hex(),
+                }
                 forms["dec"] = str(int.from_bytes(raw))
                 return identity, {key: f"{prefix}{text}" for key, text in forms.items()}
             case "RandomInteger":
@@ -49,12 +83,18 @@ class RandomProvider(MadeProvider):
                 return "none", {"result": Secret(_text(given))}
             case "RandomPet":
                 words = [chance.choice(_WORDS) for _ in range(int(given.get("length") or 2) - 1)]
-                return (given.get("separator") or "-").join(filter(None, [prefix, *words, chance.choice(_ANIMALS)])), {}
+                return (given.get("separator") or "-").join(
+                    filter(None, [prefix, *words, chance.choice(_ANIMALS)])
+                ), {}
             case "RandomShuffle":
                 items = list(given["inputs"])
                 chance.shuffle(items)
                 wanted = int(given.get("resultCount") or len(items))
-                return "-", {"results": [items[index % len(items)] for index in range(wanted if items else 0)]}
+                return "-", {
+                    "results": [
+                        items[index % len(items)] for index in range(wanted if items else 0)
+                    ]
+                }
             case "RandomString":
                 text = _text(given)
                 return text, {"result": text}
@@ -67,10 +107,16 @@ def _text(given: Mapping[str, Any]) -> str:
     """Letters of each kind that is not switched off, with the least number of each."""
     every = _LETTERS | {"special": given.get("overrideSpecial") or _SPECIAL}
     kinds = {name: letters for name, letters in every.items() if given.get(name) is not False}
-    least = [secrets.choice(kinds[kind]) for kind in kinds for _ in range(int(given.get(f"min{kind.title()}") or 0))]
+    least = [
+        secrets.choice(kinds[kind])
+        for kind in kinds
+        for _ in range(int(given.get(f"min{kind.title()}") or 0))
+    ]
     rest = int(given["length"]) - len(least)
     if rest < 0 or not kinds:
-        raise RehearsalError("length: is less than the sum of the minimums, or no kind of character is left")
+        raise RehearsalError(
+            "length: is less than the sum of the minimums, or no kind of character is left"
+        )
     letters = least + [secrets.choice("".join(kinds.values())) for _ in range(rest)]
     secrets.SystemRandom().shuffle(letters)
     return "".join(letters)

@@ -7,9 +7,14 @@ constraint, anti-affinity or affinity of the pods to each other limits what each
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass, SpreadConstraint
+from ml_foundations.planning.model.node_groups import (
+    HOSTNAME,
+    NodeGroup,
+    PodClass,
+    SpreadConstraint,
+)
 
-_Rooms = Sequence[tuple[Place, int]]
+_Rooms = Sequence[tuple[NodeGroup, int]]
 """Places, with how many pods one node of each takes."""
 
 
@@ -29,16 +34,20 @@ class Capacity:
     limited_by: str = ""
 
 
-def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
+def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[NodeGroup]) -> Capacity:
     """How many pods of a class find a place among nodes that accept them, each with its room.
 
     Of all places, pods that run elsewhere, and empty domains, count for affinity and spreading.
     """
     limits: list[Capacity] = []
     if any(place.running for place in every_place):
-        rooms = [(place, 0 if is_repelled(pod, place, every_place) else room) for place, room in rooms]
+        rooms = [
+            (place, 0 if is_repelled(pod, place, every_place) else room) for place, room in rooms
+        ]
     limits += [_spread(pod, constraint, rooms, every_place) for constraint in pod.spread]
-    repelling = {term.key for term in pod.anti_affinity if term.key != HOSTNAME and term.matches(pod)}
+    repelling = {
+        term.key for term in pod.anti_affinity if term.key != HOSTNAME and term.matches(pod)
+    }
     limits += [_one_per_domain(key, rooms) for key in repelling]
     if pod.affinity:
         limits.append(_affinity(pod, rooms, every_place))
@@ -58,7 +67,7 @@ def _sum(rooms: _Rooms) -> int:
     return sum(place.count * room for place, room in rooms)
 
 
-def is_repelled(pod: PodClass, place: Place, every_place: Iterable[Place]) -> bool:
+def is_repelled(pod: PodClass, place: NodeGroup, every_place: Iterable[NodeGroup]) -> bool:
     """Whether anti-affinity of pods that run already, or against them, keeps the pods from a place."""
     for other in every_place:
         for running in other.running:
@@ -72,16 +81,20 @@ def is_repelled(pod: PodClass, place: Place, every_place: Iterable[Place]) -> bo
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
     """One pod in each topology domain; as many as there is room for on nodes without the label."""
     free = _sum([each for each in rooms if each[0].node.domain(key) is None])
-    most = free + len({place.node.domain(key) for place, room in rooms if place.count * room} - {None})
+    most = free + len(
+        {place.node.domain(key) for place, room in rooms if place.count * room} - {None}
+    )
     return Capacity(most, most, "pod-anti-affinity")
 
 
-def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
+def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[NodeGroup]) -> Capacity:
     """Affinity to pods that run limits the domains; affinity to the pods themselves makes the first one's the only."""
     running = [
         (place, other)
         for place in every_place
-        if any(term.key == HOSTNAME or place.node.domain(term.key) is not None for term in pod.affinity)
+        if any(
+            term.key == HOSTNAME or place.node.domain(term.key) is not None for term in pod.affinity
+        )
         for other in place.running
         if all(term.matches(other) for term in pod.affinity)
     ]
@@ -89,7 +102,9 @@ def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Cap
         allowed = [
             (place, room)
             for place, room in rooms
-            if all(any(_same_domain(term.key, place, at) for at, _ in running) for term in pod.affinity)
+            if all(
+                any(_same_domain(term.key, place, at) for at, _ in running) for term in pod.affinity
+            )
         ]
         return Capacity(_sum(allowed), _sum(allowed), "pod-affinity")
     if not all(term.matches(pod) for term in pod.affinity):
@@ -100,16 +115,26 @@ def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Cap
         values = tuple(id(place) if key == HOSTNAME else place.node.domain(key) for key in keys)
         if room and None not in values:
             size = room if HOSTNAME in keys else room * place.count
-            domains[values] = max(size, domains.get(values, 0)) if HOSTNAME in keys else size + domains.get(values, 0)
-    return Capacity(min(domains.values(), default=0), max(domains.values(), default=0), "pod-affinity")
+            domains[values] = (
+                max(size, domains.get(values, 0))
+                if HOSTNAME in keys
+                else size + domains.get(values, 0)
+            )
+    return Capacity(
+        min(domains.values(), default=0), max(domains.values(), default=0), "pod-affinity"
+    )
 
 
-def _same_domain(key: str, one: Place, other: Place) -> bool:
+def _same_domain(key: str, one: NodeGroup, other: NodeGroup) -> bool:
     domain = one.node.domain(key)
-    return one is other if key == HOSTNAME else domain is not None and domain == other.node.domain(key)
+    return (
+        one is other if key == HOSTNAME else domain is not None and domain == other.node.domain(key)
+    )
 
 
-def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
+def _spread(
+    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[NodeGroup]
+) -> Capacity:
     """What the domains take when each is kept within the skew of the emptiest.
 
     The emptiest domain takes pods until it is full, so in the end every domain has as many as the smallest one holds,
@@ -123,10 +148,17 @@ def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_pl
     if not itself or constraint.is_empty:
         lowest = min(domain.existing for domain in domains) if enough else 0
         own = 1 if itself else 0
-        size = sum(domain.copies * domain.room for domain in domains if domain.existing + own - lowest <= skew)
+        size = sum(
+            domain.copies * domain.room
+            for domain in domains
+            if domain.existing + own - lowest <= skew
+        )
     else:
         lowest = min(domain.existing + domain.room for domain in domains) if enough else 0
-        size = sum(domain.copies * max(0, min(domain.room, lowest + skew - domain.existing)) for domain in domains)
+        size = sum(
+            domain.copies * max(0, min(domain.room, lowest + skew - domain.existing))
+            for domain in domains
+        )
     return Capacity(size, size, "topology-spread")
 
 
@@ -138,7 +170,9 @@ class _Domain:
     existing: int = 0
 
 
-def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> list[_Domain]:
+def _domains(
+    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[NodeGroup]
+) -> list[_Domain]:
     room_of = {id(place): room for place, room in rooms}
     found: dict[object, _Domain] = {}
     for place in every_place:
@@ -149,5 +183,7 @@ def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_p
         domain = found.setdefault(key, _Domain(place.count if per_node else 1))
         nodes = 1 if per_node else place.count
         domain.room += room_of.get(id(place), 0) * nodes
-        domain.existing += sum(1 for other in place.running if constraint.counts(pod, other)) * nodes
+        domain.existing += (
+            sum(1 for other in place.running if constraint.counts(pod, other)) * nodes
+        )
     return list(found.values())

@@ -14,7 +14,7 @@ from ml_foundations.rehearsal.engine import environment, language_host
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.values import read_struct
 
-_RUNNER = Path(__file__).with_name("declaring.py")
+_RUNNER = Path(__file__).with_name("dry_run_process.py")
 _SECONDS = 120
 
 
@@ -43,7 +43,10 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
     """
     settings = environment.project_settings(rehearsal.project)
     if settings["runtime"].get("name") != "python":
-        return Declared({}, f"{rehearsal.project} is no program in Python, and only those are run without an engine")
+        return Declared(
+            {},
+            f"{rehearsal.project} is no program in Python, and only those are run without an engine",
+        )
     program = rehearsal.project / (settings.get("main") or "")
     folder = program if program.is_dir() else program.parent
     given: dict[str, Any] = {
@@ -59,7 +62,8 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
             [language_host.project_python(rehearsal.project, settings), _RUNNER],
             input=json.dumps(given),
             cwd=folder,
-            env=environment.without_credentials() | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)},
+            env=environment.without_credentials()
+            | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -71,7 +75,10 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
         return Declared({}, f"the program ended early: {done.stderr[-1000:]}")
     found = json.loads(done.stdout)
     resources = {
-        each["urn"]: (each["type"], read_struct(json_format.ParseDict(each["inputs"], struct_pb2.Struct())))
+        each["urn"]: (
+            each["type"],
+            read_struct(json_format.ParseDict(each["inputs"], struct_pb2.Struct())),
+        )
         for each in found["declared"]
     }
     return Declared(resources, found["error"], found["is_certain"])

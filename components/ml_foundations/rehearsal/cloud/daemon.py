@@ -1,4 +1,4 @@
-"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder> <cluster>``)."""
+"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.daemon <folder> <cluster>``)."""
 
 import hashlib
 import logging
@@ -15,7 +15,7 @@ from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
 
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
-_MODULE = "ml_foundations.rehearsal.cloud.life"
+_MODULE = "ml_foundations.rehearsal.cloud.daemon"
 _START_SECONDS = 120
 
 
@@ -29,12 +29,16 @@ def start(rehearsal: Rehearsal) -> None:
     try:
         Store(rehearsal).note("scale_down_seconds", float(given))
     except ValueError:
-        raise RehearsalError(f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}") from None
+        raise RehearsalError(
+            f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}"
+        ) from None
     supervisor, version = process(rehearsal), _digest(rehearsal)
     if not supervisor.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
-        supervisor.start(command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT)
+        supervisor.start(
+            command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT
+        )
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -66,7 +70,9 @@ def _serve(rehearsal: Rehearsal) -> None:
 
 def _digest(rehearsal: Rehearsal) -> str:
     """What would require a restart of the process: other code, or another way to the API server."""
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])).hexdigest()
+    return hashlib.sha256(
+        b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])
+    ).hexdigest()
 
 
 def _sources() -> list[Path]:

@@ -18,10 +18,15 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
     for flavor in cluster.by_kind["ResourceFlavor"]:
         wanted = section(flavor, "spec", "nodeLabels")
         open_nodes = [node for node in cluster.declared if labels.GPU_RESOURCE not in node.lacks]
-        if any(node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted) for node in open_nodes):
+        if any(
+            node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted)
+            for node in open_nodes
+        ):
             continue
         nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
-        promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])
+        promised = total(
+            _nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"]
+        )
         offered = total(times(node.allocatable, node.count) for node in nodes)
         holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
         yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, holder)
@@ -30,11 +35,19 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
         given = section(spec, "hard").items()
-        hard = millis({name.removeprefix("requests."): most for name, most in given if name.startswith("requests.")})
+        hard = millis(
+            {
+                name.removeprefix("requests."): most
+                for name, most in given
+                if name.startswith("requests.")
+            }
+        )
         for local in cluster.by_kind["LocalQueue"]:
             queue = cluster.queues.cluster_queue(namespace, name_of(local))
             if queue is not None and namespace_of(local) == namespace:
-                promised = {name: amount for name, amount in _nominal(queue).items() if name in hard}
+                promised = {
+                    name: amount for name, amount in _nominal(queue).items() if name in hard
+                }
                 holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
                 yield from _excess(f"ClusterQueue {name_of(queue)}", promised, hard, holder)
 
@@ -51,10 +64,18 @@ def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
     )
 
 
-def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: str) -> Iterable[Refusal]:
+def _excess(
+    about: str, promised: Amounts, offered: Mapping[str, int], holder: str
+) -> Iterable[Refusal]:
     for name, amount in promised.items():
         most = offered.get(name, 0)
         if is_extended(name) and amount > most:
-            refusal = "queue-capacity" if most or about.startswith("ClusterQueue") else "queue-without-nodes"
+            refusal = (
+                "queue-capacity"
+                if most or about.startswith("ClusterQueue")
+                else "queue-without-nodes"
+            )
             amount, most = readable(amount), readable(most)
-            yield told(refusal, "spec", object=about, amount=amount, name=name, holder=holder, most=most)
+            yield told(
+                refusal, "spec", object=about, amount=amount, name=name, holder=holder, most=most
+            )

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass
-from ml_foundations.planning.scheduler.every_order import Outcome
+from ml_foundations.planning.model.node_groups import HOSTNAME, NodeGroup, PodClass, PodGroup
+from ml_foundations.planning.scheduler.exhaustive_search import Outcome
 
 _Counts = tuple[int, ...]
 """How many pods of each class."""
@@ -25,7 +25,7 @@ class _TooManyError(Exception):
     pass
 
 
-def arrangements(demands: Sequence[Demand]) -> Outcome | None:
+def arrangements(demands: Sequence[PodGroup]) -> Outcome | None:
     """What the arrangements of pods lead to in all; None where more than the nodes decides, or there are too many."""
     if any(not _is_local(demand.pod) for demand in demands):
         return None
@@ -33,9 +33,14 @@ def arrangements(demands: Sequence[Demand]) -> Outcome | None:
     places = list({id(place): place for demand in demands for place in demand.places}.values())
     welcome = [{id(place) for place in demand.places} for demand in demands]
     try:
-        loads = [_Loads(classes, counts, place, [id(place) in mine for mine in welcome]) for place in places]
+        loads = [
+            _Loads(classes, counts, place, [id(place) in mine for mine in welcome])
+            for place in places
+        ]
         complete = counts in _sums(((each.most(), each.nodes) for each in loads), counts, _capped)
-        stuck = any(_is_blocked(index, loads, counts) for index in range(len(counts)) if counts[index])
+        stuck = any(
+            _is_blocked(index, loads, counts) for index in range(len(counts)) if counts[index]
+        )
     except _TooManyError:
         return None
     return Outcome(complete, stuck)
@@ -50,7 +55,13 @@ def _is_local(pod: PodClass) -> bool:
 class _Loads:
     """What one node of a place may carry."""
 
-    def __init__(self, classes: Sequence[PodClass], counts: _Counts, place: Place, welcome: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        classes: Sequence[PodClass],
+        counts: _Counts,
+        place: NodeGroup,
+        welcome: Sequence[bool],
+    ) -> None:
         self._classes = classes
         self._place = place
         self.nodes = min(place.count, sum(counts) + 1)
@@ -67,7 +78,10 @@ class _Loads:
             return False
         names = {name for pod in present for name in pod.requests}
         return all(
-            sum(pod.requests.get(name, 0) * count for pod, count in zip(self._classes, load, strict=True))
+            sum(
+                pod.requests.get(name, 0) * count
+                for pod, count in zip(self._classes, load, strict=True)
+            )
             <= self._place.free.get(name, 0)
             for name in names
         )
@@ -82,7 +96,11 @@ class _Loads:
             return [(0,) * len(self._limits)]
         most = self._place.room(self._classes[index])
         return _smallest(
-            {load for load in self._possible if load[index] == most or not self._fits(_one_more(load, index))}
+            {
+                load
+                for load in self._possible
+                if load[index] == most or not self._fits(_one_more(load, index))
+            }
         )
 
 
@@ -93,7 +111,9 @@ def _is_blocked(index: int, loads: Sequence[_Loads], counts: _Counts) -> bool:
 
 
 def _sums(
-    choices: Iterable[tuple[list[_Counts], int]], limit: _Counts, keep: Callable[[set[_Counts], _Counts], list[_Counts]]
+    choices: Iterable[tuple[list[_Counts], int]],
+    limit: _Counts,
+    keep: Callable[[set[_Counts], _Counts], list[_Counts]],
 ) -> list[_Counts]:
     """The sums of one load for each node that are worth keeping."""
     sums: list[_Counts] = [(0,) * len(limit)]
@@ -103,7 +123,9 @@ def _sums(
             steps += len(sums) * len(loads)
             if steps > _MOST_STEPS:
                 raise _TooManyError
-            reached = keep({tuple(map(int.__add__, one, load)) for one in sums for load in loads}, limit)
+            reached = keep(
+                {tuple(map(int.__add__, one, load)) for one in sums for load in loads}, limit
+            )
             if reached == sums:
                 break
             sums = reached

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 
 from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.planning.model.node_groups import (
+    NodeGroup,
+    PodClass,
+    PodGroup,
+    carrying,
+    pod_of,
+)
 from ml_foundations.planning.model.nodes import node_class
-from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying, pod_of
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.scheduler.every_order import takers
+from ml_foundations.planning.scheduler.exhaustive_search import takers
 from ml_foundations.planning.scheduler.filters import refusals
 
 
-def placeable(pod: PodClass, places: Sequence[Place]) -> list[Place]:
+def placeable(pod: PodClass, places: Sequence[NodeGroup]) -> list[NodeGroup]:
     """The places on whose nodes the scheduler may put a pod: by every filter but those of volumes.
 
     Args:
@@ -18,7 +24,9 @@ def placeable(pod: PodClass, places: Sequence[Place]) -> list[Place]:
         places: All nodes, with what they have free and the pods that run there, which count for host ports, affinity
             and spreading; ``places.carrying`` makes them. After a pod was placed, ``places.take`` takes its room.
     """
-    return takers(Demand(pod, 1, [place for place in places if not refusals(pod, place.node)]), places)
+    return takers(
+        PodGroup(pod, 1, [place for place in places if not refusals(pod, place.node)]), places
+    )
 
 
 def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:
@@ -30,4 +38,8 @@ def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:
     """
     asking, place = pod_of(pod), carrying(node_class(node), ())
     found = refusals(asking, place.node)
-    return found if found or place.room(asking) else [Refusal("resources", "", "it has no room for the pod")]
+    return (
+        found
+        if found or place.room(asking)
+        else [Refusal("resources", "", "it has no room for the pod")]
+    )

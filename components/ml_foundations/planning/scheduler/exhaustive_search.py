@@ -4,7 +4,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, SpreadConstraint
+from ml_foundations.planning.model.node_groups import (
+    HOSTNAME,
+    NodeGroup,
+    PodClass,
+    PodGroup,
+    SpreadConstraint,
+)
 
 _Load = tuple[int, ...]
 """How many pods of each class a node carries."""
@@ -36,7 +42,9 @@ class Outcome:
     most: list[int] = field(default_factory=list[int])
 
 
-def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = False) -> Outcome | None:
+def search(
+    demands: Sequence[PodGroup], places: Sequence[NodeGroup], *, each: bool = False
+) -> Outcome | None:
     """Try every way of placing pods; None where there are too many nodes or pods.
 
     With ``each`` it goes on when the set as a whole is decided, to learn what becomes of each class.
@@ -48,14 +56,18 @@ def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = F
     return _Board(demands, places, total).run(each)
 
 
-def takers(demand: Demand, places: Sequence[Place]) -> list[Place]:
+def takers(demand: PodGroup, places: Sequence[NodeGroup]) -> list[NodeGroup]:
     """The places that take one more pod of a demand as they are."""
     board = _Board([demand], places, 1)
     empty: _State = tuple((0,) for _ in board.slots)
-    return list({id(slot.place): slot.place for slot in board.slots if board.is_placeable(0, slot, empty)}.values())
+    return list(
+        {
+            id(slot.place): slot.place for slot in board.slots if board.is_placeable(0, slot, empty)
+        }.values()
+    )
 
 
-def _nodes_that_matter(place: Place, pods: int) -> int:
+def _nodes_that_matter(place: NodeGroup, pods: int) -> int:
     """Nodes of a place that may differ: with more nodes than pods, one stands for all that stay empty."""
     return place.count if place.running else min(place.count, pods + 1)
 
@@ -64,7 +76,7 @@ def _nodes_that_matter(place: Place, pods: int) -> int:
 class _Slot:
     """One node."""
 
-    place: Place
+    place: NodeGroup
     group: int
     """Nodes of the same group are alike."""
     index: int
@@ -76,14 +88,22 @@ class _Slot:
 class _Board:
     """The nodes and classes of one search; a state is what the nodes carry of the classes that are placed."""
 
-    def __init__(self, demands: Sequence[Demand], places: Sequence[Place], total: int) -> None:
+    def __init__(
+        self, demands: Sequence[PodGroup], places: Sequence[NodeGroup], total: int
+    ) -> None:
         self.pending = [demand.pod for demand in demands]
         self.counts = [demand.count for demand in demands]
         self.running = list({id(pod): pod for place in places for pod in place.running}.values())
         self.classes = [*self.pending, *self.running]
-        groups = [(group, place) for group, place in enumerate(places) for _ in range(_nodes_that_matter(place, total))]
+        groups = [
+            (group, place)
+            for group, place in enumerate(places)
+            for _ in range(_nodes_that_matter(place, total))
+        ]
         self.slots = [_Slot(place, group, index) for index, (group, place) in enumerate(groups)]
-        self.fixed = [tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots]
+        self.fixed = [
+            tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots
+        ]
         self._room: dict[tuple[int, _Load], list[bool]] = {}
         welcome = [{id(place.node) for place in demand.places} for demand in demands]
         self.accepted = [[id(slot.place.node) in nodes for nodes in welcome] for slot in self.slots]
@@ -98,7 +118,9 @@ class _Board:
             placed = [sum(load[index] for load in state) for index in range(len(self.pending))]
             followers = list(self._placements(state, placed))
             if not followers and placed != self.counts:
-                followers = [] if self._loses_for_good(placed) else list(self._preemptions(state, placed))
+                followers = (
+                    [] if self._loses_for_good(placed) else list(self._preemptions(state, placed))
+                )
             steps += len(followers) + 1
             if not followers:
                 _note(outcome, placed, self.counts)
@@ -145,7 +167,10 @@ class _Board:
         return all(
             amount
             <= free.get(name, 0)
-            - sum(other.requests.get(name, 0) * count for other, count in zip(self.pending, load, strict=True))
+            - sum(
+                other.requests.get(name, 0) * count
+                for other, count in zip(self.pending, load, strict=True)
+            )
             for name, amount in pod.requests.items()
         )
 
@@ -159,9 +184,14 @@ class _Board:
                 load = state[slot.index]
                 stay = tuple(0 if low else count for count, low in zip(load, lower, strict=True))
                 # The scheduler looks first whether the node would do without any of them.
-                if not self.is_placeable(index, slot, (*state[: slot.index], stay, *state[slot.index + 1 :])):
+                if not self.is_placeable(
+                    index, slot, (*state[: slot.index], stay, *state[slot.index + 1 :])
+                ):
                     continue
-                ranges = [range(count + 1) if low else range(1) for count, low in zip(load, lower, strict=True)]
+                ranges = [
+                    range(count + 1) if low else range(1)
+                    for count, low in zip(load, lower, strict=True)
+                ]
                 enough: list[_Load] = []
                 for victims in sorted(itertools.product(*ranges), key=sum):
                     if any(all(map(int.__ge__, victims, fewer)) for fewer in enough):
@@ -175,7 +205,9 @@ class _Board:
     def _loses_for_good(self, placed: Sequence[int]) -> bool:
         """Whether a pod may be evicted that no controller replaces, or whose claims keep their volumes."""
         return any(
-            victim.priority < pod.priority and pod.preempts and (victim.volumes or not victim.recreated)
+            victim.priority < pod.priority
+            and pod.preempts
+            and (victim.volumes or not victim.recreated)
             for pod, count, now in zip(self.pending, self.counts, placed, strict=True)
             if now < count
             for victim, present in zip(self.pending, placed, strict=True)
@@ -188,7 +220,9 @@ class _Board:
         grown = (*load[:index], load[index] + added, *load[index + 1 :])
         changed = [*state[: slot.index], grown, *state[slot.index + 1 :]]
         members = [other.index for other in self.slots if other.group == slot.group]
-        for member, ordered in zip(members, sorted(changed[member] for member in members), strict=True):
+        for member, ordered in zip(
+            members, sorted(changed[member] for member in members), strict=True
+        ):
             changed[member] = ordered
         return tuple(changed)
 
@@ -213,15 +247,25 @@ class _Rules:
         self._pod = board.pending[index]
         classes = list(enumerate(board.classes))
         self._repelled_by = [
-            (term.key, [number for number, other in classes if term.matches(other)]) for term in self._pod.anti_affinity
+            (term.key, [number for number, other in classes if term.matches(other)])
+            for term in self._pod.anti_affinity
         ] + [
-            (term.key, [number]) for number, other in classes for term in other.anti_affinity if term.matches(self._pod)
+            (term.key, [number])
+            for number, other in classes
+            for term in other.anti_affinity
+            if term.matches(self._pod)
         ]
         self._attracted_by = [
-            number for number, other in classes if all(term.matches(other) for term in self._pod.affinity)
+            number
+            for number, other in classes
+            if all(term.matches(other) for term in self._pod.affinity)
         ]
         self._attracts_itself = all(term.matches(self._pod) for term in self._pod.affinity)
-        self._sharing = [number for number, other in classes if self._pod.exclusive_claims & other.exclusive_claims]
+        self._sharing = [
+            number
+            for number, other in classes
+            if self._pod.exclusive_claims & other.exclusive_claims
+        ]
         self._spread = [
             (
                 each,
@@ -234,7 +278,9 @@ class _Rules:
     def allow(self, slot: _Slot, state: _State) -> bool:
         """Whether a node's domains take one more."""
         return (
-            not any(self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by)
+            not any(
+                self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by
+            )
             and (not self._pod.affinity or self._is_attracted(slot, state))
             and all(self._keeps_skew(*each, slot, state) for each in self._spread)
             and not any(

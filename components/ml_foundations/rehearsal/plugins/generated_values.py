@@ -10,7 +10,7 @@ from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
-class MadeProvider(Provider):
+class StatelessProvider(Provider):
     """Makes a value once; a change of an input makes another."""
 
     changes_in_place: ClassVar[frozenset[str]] = frozenset()
@@ -20,10 +20,19 @@ class MadeProvider(Provider):
         """The id of a new value of a kind, such as ``RandomId``, and its outputs beside the inputs."""
         raise NotImplementedError
 
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+    def check(
+        self, resource: Resource, old: Properties, new: Properties, seed: bytes
+    ) -> Properties:
         """Refuse types and inputs that the package does not have."""
         if resource.type not in self.sdk:
-            raise CheckError([("", f"{resource.type} is not a type of pulumi-{self.sdk.package} {self.sdk.version}")])
+            raise CheckError(
+                [
+                    (
+                        "",
+                        f"{resource.type} is not a type of pulumi-{self.sdk.package} {self.sdk.version}",
+                    )
+                ]
+            )
         if found := list(faults(self.sdk, resource.type, self.sdk[resource.type], new)):
             raise CheckError(found)
         return new
@@ -31,11 +40,17 @@ class MadeProvider(Provider):
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Nearly every change replaces."""
         changed = list(changed_paths(old.inputs, new))
-        return Diff(changed, [path for path in changed if not is_below(path, self.changes_in_place)])
+        return Diff(
+            changed, [path for path in changed if not is_below(path, self.changes_in_place)]
+        )
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """The inputs; the value is not known before it is made."""
-        return dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN) | (old.outputs if old else {}) | new
+        return (
+            dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN)
+            | (old.outputs if old else {})
+            | new
+        )
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Make a value."""
@@ -49,7 +64,9 @@ class MadeProvider(Provider):
     def read(self, resource: Resource, old: State) -> State | None:
         """The value as it was made."""
         if not old.outputs:
-            raise RehearsalError(f"{resource.type} cannot be imported in a rehearsal. Let the program make it")
+            raise RehearsalError(
+                f"{resource.type} cannot be imported in a rehearsal. Let the program make it"
+            )
         return old
 
     def delete(self, resource: Resource, old: State) -> None:

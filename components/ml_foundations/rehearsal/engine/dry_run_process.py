@@ -76,8 +76,14 @@ def main() -> None:
         try:
             loop.run_until_complete(run_pulumi_func(program))
         except BaseException as raised:
-            is_certain = isinstance(raised, (pulumi.RunError, SyntaxError, ImportError)) and not known.asked
-            error = str(raised) if isinstance(raised, pulumi.RunError) else traceback.format_exc(limit=-2)
+            is_certain = (
+                isinstance(raised, (pulumi.RunError, SyntaxError, ImportError)) and not known.asked
+            )
+            error = (
+                str(raised)
+                if isinstance(raised, pulumi.RunError)
+                else traceback.format_exc(limit=-2)
+            )
     print(json.dumps({"declared": monitor.declared, "error": error, "is_certain": is_certain}))
     sys.stdout.flush()
     os._exit(0)  # Threads that the program left behind do not count.

@@ -9,8 +9,8 @@ from typing import Any, cast
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.trees import is_mapping, packed
+from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 
 _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str))
@@ -60,7 +60,12 @@ def grouped(
         own = running.get(node.name, ()) if not node.is_template else ()
         pods = [(_pod_key(pod, mentioned), pod) for pod in own]
         name = name_of(node.manifest)
-        is_alone = node.is_template or compares_names or name in mentioned or node.labels.get(labels.HOSTNAME) != name
+        is_alone = (
+            node.is_template
+            or compares_names
+            or name in mentioned
+            or node.labels.get(labels.HOSTNAME) != name
+        )
         key = id(node) if is_alone else (_node_key(node, read), *sorted([key for key, _ in pods]))
         if key not in groups:
             groups[key] = [], [known.setdefault(each, pod) for each, pod in pods]
@@ -70,7 +75,11 @@ def grouped(
 
 def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
     first, others = nodes[0], len(nodes) - 1
-    return replace(first, name=f"{first.name} and {others} like it", count=len(nodes)) if others else first
+    return (
+        replace(first, name=f"{first.name} and {others} like it", count=len(nodes))
+        if others
+        else first
+    )
 
 
 def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
@@ -83,11 +92,21 @@ def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
     own = {key: value for key, value in pod.labels.items() if key in mentioned}
     volumes = [volume for volume in items(pod.spec, "volumes") if volume.keys() - {"name"}]
     anti_affinity = section(pod.spec, "affinity").get("podAntiAffinity")
-    others = [pod.requests, sorted(pod.ports), pod.priority, pod.recreated, sorted(pod.exclusive_claims)]
-    return json.dumps([pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str)
+    others = [
+        pod.requests,
+        sorted(pod.ports),
+        pod.priority,
+        pod.recreated,
+        sorted(pod.exclusive_claims),
+    ]
+    return json.dumps(
+        [pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str
+    )
 
 
-def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tuple[bytes, bytes] | None:
+def likeness(
+    workload: Workload, selected: Set[str], declared: Set[str]
+) -> tuple[bytes, bytes] | None:
     """What decides about a workload but for the amounts that its containers ask for, and these amounts.
 
     Names, labels, arguments and values of variables decide nothing, nor does a namespace that nothing is declared of.
@@ -105,7 +124,11 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
         return None
     [pods] = workload.pods
     own, spec = section(manifest, "spec"), section(pods.template, "spec")
-    if namespace not in declared and "affinity" not in spec and _PLAIN_NAME.fullmatch(str(namespace)):
+    if (
+        namespace not in declared
+        and "affinity" not in spec
+        and _PLAIN_NAME.fullmatch(str(namespace))
+    ):
         namespace = ""
     told = {key: value for key, value in pods.labels.items() if key in selected}
     metadata = [_metadata(holder, selected) for holder in (manifest, pods.template)]
@@ -114,8 +137,21 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
     if own.get("selector") == {"matchLabels": labels_of(pods.template)}:
         own["selector"] = "its own"
     containers = [each for key in _LISTS for each in items(spec, key)]
-    rest = [_without(spec, _LISTS), *(len(items(spec, key)) for key in _LISTS), *map(_shape, containers)]
-    parts = [workload.kind, manifest.get("apiVersion"), namespace, pods.count, workload.ceiling, metadata, told, own]
+    rest = [
+        _without(spec, _LISTS),
+        *(len(items(spec, key)) for key in _LISTS),
+        *map(_shape, containers),
+    ]
+    parts = [
+        workload.kind,
+        manifest.get("apiVersion"),
+        namespace,
+        pods.count,
+        workload.ceiling,
+        metadata,
+        told,
+        own,
+    ]
     amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
     shape, asked = packed([*parts, *rest]), packed(amounts)
     return (shape, asked) if shape and asked else None
@@ -130,7 +166,9 @@ def _metadata(holder: Manifest, read: Set[str]) -> dict[str, Any]:
     metadata = section(holder, "metadata")
     own = section(metadata, "labels").items()
     kept = {
-        key: value for key, value in own if key in read or key in OF_JOB or not _PLAIN_LABEL.fullmatch(f"{key}={value}")
+        key: value
+        for key, value in own
+        if key in read or key in OF_JOB or not _PLAIN_LABEL.fullmatch(f"{key}={value}")
     }
     return {**metadata, "name": "", "labels": kept}
 
@@ -139,6 +177,8 @@ def _shape(container: Manifest) -> Any:
     """A container without its arguments and amounts, and of its variables only whether they have a value."""
     env = container.get("env")
     listed = cast("list[Any]", env) if isinstance(env, list) else [env]
-    shapes = [{**each, "value": bool(each.get("value"))} if is_mapping(each) else each for each in listed]
+    shapes = [
+        {**each, "value": bool(each.get("value"))} if is_mapping(each) else each for each in listed
+    ]
     others = _without(section(container, "resources"), _AMOUNTS)
     return _without(container, ("args", "command", "env", "resources")), others, shapes

@@ -9,14 +9,27 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import packed
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import HUGE_PAGES, PODS, is_extended, pod_limits, pod_requests
+from ml_foundations.planning.model.resources import (
+    HUGE_PAGES,
+    PODS,
+    is_extended,
+    pod_limits,
+    pod_requests,
+)
 from ml_foundations.planning.model.workloads import DISK_FIELDS
 
 HOSTNAME = labels.HOSTNAME
@@ -40,7 +53,9 @@ class AffinityTerm:
 
     def matches(self, pod: PodClass) -> bool:
         """Whether the term is about a pod."""
-        return (self.namespaces is None or pod.namespace in self.namespaces) and selects(self.selector, pod.labels)
+        return (self.namespaces is None or pod.namespace in self.namespaces) and selects(
+            self.selector, pod.labels
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +71,11 @@ class SpreadConstraint:
 
     def counts(self, pod: PodClass, other: PodClass) -> bool:
         """Whether another pod counts for the skew of a pod; an empty selector counts none."""
-        return not self.is_empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
+        return (
+            not self.is_empty
+            and other.namespace == pod.namespace
+            and selects(self.selector, other.labels)
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -182,7 +201,11 @@ class PodClass:
         return (
             (self is other and self.one_per_node)
             or _collide(self.ports, other.ports)
-            or any(one == two and not (read and reads) for *one, read in self.disks for *two, reads in other.disks)
+            or any(
+                one == two and not (read and reads)
+                for *one, read in self.disks
+                for *two, reads in other.disks
+            )
             or any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
             or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
         )
@@ -193,7 +216,10 @@ class PodClass:
             return False
         if constraint.honor_affinity and not selects_node(self.spec, node.manifest):
             return False
-        return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
+        return not (
+            constraint.honor_taints
+            and untolerated_taints(items(self.spec, "tolerations"), node.taints)
+        )
 
 
 _OF_AMOUNTS = ("requests", "charge", "most_gpus", "node_key")
@@ -222,7 +248,16 @@ def pod_class(
         if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
     )
     near, apart = terms("podAffinity"), terms("podAntiAffinity")
-    return PodClass(name, namespace, pod_labels, spec, affinity=near, anti_affinity=apart, spread=spread, **others)
+    return PodClass(
+        name,
+        namespace,
+        pod_labels,
+        spec,
+        affinity=near,
+        anti_affinity=apart,
+        spread=spread,
+        **others,
+    )
 
 
 def pod_of(pod: Manifest) -> PodClass:
@@ -231,7 +266,7 @@ def pod_of(pod: Manifest) -> PodClass:
 
 
 @dataclass(eq=False)
-class Place:
+class NodeGroup:
     """The nodes of a class, with the pods that they carry already.
 
     Attributes:
@@ -263,7 +298,7 @@ class Place:
 
 
 @dataclass(eq=False)
-class Demand:
+class PodGroup:
     """Pods of one class that must run at once.
 
     Attributes:
@@ -275,16 +310,16 @@ class Demand:
 
     pod: PodClass
     count: int
-    places: Sequence[Place]
+    places: Sequence[NodeGroup]
     everywhere: bool = False
 
 
-def carrying(node: NodeClass, pods: Iterable[PodClass]) -> Place:
+def carrying(node: NodeClass, pods: Iterable[PodClass]) -> NodeGroup:
     """The nodes of a class, each with some pods."""
     free, running = dict(node.allocatable), tuple(pods)
     for pod in running:
         take(free, pod)
-    return Place(node, free, running)
+    return NodeGroup(node, free, running)
 
 
 def take(free: Amounts, pod: PodClass, count: int = 1) -> None:
@@ -294,13 +329,18 @@ def take(free: Amounts, pod: PodClass, count: int = 1) -> None:
 
 
 def _affinity_term(
-    term: Manifest, namespace: str, pod_labels: Mapping[str, Any], namespaces: Mapping[str, Mapping[str, Any]]
+    term: Manifest,
+    namespace: str,
+    pod_labels: Mapping[str, Any],
+    namespaces: Mapping[str, Mapping[str, Any]],
 ) -> AffinityTerm:
     by_label: Manifest | None = term.get("namespaceSelector")
     named = term.get("namespaces") or ([namespace] if by_label is None else ())
     selected = (name for name, own in namespaces.items() if by_label and selects(by_label, own))
     where = frozenset({*named, *selected}) if by_label or by_label is None else None
-    return AffinityTerm(term["topologyKey"], _with_label_keys(term.get("labelSelector"), term, pod_labels), where)
+    return AffinityTerm(
+        term["topologyKey"], _with_label_keys(term.get("labelSelector"), term, pod_labels), where
+    )
 
 
 def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> SpreadConstraint:
@@ -314,7 +354,9 @@ def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> S
     )
 
 
-def _with_label_keys(selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]) -> Manifest | None:
+def _with_label_keys(
+    selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]
+) -> Manifest | None:
     """A selector with matchLabelKeys and mismatchLabelKeys, which the API server turns into expressions."""
     extra = [
         {"key": key, "operator": operator, "values": [pod_labels[key]]}
@@ -328,10 +370,16 @@ def _with_label_keys(selector: Manifest | None, holder: Manifest, pod_labels: Ma
 
 
 def _ports(spec: Manifest) -> Iterable[_Port]:
-    sidecars = [container for container in items(spec, "initContainers") if container.get("restartPolicy") == "Always"]
+    sidecars = [
+        container
+        for container in items(spec, "initContainers")
+        if container.get("restartPolicy") == "Always"
+    ]
     for container in [*items(spec, "containers"), *sidecars]:
         for port in items(container, "ports"):
-            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
+            number = port.get("hostPort") or (
+                port.get("containerPort") if spec.get("hostNetwork") else 0
+            )
             if number:
                 yield port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
 
@@ -342,7 +390,12 @@ def _disks(spec: Manifest) -> Iterable[_Disk]:
             if disk := section(volume, kind):
                 names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
                 for monitor in disk.get("monitors") or [None]:
-                    yield kind, *names, monitor, kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
+                    yield (
+                        kind,
+                        *names,
+                        monitor,
+                        kind != "awsElasticBlockStore" and bool(disk.get("readOnly")),
+                    )
 
 
 def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:

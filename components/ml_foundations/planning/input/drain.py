@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    section,
+)
 from ml_foundations.planning.input.documents import UnreadableError
 from ml_foundations.planning.model.workloads import is_finished
 
@@ -41,12 +48,20 @@ def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
     """
     found = list(documents)
     nodes = [document for document in found if document["kind"] == "Node"]
-    named = [(name_of(node), (name_of(node), f"{_POOL}{_pool(node)}", f"{_POOL}{name_of(node)}")) for node in nodes]
+    named = [
+        (name_of(node), (name_of(node), f"{_POOL}{_pool(node)}", f"{_POOL}{name_of(node)}"))
+        for node in nodes
+    ]
     gone = {name: [own for own, its in named if name in its] for name in names}
     if missing := [name for name, matches in gone.items() if not matches]:
-        known = [*map(name_of, nodes), *(f"{_POOL}{pool}" for pool in sorted(set(filter(None, map(_pool, nodes)))))]
+        known = [
+            *map(name_of, nodes),
+            *(f"{_POOL}{pool}" for pool in sorted(set(filter(None, map(_pool, nodes))))),
+        ]
         near = {name: " or ".join(get_close_matches(name, known)) for name in missing}
-        raise UnreadableError([f"there is no node {n!r}{near[n] and f': did you mean {near[n]}?'}" for n in missing])
+        raise UnreadableError(
+            [f"there is no node {n!r}{near[n] and f': did you mean {near[n]}?'}" for n in missing]
+        )
     removed = {name for matches in gone.values() for name in matches}
     left: list[Manifest] = []
     moved: list[Manifest] = []
@@ -56,7 +71,9 @@ def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
         if document["kind"] != "Pod" or section(document, "spec").get("nodeName") not in removed:
             left.append(document)
         elif not is_finished(document) and _moves(document):
-            spec = {key: value for key, value in section(document, "spec").items() if key != "nodeName"}
+            spec = {
+                key: value for key, value in section(document, "spec").items() if key != "nodeName"
+            }
             moved.append({**document, "spec": spec, "status": {}})
     return Without([*left, *moved], sorted(removed), moved)
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import (
+    annotations_of,
+    api_object,
+    items,
+    labels_of,
+    name_of,
+    section,
+)
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
@@ -44,7 +51,10 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
                     api.create(_NODES, node)
                     continue
                 # As the file has it, but for the conditions that kwok reports.
-                for path, part in ((f"{_NODES}/{name}", "spec"), (f"{_NODES}/{name}/status", "status")):
+                for path, part in (
+                    (f"{_NODES}/{name}", "spec"),
+                    (f"{_NODES}/{name}/status", "status"),
+                ):
                     api.request("PUT", path, body=node | {part: there[name][part] | node[part]})
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
@@ -55,7 +65,9 @@ def remove(api: Api, name: str) -> None:
     api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
         # At once: without its node, nobody is there to end it.
-        api.delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name_of(pod)}?gracePeriodSeconds=0")
+        api.delete(
+            f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name_of(pod)}?gracePeriodSeconds=0"
+        )
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:
@@ -66,7 +78,9 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
         raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
     nodes = [item for item in found if item.get("kind") == "Node"]
     if not nodes:
-        raise RehearsalError(f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}")
+        raise RehearsalError(
+            f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}"
+        )
     yield from map(_replica, nodes)
 
 
@@ -76,6 +90,12 @@ def _replica(node: dict[str, Any]) -> dict[str, Any]:
     # Of a node that says neither, kwok fills in both.
     resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
     lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
-    metadata = {"name": name_of(node), "labels": labels_of(node), "annotations": KWOK_NODE | _BROUGHT}
+    metadata = {
+        "name": name_of(node),
+        "labels": labels_of(node),
+        "annotations": KWOK_NODE | _BROUGHT,
+    }
     declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
-    return api_object("v1", "Node", metadata, spec=declared, status=resources if allocatable else {})
+    return api_object(
+        "v1", "Node", metadata, spec=declared, status=resources if allocatable else {}
+    )

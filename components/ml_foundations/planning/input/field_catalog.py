@@ -67,7 +67,9 @@ class _Field:
     @cached_property
     def fine(self) -> Any:
         """The Python type of which all values, items or values of a map are right: most are of it."""
-        return None if self.unknown or self.values else {"string": str, "boolean": bool}.get(self.type)
+        return (
+            None if self.unknown or self.values else {"string": str, "boolean": bool}.get(self.type)
+        )
 
 
 NO_FIELD = "Kubernetes has no such field"
@@ -97,14 +99,18 @@ def schema() -> Mapping[str, Any]:
 @cache
 def judged_kinds() -> frozenset[str]:
     """The kinds that are judged field by field, such as "apps/v1 Deployment"."""
-    return frozenset(kind for section in (WORKLOADS, NAMESPACED, CLUSTER) for kind in table()["kinds"][section])
+    return frozenset(
+        kind for section in (WORKLOADS, NAMESPACED, CLUSTER) for kind in table()["kinds"][section]
+    )
 
 
 @cache
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
     """What a kind is to planning, and why where it is harmless or not known."""
     for found, listed in table()["kinds"].items():
-        reasons = cast("Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed})
+        reasons = cast(
+            "Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed}
+        )
         for reason, patterns in reasons.items():
             if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
                 return found, reason
@@ -115,7 +121,10 @@ def as_stored(manifest: Manifest) -> Manifest:
     """An object with 1.0 as 1 where it is of a definition's kind, which takes both, as kinds of Kubernetes do not."""
     if "x-k8s.io/" not in str(manifest.get("apiVersion")):
         return manifest
-    return mapped(manifest, lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+    return mapped(
+        manifest,
+        lambda value: int(value) if isinstance(value, float) and value.is_integer() else value,
+    )
 
 
 def is_judged(manifest: Manifest) -> bool:
@@ -145,7 +154,11 @@ def wrong_metadata(manifest: Manifest) -> list[Note]:
 @cache
 def types() -> Mapping[str, _Type]:
     """The types that decided fields lead to."""
-    return {name: _type(name, rules) for names, rules in table()["types"].items() for name in names.split()}
+    return {
+        name: _type(name, rules)
+        for names, rules in table()["types"].items()
+        for name in names.split()
+    }
 
 
 def _type(name: str, rules: Mapping[str, Any]) -> _Type:
@@ -190,7 +203,11 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     found = [Note(key, "is required", is_error=True) for key in required if value.get(key) is None]
     for key, item in value.items():
         rule = fields.get(key, _NO_FIELD)
-        if rule is None or item is None or (item is UNKNOWN and (type_name == _METADATA or not rule.decides)):
+        if (
+            rule is None
+            or item is None
+            or (item is UNKNOWN and (type_name == _METADATA or not rule.decides))
+        ):
             continue
         if (type(item) is not rule.fine or rule.shape) and (notes := _in_field(rule, item)):
             found += _below(key, notes)
@@ -211,12 +228,16 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
         return _in_value(rule, value)
     if rule.unknown:
         # An object without fields is there; a list or a map without items is not.
-        is_there = (value != "" or rule.type == "time") and value != [] and (value != {} or not rule.shape)
+        is_there = (
+            (value != "" or rule.type == "time") and value != [] and (value != {} or not rule.shape)
+        )
         return [Note("", rule.unknown, is_error=False)] if is_there else []
     found: list[Note] = []
     if rule.shape == "[" and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            empty = [Note("", "must not be empty", is_error=rule.check is None)] if rule.decides else []
+            empty = (
+                [Note("", "must not be empty", is_error=rule.check is None)] if rule.decides else []
+            )
             found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
@@ -241,7 +262,9 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
         return notes_of(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.least):
         return [Note("", problem, is_error=True)]
-    if (rule.type == "quantity" and _is_beyond(value)) or (rule.values and value not in rule.values and value != ""):
+    if (rule.type == "quantity" and _is_beyond(value)) or (
+        rule.values and value not in rule.values and value != ""
+    ):
         return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
     return []
 
@@ -251,7 +274,9 @@ def is_known(table_name: str, key: str) -> bool:
     """Whether planning knows what a key of a map decides: an annotation, a label or a resource of a quota."""
     # A pattern without a wildcard goes before one with it.
     is_told = decides(table_name, key) or _is_listed(table_name, "harmless", key)
-    return key not in table()["keys"][table_name]["unknown"] and (is_told or not _is_listed(table_name, "unknown", key))
+    return key not in table()["keys"][table_name]["unknown"] and (
+        is_told or not _is_listed(table_name, "unknown", key)
+    )
 
 
 def decides(table_name: str, key: str) -> bool:
@@ -275,11 +300,19 @@ def is_integer(value: Any, least: int = 0) -> bool:
 
 
 def _integer(value: Any, least: int) -> str:
-    return "" if is_integer(value, least) else f"must be a whole number of at least {least}, not {shown(value)}"
+    return (
+        ""
+        if is_integer(value, least)
+        else f"must be a whole number of at least {least}, not {shown(value)}"
+    )
 
 
 def _one_of(values: Sequence[str], value: Any, _least: int) -> str:
-    return "" if value in values or value == "" else f"must be one of {', '.join(values)}, not {shown(value)}"
+    return (
+        ""
+        if value in values or value == ""
+        else f"must be one of {', '.join(values)}, not {shown(value)}"
+    )
 
 
 def _percentage(value: Any, _least: int) -> str:
@@ -303,22 +336,38 @@ def _is_beyond(quantity: str | float) -> bool:
 def wrong_quantity(value: str | float, least: int = 0) -> str:
     """What is wrong with a quantity: a word, or less than it may be."""
     try:
-        return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < least else ""
+        return (
+            f"must not be negative, as {shown(value)} is" if parse_quantity(value) < least else ""
+        )
     except ValueError as error:
         return str(error)
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_BASE64 = re.compile(r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)  # as shown
+_BASE64 = re.compile(
+    r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII
+)  # as shown
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "any": lambda value, _: "",
-    "boolean": lambda value, _: "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}",
-    "byte": lambda value, _: "" if _BASE64.fullmatch(re.sub(r"\\[rn]", "", repr(value))) else "must be base64",
-    "int32": lambda value, least: _integer(value, least) or ("" if value < 2**31 else f"must be below {2**31}"),
+    "boolean": lambda value, _: (
+        "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
+    ),
+    "byte": lambda value, _: (
+        "" if _BASE64.fullmatch(re.sub(r"\\[rn]", "", repr(value))) else "must be base64"
+    ),
+    "int32": lambda value, least: (
+        _integer(value, least) or ("" if value < 2**31 else f"must be below {2**31}")
+    ),
     "integer": _integer,
-    "integer or any string": lambda value, least: "" if isinstance(value, str) else _CHECKS["int32"](value, least),
+    "integer or any string": lambda value, least: (
+        "" if isinstance(value, str) else _CHECKS["int32"](value, least)
+    ),
     "integer or string": _percentage,
     "quantity": _quantity,
-    "string": lambda value, _: "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}",
-    "time": lambda value, _: "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}",
+    "string": lambda value, _: (
+        "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}"
+    ),
+    "time": lambda value, _: (
+        "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}"
+    ),
 }

@@ -35,7 +35,9 @@ class Follower:
         self._in_steps = False
         self._sections.append(line)
         if not self._is_update:
-            self.planned += sum(int(count) for found in _PLANNED.findall(line) for count in found if count)
+            self.planned += sum(
+                int(count) for found in _PLANNED.findall(line) for count in found if count
+            )
         return ""
 
     def _step(self, line: str) -> str:
@@ -46,9 +48,15 @@ class Follower:
             self.done += 1
             self._changes.append(line)
         kind = step["type"].rpartition(":")[2]
-        far = f"{min(self.done, self.planned)} of {self.planned} changes, " if self._is_update and self.planned else ""
+        far = (
+            f"{min(self.done, self.planned)} of {self.planned} changes, "
+            if self._is_update and self.planned
+            else ""
+        )
         return f"{far}{kind} {step['name']} {step['status']}"
 
     def shown(self) -> str:
         """What is worth showing: the resources that changed, where they are few, and the sections of the last phase."""
-        return "".join([*(self._changes if len(self._changes) <= _MOST_CHANGES else ()), *self._sections])
+        return "".join(
+            [*(self._changes if len(self._changes) <= _MOST_CHANGES else ()), *self._sections]
+        )

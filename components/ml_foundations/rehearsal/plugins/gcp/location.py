@@ -17,7 +17,7 @@ _ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
 
 
 @dataclass(frozen=True)
-class Place:
+class GcpLocation:
     """Project, region and zone, as the provider's configuration gives them."""
 
     project: str = ""
@@ -28,7 +28,9 @@ class Place:
         """The project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
-            raise RehearsalError("project: required field is not set. Set it: pulumi config set gcp:project <project>")
+            raise RehearsalError(
+                "project: required field is not set. Set it: pulumi config set gcp:project <project>"
+            )
         return project
 
     def region_of(self, inputs: Inputs) -> str:
