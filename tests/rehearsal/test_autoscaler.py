@@ -162,7 +162,7 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
     for pool in (BIG, QUEUED):
         store.save_pool(pool)
     given = _parser().parse_args(["up", "--stock", f"{BIG.name}=1", "--stock", "gone=5"])
-    store.note("stock", dict(given.stock))
+    store.put("stock", dict(given.stock))
     assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {
         BIG.name: 1,
         "queued": 20,

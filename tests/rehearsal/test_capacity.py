@@ -68,7 +68,7 @@ def project(cloud: Cloud, tools: Tools) -> Project:
 def clean(project: Project, cloud: Cloud) -> Iterator[None]:
     yield
     project.clear()
-    cloud.store.note("stock", {})
+    cloud.store.put("stock", {})
     # A gang may run on what was made for another one.
     until(lambda: not cloud.nodes("h100") and not cloud.nodes("queued"))
 
@@ -120,7 +120,7 @@ def state(cloud: Cloud) -> tuple[str, str]:
 
 def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: Cloud) -> None:
     """The quota has room for two nodes, and Google has one: nothing runs, and nothing is paid for, until it has two."""
-    cloud.store.note("stock", {"h100": 1})
+    cloud.store.put("stock", {"h100": 1})
     project.up(gang(H100, ready_seconds=15))
     until(lambda: len(running(cloud)) == 1 and len(cloud.nodes("h100")) == 1)
     until(lambda: not running(cloud) and not cloud.nodes("h100"))
@@ -132,12 +132,12 @@ def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: 
 
 
 def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cloud) -> None:
-    cloud.store.note("stock", {"queued": 1})
+    cloud.store.put("stock", {"queued": 1})
     project.up(gang(QUEUED))
     until(lambda: state(cloud)[0] == "Pending" and "at once" in state(cloud)[1])
     time.sleep(4)  # longer than a request waits that can be granted
     assert not cloud.nodes("queued"), "one of two nodes would be paid for and useless"
-    cloud.store.note("stock", {})
+    cloud.store.put("stock", {})
     until(lambda: len(running(cloud)) == 2)
     [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")[
         "items"
@@ -195,4 +195,4 @@ def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(
     assert cloud.store.pools()["l4"].machine_type == "g2-standard-24"
     project.up("pass")
     assert "l4" not in cloud.store.pools()
-    cloud.store.forget("clusters", made["id"])
+    cloud.store.delete("clusters", made["id"])

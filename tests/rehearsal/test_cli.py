@@ -138,7 +138,7 @@ def test_a_removal_that_was_cut_off_is_ended_before_anything_else(
     (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.make()
-    rehearsal.leaving.touch()
+    rehearsal.removal_marker.touch()
     (rehearsal.backend_dir / "left").touch()
     found: list[bool] = []
 
@@ -154,13 +154,13 @@ def test_a_removal_that_was_cut_off_is_ended_before_anything_else(
     with pytest.raises(RehearsalError, match="enough"):
         commands._up(rehearsal, args)
     assert found == [False]
-    assert not rehearsal.leaving.exists()
+    assert not rehearsal.removal_marker.exists()
 
 
 def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.root.parent.mkdir()
-    rehearsal.leaving.touch()
+    rehearsal.removal_marker.touch()
     assert subprocess.run([COMMAND, "down", "--project", tmp_path], check=False).returncode == 0
     assert not rehearsal.root.parent.exists()
 

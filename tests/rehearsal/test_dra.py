@@ -199,7 +199,7 @@ def test_devices_go_with_the_driver_and_with_their_node(cloud: Cloud) -> None:
     until(lambda: not slices(cloud))
     install(cloud)
     until(lambda: len(slices(cloud)) == 1)
-    cloud.store.forget("node_pools", "claimed")
+    cloud.store.delete("node_pools", "claimed")
     until(lambda: not slices(cloud))
 
 

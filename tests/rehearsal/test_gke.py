@@ -198,7 +198,7 @@ def test_a_pod_that_waited_runs_on_the_node_that_a_pool_begins_with(cloud: Cloud
     until(lambda: all("conditions" in pod["status"] for pod in cloud.pods("run=early")))
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
     until(lambda: len(cloud.running("early")) == 1)
-    assert (len(cloud.nodes("l4")), cloud.store.noted("sizes", {})["l4"]) == (1, 1)
+    assert (len(cloud.nodes("l4")), cloud.store.get("sizes", {})["l4"]) == (1, 1)
 
 
 def test_the_cheapest_pool_that_fits_grows(cloud: Cloud) -> None:
@@ -224,8 +224,8 @@ def test_too_many_gpus_stay_pending_and_grow_nothing(cloud: Cloud) -> None:
 
 def test_a_program_that_declares_no_nodes_gets_some_until_it_declares_its_own(cloud: Cloud) -> None:
     cluster = cloud.store.clusters()["ml"]
-    cloud.store.forget("clusters", "ml")
-    cloud.store.forget("node_pools", "system")
+    cloud.store.delete("clusters", "ml")
+    cloud.store.delete("node_pools", "system")
     try:
         until(lambda: not cloud.nodes("system"))
         cloud.run("plain")
@@ -272,7 +272,7 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     )
 
     def ran_on() -> dict[str, str]:
-        return cloud.store.noted("ran_on", {}).get(job["metadata"]["uid"], {})
+        return cloud.store.get("ran_on", {}).get(job["metadata"]["uid"], {})
 
     until(lambda: bool(ran_on()))
     [(node, pool)] = ran_on().items()
@@ -340,7 +340,7 @@ def test_a_toolkit_that_asks_containerd_breaks_the_nodes_that_gke_manages_too(cl
 def test_a_toolkit_breaks_nothing_where_the_proof_only_warns(cloud: Cloud, inputs: Any) -> None:
     before = cloud.store.clusters()["ml"]
     if inputs is None:
-        cloud.store.forget("clusters", "ml")
+        cloud.store.delete("clusters", "ml")
     else:
         cloud.store.save("clusters", "ml", before | {"inputs": before["inputs"] | inputs})
     try:

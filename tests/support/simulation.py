@@ -116,11 +116,11 @@ def simulated_gke(
     try:
         until(lambda: len(cloud.nodes("system")) == 2)
         yield cloud
-        cloud.store.forget("node_pools", "system")
+        cloud.store.delete("node_pools", "system")
         until(lambda: not cloud.nodes("system"))
     finally:
         daemon.stop(cluster.rehearsal)
-        cloud.store.forget("clusters", "ml")
+        cloud.store.delete("clusters", "ml")
         del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
         for item in cloud.api.get(daemon_sets)["items"]:
@@ -135,5 +135,5 @@ def clean(cloud: Cloud) -> None:
         release.unlink()
     others = [name for name in cloud.store.pools() if name != "system"]
     for name in others:
-        cloud.store.forget("node_pools", name)
+        cloud.store.delete("node_pools", name)
     until(lambda: not any(cloud.nodes(name) for name in others) and not cloud.pods())

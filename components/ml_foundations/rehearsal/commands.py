@@ -61,7 +61,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         _refuse_early(rehearsal)
     tools = toolchain.ensure()
     _lock(rehearsal)
-    if rehearsal.leaving.exists():
+    if rehearsal.removal_marker.exists():
         _remove(rehearsal)
         _lock(rehearsal)
     environment.install(
@@ -77,7 +77,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     files.remove(rehearsal.root / under_way.FOLDER)  # calls that were killed
     with stack.begun(rehearsal) as begun:
         for each in rehearsal.replicas:
-            Store(each).note("stock", dict(args.stock))
+            Store(each).put("stock", dict(args.stock))
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
@@ -191,7 +191,7 @@ def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    if not (rehearsal.root.exists() or rehearsal.leaving.exists()):
+    if not (rehearsal.root.exists() or rehearsal.removal_marker.exists()):
         console().print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     _lock(rehearsal)
@@ -206,11 +206,11 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _remove(rehearsal: Rehearsal) -> None:
     """Remove all of a rehearsal. Where that is cut off, state may be left of objects that are gone: ``up`` ends it."""
-    rehearsal.leaving.touch()
+    rehearsal.removal_marker.touch()
     stack.process(rehearsal).stop()
     for each in reversed(rehearsal.replicas):
         replica.delete(each)
-    rehearsal.leaving.unlink()
+    rehearsal.removal_marker.unlink()
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:

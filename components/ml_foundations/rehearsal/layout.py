@@ -29,10 +29,10 @@ class Rehearsal:
     def __init__(self, stack: str, root: Path, cluster: str = "") -> None:
         self.stack = stack
         self.root = root
-        self.leaving = root.with_name(f"{root.name}~")
-        """Is there while ``down`` removes the rehearsal; no stack has such a name."""
+        self.removal_marker = root.with_name(f"{root.name}~")
+        """Exists while ``down`` removes the rehearsal. No stack can have this name."""
         self.cluster = cluster
-        """Which replica it is, by ``beside``; empty for the first."""
+        """Which replica it is, by ``for_cluster``; empty for the first."""
         self.replica_dir = root / "clusters" / cluster if cluster else root
         """Holds all that is the replica's own."""
         self.kubeconfig = self.replica_dir / "kubeconfig"
@@ -103,8 +103,8 @@ class Rehearsal:
         others = sorted(path.name for path in (self.root / "clusters").glob("*"))
         return [Rehearsal(self.stack, self.root, name) for name in ("", *others)]
 
-    def beside(self, cluster_id: str) -> Rehearsal:
-        """This rehearsal as a cluster has it, by the cluster's id, that does not get the first replica."""
+    def for_cluster(self, cluster_id: str) -> Rehearsal:
+        """Return the replica of a cluster other than the first, by the cluster's id."""
         parts = cluster_id.split("/")[1::2]
         return Rehearsal(
             self.stack, self.root, "_".join(re.sub("[^a-z0-9.-]", "-", part) for part in parts)

@@ -765,7 +765,7 @@ def test_two_clusters_of_one_name_are_two_in_different_places(
 def test_a_replica_whose_cluster_was_never_made_goes(
     live: GcpProvider, cluster: Cluster, tools: Tools
 ) -> None:
-    other = cluster.rehearsal.beside("projects/acme/locations/us-central1/clusters/never")
+    other = cluster.rehearsal.for_cluster("projects/acme/locations/us-central1/clusters/never")
     replica.start(other, tools)
     begun = [process.find() for process in (*kwok.processes(other), daemon.process(other))]
     replica.resume(cluster.rehearsal, tools)

@@ -48,7 +48,7 @@ def note(*uids: str, later: float = 30) -> None:
     """Note pods that a round of the autoscaler found hopeless, which began some seconds from now."""
     rehearsal = Rehearsal.of_this_process()
     rehearsal.gke_dir.mkdir(exist_ok=True)
-    Store(rehearsal).note(
+    Store(rehearsal).put(
         "hopeless", {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY)}
     )
 

@@ -27,7 +27,7 @@ def start(rehearsal: Rehearsal) -> None:
     """
     given = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
-        Store(rehearsal).note("scale_down_seconds", float(given))
+        Store(rehearsal).put("scale_down_seconds", float(given))
     except ValueError:
         raise RehearsalError(
             f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}"

@@ -71,7 +71,7 @@ class Store:
 
     def available_pools(self) -> dict[str, Pool]:
         """The declared node pools with no more nodes than Google has machines for."""
-        stock: dict[str, int] = self.noted("stock", {})
+        stock: dict[str, int] = self.get("stock", {})
         pools = self.pools()
         most = {
             name: min(pool.max_nodes, stock.get(name, pool.max_nodes))
@@ -100,8 +100,8 @@ class Store:
         """Keep one of ``node_pools``, ``clusters`` or ``recorded``, under a key that is its own."""
         write_json(self._file(folder, key), resource)
 
-    def forget(self, folder: str, key: str) -> None:
-        """Forget one of those; the nodes of a pool are drained and removed."""
+    def delete(self, folder: str, key: str) -> None:
+        """Delete one of these. The nodes of a deleted pool are drained and removed."""
         self._file(folder, key).unlink(missing_ok=True)
 
     def resources(self) -> list[Mapping[str, Any]]:
@@ -109,17 +109,18 @@ class Store:
         pools = (pool.resource for pool in self.pools().values())
         return [*self.clusters().values(), *filter(None, pools), *self.recorded()]
 
-    def noted(self, name: str, default: Any) -> Any:
-        """What was noted under a name."""
+    def get(self, name: str, default: Any) -> Any:
+        """Return the value that was put under a name, or the default."""
         return read_json(self.root / f"{name}.json", default)
 
-    def note(self, name: str, data: Any) -> None:
-        """Note something, as a whole.
+    def put(self, name: str, data: Any) -> None:
+        """Replace the value under a name.
 
-        ``sizes``: the nodes that each pool is meant to have now; ``scale_down_seconds``: how long a node may idle;
-        ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: nodes by pool, where they are scarce;
-        ``unplaced``: by uid of a pod, why no pool gets a node for it; ``hopeless``: those that no node can ever take,
-        and when the round began that found it.
+        ``sizes``: the number of nodes that each pool should have now; ``scale_down_seconds``: how
+        long a node may idle; ``ran_on``: by uid of a Job, the nodes where its pods ended;
+        ``stock``: by pool, the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why
+        no pool gets a node for it; ``hopeless``: the pods that can never have a node, and when the
+        round began that found this.
         """
         write_json(self.root / f"{name}.json", data)
 

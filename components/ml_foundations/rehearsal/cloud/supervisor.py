@@ -61,7 +61,7 @@ class Supervisor:
         self._store = Store(rehearsal)
         self._gone: deque[Object] = deque()
         """Pods that went away since the last round."""
-        self._ran_on: Mapping[str, Mapping[str, str]] = self._store.noted("ran_on", {})
+        self._ran_on: Mapping[str, Mapping[str, str]] = self._store.get("ran_on", {})
         self._api = Api(Access(rehearsal.kubeconfig))
         self._changed = threading.Event()
         self._declared = self._store.version()
@@ -69,9 +69,9 @@ class Supervisor:
         self._refused: set[str] = set()
         """The pools that did not get their nodes in the last round: no pod is to wait for them."""
         self._idle_since: dict[str, float] = {}
-        self._known_sizes: dict[str, int] = self._store.noted("sizes", {})
+        self._known_sizes: dict[str, int] = self._store.get("sizes", {})
         self._had_hopeless = True
-        self._known_unplaced: dict[str, str] = self._store.noted("unplaced", {})
+        self._known_unplaced: dict[str, str] = self._store.get("unplaced", {})
         self._informers: list[Informer] = []
         self._settled: dict[
             str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]
@@ -148,7 +148,7 @@ class Supervisor:
         if pools.keys() <= {ASSUMED.name} and all(each.get("enableAutopilot") for each in inputs):
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
-            self._store.forget("node_pools", ASSUMED.name)
+            self._store.delete("node_pools", ASSUMED.name)
         cluster = next(iter(inputs), {})
         if clusters or pools:
             with attempt("GKE's add-ons"):
@@ -195,7 +195,7 @@ class Supervisor:
         """Give nodes to the pods of a program that declares none, unless copies of a cluster's nodes are there."""
         are_brought = not all(map(nodes.is_simulated, self._nodes.items()))
         if pools and are_brought:
-            self._store.forget("node_pools", ASSUMED.name)
+            self._store.delete("node_pools", ASSUMED.name)
         elif (
             not pools
             and not are_brought
@@ -241,7 +241,7 @@ class Supervisor:
         self._scale_down(known, by_pool, sizes, busy.keys() | plan.needed)
         by_pool = self._nodes_by_pool()
         if (wanted := {name: sizes[name] for name in pools}) != self._known_sizes:
-            self._store.note("sizes", wanted)
+            self._store.put("sizes", wanted)
             self._known_sizes = wanted
         for name, pool in known.items():
             self._refused.add(name)
@@ -294,11 +294,11 @@ class Supervisor:
             if each.is_hopeless and is_certain
         }
         if hopeless or self._had_hopeless:
-            self._store.note("hopeless", {"began": began, "pods": hopeless})
+            self._store.put("hopeless", {"began": began, "pods": hopeless})
         self._had_hopeless = bool(hopeless)
         found = {each.pod["metadata"]["uid"]: each.reason for each in unplaced}
         if found != self._known_unplaced:
-            self._store.note("unplaced", found)
+            self._store.put("unplaced", found)
             self._known_unplaced = found
         for each in unplaced:
             said = f"pod didn't trigger scale-up: {each.reason}"
@@ -402,7 +402,7 @@ class Supervisor:
         """Mark and then remove nodes that have been idle for long enough, and lower the sizes of their pools."""
         now, patience = (
             time.monotonic(),
-            self._store.noted("scale_down_seconds", SCALE_DOWN_SECONDS),
+            self._store.get("scale_down_seconds", SCALE_DOWN_SECONDS),
         )
         names = {name_of(node) for group in by_pool.values() for node in group}
         self._idle_since = {name: self._idle_since.get(name, now) for name in names - busy}
@@ -461,7 +461,7 @@ class Supervisor:
                 for uid in owners(pod) & jobs:
                     found[uid].setdefault(node, pools.get(node, ""))
         if found != self._ran_on:
-            self._store.note("ran_on", found)
+            self._store.put("ran_on", found)
             self._ran_on = found
 
 

@@ -100,11 +100,11 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     nodes = api.get("/api/v1/nodes")["items"]
     pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
-    history = store.noted("ran_on", {})
+    history = store.get("ran_on", {})
     pool_by_node = {node: pool for nodes in history.values() for node, pool in nodes.items()}
     pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     found = workloads.collect(
-        api, pods, history, store.noted("unplaced", {}), _without_operator(rehearsal, api, declared)
+        api, pods, history, store.get("unplaced", {}), _without_operator(rehearsal, api, declared)
     )
     return Report(
         stack=rehearsal.stack,

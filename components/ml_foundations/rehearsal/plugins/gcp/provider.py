@@ -163,7 +163,7 @@ class GcpProvider(Provider):
         elif resource.type == NODE_POOL:
             self._delete_pool(resource, *old.id.split("/nodePools/"))
         else:
-            self._store.forget("recorded", _record_key(resource.type, old.id))
+            self._store.delete("recorded", _record_key(resource.type, old.id))
 
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
@@ -178,7 +178,7 @@ class GcpProvider(Provider):
         with self._store.claimed():
             self._refuse_second(resource, identity, _with_id(identity, self._made(CLUSTER)))
             if self._of(identity).cluster or self._store.clusters().keys() - {identity}:
-                replica.start(self._rehearsal.beside(identity), toolchain.ensure())
+                replica.start(self._rehearsal.for_cluster(identity), toolchain.ensure())
             state = self._save_cluster(resource, new)
             if pool is not None:
                 Store(self._of(identity)).save_pool(pool)
@@ -198,7 +198,7 @@ class GcpProvider(Provider):
 
     def _of(self, cluster_id: str) -> Rehearsal:
         """The replica of a cluster: one of its own, or else the first."""
-        own = self._rehearsal.beside(cluster_id)
+        own = self._rehearsal.for_cluster(cluster_id)
         return own if own.replica_dir.exists() else self._rehearsal
 
     def _delete_cluster(self, resource: Resource, old: State) -> None:
@@ -209,13 +209,13 @@ class GcpProvider(Provider):
             )
         if (own := self._of(old.id)).cluster:
             # Without the cluster, nobody misses the processes that end.
-            Store(own).forget("clusters", old.id)
+            Store(own).delete("clusters", old.id)
             replica.delete(own)
             return
         for pool in self._store.pools().values():
             if pool.cluster_id == old.id:
                 self._delete_pool(resource, old.id, pool.name)
-        self._store.forget("clusters", old.id)
+        self._store.delete("clusters", old.id)
 
     def _apply_pool(self, resource: Resource, new: Properties, is_new: bool) -> State:
         inputs, cluster = self._pool_inputs(new)
@@ -257,7 +257,7 @@ class GcpProvider(Provider):
 
     def _delete_pool(self, resource: Resource, cluster_id: str, name: str) -> None:
         own = self._of(cluster_id)
-        Store(own).forget("node_pools", name)
+        Store(own).delete("node_pools", name)
         self._wait(resource, own, f"node pool {name} to be drained", lambda: not _nodes(own, name))
 
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:

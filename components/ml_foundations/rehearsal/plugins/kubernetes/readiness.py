@@ -251,7 +251,7 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
 def _unplaced() -> dict[str, str]:
     """Return why the autoscaler makes no node for a pod, by the pod's uid."""
     stores = map(Store, Rehearsal.of_this_process().replicas)
-    return {uid: reason for store in stores for uid, reason in store.noted("unplaced", {}).items()}
+    return {uid: reason for store in stores for uid, reason in store.get("unplaced", {}).items()}
 
 
 def _warnings(client: Client, pods: list[Object]) -> list[str]:

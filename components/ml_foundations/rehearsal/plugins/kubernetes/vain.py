@@ -43,7 +43,7 @@ class Vain:
 
     def _look(self, live: Object) -> str:
         notes = [
-            Store(replica).noted("hopeless", {}) for replica in Rehearsal.of_this_process().replicas
+            Store(replica).get("hopeless", {}) for replica in Rehearsal.of_this_process().replicas
         ]
         began, reason = max((self._hopeless(live, note) for note in notes), default=(0.0, ""))
         under_way.note_idle(bool(reason) or group_kind(live) in _FOLLOWING)
