@@ -9,7 +9,7 @@ import pytest
 from ml_foundations import GkeCluster, GpuNodePool, InferenceService, ShardedSet, Volume
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.node_pools import from_node_pool
-from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
+from ml_foundations.rehearsal.protocol.values import SECRET_SIGNATURE, SIGNATURE
 
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import declared, inputs

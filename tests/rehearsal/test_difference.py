@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal.engine.dry_run import declared
+from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 
 PROGRAM = """
@@ -159,6 +159,6 @@ def test_what_is_sure_to_fail_is_known_without_an_engine(
     project: Path, program: str, error: str, is_certain: bool
 ) -> None:
     (project / "__main__.py").write_text(program)
-    found = declared(Rehearsal.of("dev", project))
+    found = dry_run(Rehearsal.of("dev", project))
     assert error in found.error
     assert found.is_certain is is_certain

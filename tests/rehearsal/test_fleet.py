@@ -12,7 +12,11 @@ from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE, UNKNOWN_ON_THE_WIRE
+from ml_foundations.rehearsal.protocol.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE,
+    UNKNOWN_ON_THE_WIRE,
+)
 from ml_foundations.rehearsal.report import fleet
 from ml_foundations.rehearsal.report.deployed import deployed, previewed
 from ml_foundations.rehearsal.report.fleet import Life, Node

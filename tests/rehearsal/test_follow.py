@@ -1,6 +1,6 @@
 """What is shown of ``pulumi up``: how far it is, what changed, and all that it said at the end."""
 
-from ml_foundations.rehearsal.engine.pulumi_output import Follower
+from ml_foundations.rehearsal.engine.pulumi_output import PulumiOutput
 
 PREVIEW = """\
 Previewing update (dev):
@@ -44,8 +44,8 @@ Duration: 2s
 """
 
 
-def follow(text: str) -> tuple[Follower, list[str]]:
-    follower = Follower()
+def follow(text: str) -> tuple[PulumiOutput, list[str]]:
+    follower = PulumiOutput()
     return follower, [
         said for line in text.splitlines(keepends=True) if (said := follower.take(line))
     ]

@@ -106,10 +106,10 @@ def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_
     tmp_path: Path,
 ) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
-    with stack.begun(rehearsal) as begun:
-        assert begun
+    with stack.start_early(rehearsal) as early:
+        assert early
         lines: list[str] = []
-        assert begun.read(lines.append) == 0
+        assert early.read(lines.append) == 0
     assert lines == ["preview --event-log\n", "up --yes\n"]
 
 
@@ -117,9 +117,9 @@ def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> 
     replica = tmp_path / "replica"
     ends = f"sys.exit('preview' in sys.argv and not pathlib.Path({str(replica)!r}).exists())"
     rehearsal = with_pulumi(tmp_path, f"print(*sys.argv[1:3]); {ends}")
-    with stack.begun(rehearsal) as begun:
-        assert begun
-        assert begun.read(list[str]().append) is None
+    with stack.start_early(rehearsal) as early:
+        assert early
+        assert early.read(list[str]().append) is None
     replica.touch()
     stack.up(rehearsal, None, quiet=True)
     assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
@@ -139,9 +139,9 @@ def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends
 ) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
     rehearsal.kubeconfig.touch()
-    with stack.begun(rehearsal) as begun:
-        assert begun
-    stack.up(rehearsal, begun, quiet=True)
+    with stack.start_early(rehearsal) as early:
+        assert early
+    stack.up(rehearsal, early, quiet=True)
     assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
 
 
@@ -164,9 +164,9 @@ def test_what_was_previewed_is_judged_while_the_update_waits(tmp_path: Path) -> 
         assert rehearsal.preview_events.read_text() == "what is declared"
         judged.touch()
 
-    with stack.begun(rehearsal) as begun:
+    with stack.start_early(rehearsal) as early:
         pass
-    stack.up(rehearsal, begun, quiet=True, previewed=judge)
+    stack.up(rehearsal, early, quiet=True, previewed=judge)
     judged.unlink()
     write(rehearsal.applied, "[]")
     stack.up(rehearsal, quiet=True, previewed=judge)
@@ -190,10 +190,10 @@ def test_every_line_is_shown_and_how_long_a_silent_update_takes(
 
 def test_an_update_that_fails_beside_the_start_is_told_as_any_other(tmp_path: Path) -> None:
     rehearsal = with_pulumi(tmp_path, "sys.exit(print('error: no such zone') or 'up' in sys.argv)")
-    with stack.begun(rehearsal) as begun:
-        assert begun
+    with stack.start_early(rehearsal) as early:
+        assert early
     with pytest.raises(RehearsalError, match=r"pulumi up failed"):
-        stack.up(rehearsal, begun, quiet=True)
+        stack.up(rehearsal, early, quiet=True)
     assert not rehearsal.applied.exists()
 
 
@@ -201,12 +201,12 @@ def test_an_update_that_fails_beside_the_start_is_told_as_any_other(tmp_path: Pa
 def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path) -> None:
     slow = f"pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(60)"
     rehearsal = with_pulumi(tmp_path, f"if {command!r} in sys.argv: {slow}")
-    with pytest.raises(KeyError), stack.begun(rehearsal) as begun:
+    with pytest.raises(KeyError), stack.start_early(rehearsal) as early:
         until((tmp_path / "begun").exists)
         raise KeyError
     assert not stack.process(rehearsal).running
-    assert begun
-    assert begun.read(list[str]().append) != 0
+    assert early
+    assert early.read(list[str]().append) != 0
 
 
 def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(

@@ -20,8 +20,8 @@ from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER
-from ml_foundations.rehearsal.plugins.values import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.report.contents import Report, collect
 from ml_foundations.rehearsal.report.workloads import Workload
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import grpc
 from google.protobuf import empty_pb2
-from ml_foundations.rehearsal.engine.protocol import provider_pb2_grpc
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
+from ml_foundations.rehearsal.protocol.stubs import provider_pb2_grpc
 
 _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 

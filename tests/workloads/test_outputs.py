@@ -7,7 +7,7 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
-from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
+from ml_foundations.rehearsal.protocol.values import SECRET_SIGNATURE, SIGNATURE
 
 from tests.support.declaring import declared, inputs
 from tests.workloads import building

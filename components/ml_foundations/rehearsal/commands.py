@@ -26,7 +26,7 @@ from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins import under_way
+from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
@@ -74,8 +74,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     (rehearsal.root / fleet.ACCEPTED).unlink(
         missing_ok=True
     )  # the program notes it anew, if it has a Proof
-    files.remove(rehearsal.root / under_way.FOLDER)  # calls that were killed
-    with stack.begun(rehearsal) as begun:
+    files.remove(rehearsal.root / running_calls.FOLDER)  # calls that were killed
+    with stack.start_early(rehearsal) as early:
         for each in rehearsal.replicas:
             Store(each).put("stock", dict(args.stock))
         with Store(rehearsal).claimed():
@@ -89,7 +89,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         warned = set[tuple[str, str]]()
         try:
             stack.up(
-                rehearsal, begun, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned)
+                rehearsal, early, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned)
             )
         except RehearsalError:
             _warn(fleet.judged(rehearsal), rehearsal, warned)
@@ -131,21 +131,21 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
 def _refuse_early(rehearsal: Rehearsal) -> None:
     """Fail for a program that cannot run in any case, before tools are built for minutes."""
     from ml_foundations.rehearsal.engine.dry_run import (
-        declared,
+        dry_run,
     )  # needs Pulumi's SDK, which few commands do
 
     with Step("looking at the program, before tools are built"):
-        found = declared(rehearsal)
+        found = dry_run(rehearsal)
     if found.is_certain:
         raise RehearsalError(f"the program fails: {found.error}")
 
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
-    from ml_foundations.rehearsal.engine.dry_run import declared  # as above
+    from ml_foundations.rehearsal.engine.dry_run import dry_run  # as above
 
     environment.source_stack_file(rehearsal)
-    found = declared(rehearsal, judged=False)
+    found = dry_run(rehearsal, with_proof=False)
     if found.error:
         raise RehearsalError(f"the program fails: {found.error}")
     resources = [named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()]

@@ -9,13 +9,13 @@ from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
-from ml_foundations.rehearsal.engine.dry_run import declared
+from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.engine.environment import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
 from ml_foundations.rehearsal.plugins.kubernetes import diff
 from ml_foundations.rehearsal.plugins.kubernetes.objects import as_stored
+from ml_foundations.rehearsal.plugins.property_paths import changed_paths
 from ml_foundations.rehearsal.processes import run
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -93,7 +93,7 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
                     f"at {commit}, {error}".replace(str(tree), str(root))
                 ) from None
             _bring_environment(project, rehearsal.project)
-            found = declared(rehearsal, judged=False)
+            found = dry_run(rehearsal, with_proof=False)
         finally:
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:

@@ -25,16 +25,16 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
-from ml_foundations.rehearsal.plugins.gcp import container, existing, recorded
+from ml_foundations.rehearsal.plugins.gcp import container, default_resources, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP
-from ml_foundations.rehearsal.plugins.values import Properties, Secret, write_struct
 from ml_foundations.rehearsal.processes import has_ended
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, Secret, write_struct
 from ml_foundations.rehearsal.report import contents
 from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.runtime import rpc
@@ -939,13 +939,13 @@ def test_a_look_up_that_finds_nothing_says_so(
     ("token", "identity", "program"),
     [
         (
-            existing.NETWORK,
+            default_resources.NETWORK,
             "projects/acme/global/networks/default",
             {"name": "default", "autoCreateSubnetworks": True},
         ),
-        (existing.NETWORK, "default", {"name": "default"}),
+        (default_resources.NETWORK, "default", {"name": "default"}),
         (
-            existing.SUBNETWORK,
+            default_resources.SUBNETWORK,
             "projects/acme/regions/europe-west4/subnetworks/default",
             {"name": "default", "network": "default", "region": "europe-west4"},
         ),

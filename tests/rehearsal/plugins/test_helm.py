@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.provider import Provider
-from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.protocol.values import Properties
 
 FAKE = """#!/bin/sh
 echo "$@" >> {log}

@@ -33,8 +33,8 @@ from ml_foundations.rehearsal.plugins.provider import (
     State,
 )
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
-from ml_foundations.rehearsal.plugins.values import Properties, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, write_struct
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster

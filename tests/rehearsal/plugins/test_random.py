@@ -7,8 +7,8 @@ import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.random.provider import RandomProvider
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 
 PROVIDER = RandomProvider()
 

@@ -29,7 +29,8 @@ from ml_foundations.rehearsal.plugins.provider import (
     State,
 )
 from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
-from ml_foundations.rehearsal.plugins.values import (
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import (
     SECRET_SIGNATURE,
     SIGNATURE,
     Properties,
@@ -38,7 +39,6 @@ from ml_foundations.rehearsal.plugins.values import (
     read_struct,
     write_struct,
 )
-from ml_foundations.rehearsal.progress import RehearsalError
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 URN = "urn:pulumi:s::p::my:index:Parent$test:index:Thing::a"

@@ -5,8 +5,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.tls.provider import TlsProvider
-from ml_foundations.rehearsal.plugins.values import Properties, Secret
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 PROVIDER = TlsProvider()
 

@@ -12,14 +12,14 @@ from google.protobuf import json_format, struct_pb2
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.rehearsal.engine import environment, language_host
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.values import read_struct
+from ml_foundations.rehearsal.protocol.values import read_struct
 
 _RUNNER = Path(__file__).with_name("dry_run_process.py")
 _SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Declared:
+class DryRun:
     """What came of a program.
 
     Attributes:
@@ -33,17 +33,17 @@ class Declared:
     is_certain: bool = False
 
 
-def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
+def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
     """Run the Python program of a stack, whether or not it is rehearsed; nothing is written into its folder.
 
-    Where it is not ``judged``, the program's own proof does not refuse it.
+    Without ``with_proof``, the program's own proof does not refuse it.
 
     Raises:
         RehearsalError: there is no such stack, or no environment for the program.
     """
     settings = environment.project_settings(rehearsal.project)
     if settings["runtime"].get("name") != "python":
-        return Declared(
+        return DryRun(
             {},
             f"{rehearsal.project} is no program in Python, and only those are run without an engine",
         )
@@ -53,7 +53,7 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
         "project": settings["name"],
         "stack": rehearsal.stack,
         "config": environment.configuration_of(rehearsal),
-        "judged": judged,
+        "with_proof": with_proof,
         "folder": str(folder),
         "program": str(folder / "__main__.py" if program.is_dir() else program),
     }
@@ -70,9 +70,9 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Declared({}, f"the program does not end within {_SECONDS} s")
+        return DryRun({}, f"the program does not end within {_SECONDS} s")
     if not done.stdout:
-        return Declared({}, f"the program ended early: {done.stderr[-1000:]}")
+        return DryRun({}, f"the program ended early: {done.stderr[-1000:]}")
     found = json.loads(done.stdout)
     resources = {
         each["urn"]: (
@@ -81,4 +81,4 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
         )
         for each in found["declared"]
     }
-    return Declared(resources, found["error"], found["is_certain"])
+    return DryRun(resources, found["error"], found["is_certain"])

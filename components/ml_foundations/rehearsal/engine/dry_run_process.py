@@ -61,7 +61,7 @@ def main() -> None:
     monitor = _Monitor(known)
     mocks.set_mocks(known, given["project"], given["stack"], preview=True, monitor=monitor)
     pulumi.runtime.set_all_config(given["config"])
-    if not given["judged"]:
+    if not given["with_proof"]:
         with contextlib.suppress(ImportError):
             from ml_foundations.proof import Proof  # of the program's environment
 

@@ -20,25 +20,14 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from ml_foundations.rehearsal.engine import protocol
-from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
-from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol import server
+from ml_foundations.rehearsal.protocol.stubs import language_pb2 as lang
+from ml_foundations.rehearsal.protocol.stubs import language_pb2_grpc, plugin_pb2
+from ml_foundations.rehearsal.startup import PROGRAM_LAUNCHER
 
 _PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
-_LAUNCH = """
-import atexit, gc, os, runpy, sys
-gc.set_threshold(500_000)
-atexit.register(gc.freeze)
-del sys.argv[0]
-sys.path[0] = os.path.dirname(sys.argv[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs the executor as Python runs a script, but collects garbage seldom, and none at the end.
-
-The SDKs' hundreds of thousands of objects stay until a program ends; going through them was a third of its work.
-"""
 _MESSAGE_SHOWN = 32
 """The executor's exit code for: the user has been told what is wrong."""
 
@@ -91,7 +80,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             self._interpreter(request.info, context),
             "-u",
             "-c",
-            _LAUNCH,
+            PROGRAM_LAUNCHER,
             self._executor,
             *arguments,
         ]
@@ -290,6 +279,5 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
     host = _LanguageHost(Path(sys.argv[1]), sys.argv[-1])
-    protocol.serve(
-        lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)
-    )
+    add = language_pb2_grpc.add_LanguageRuntimeServicer_to_server
+    server.serve(lambda grpc_server: add(host, grpc_server))

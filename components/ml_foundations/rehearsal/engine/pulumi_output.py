@@ -11,7 +11,7 @@ _MOST_CHANGES = 12
 """As many changed resources as are shown by name; of more, pulumi's own count tells."""
 
 
-class Follower:
+class PulumiOutput:
     """The lines of one ``pulumi up``, which previews first.
 
     Each phase prints a line for each step of a resource, then sections that begin at the margin: diagnostics, outputs,

@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
-from ml_foundations.rehearsal.engine.pulumi_output import BEGINS, Follower
+from ml_foundations.rehearsal.engine.pulumi_output import BEGINS, PulumiOutput
 from ml_foundations.rehearsal.files import read_json, read_text, stamp, stamps, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 _UPDATE = ("up", "--yes", "--skip-preview")
 
 
-class Begun(NamedTuple):
+class EarlyUpdate(NamedTuple):
     """The first preview and update of a stack, under way."""
 
     files: Any
@@ -43,7 +43,7 @@ class Begun(NamedTuple):
 
 
 @contextmanager
-def begun(rehearsal: Rehearsal) -> Iterator[Begun | None]:
+def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     """Preview a new stack, and begin its update, while its replica starts: until that is there, no cluster is made.
 
     Nothing is begun of a stack that is not new. Where the preview fails, as it does where it asks the replica, or where
@@ -63,7 +63,7 @@ def begun(rehearsal: Rehearsal) -> Iterator[Begun | None]:
         return status.result()
 
     try:
-        yield Begun(files, read)
+        yield EarlyUpdate(files, read)
     except BaseException:
         while not status.done():
             process(rehearsal).stop()
@@ -87,7 +87,7 @@ def _begin(rehearsal: Rehearsal, said: SimpleQueue[str | None]) -> int | None:
 
 def up(
     rehearsal: Rehearsal,
-    begun: Begun | None = None,
+    early: EarlyUpdate | None = None,
     quiet: bool = False,
     verbose: bool = False,
     previewed: Callable[[], None] = lambda: None,
@@ -104,13 +104,13 @@ def up(
         RehearsalError: pulumi failed; the message has what it said.
     """
     state = state_file(rehearsal)
-    if begun is None:
+    if early is None:
         restore(rehearsal)
         create(rehearsal)
         recover(rehearsal)
         helm.forget_charts(rehearsal)
-    files = begun.files if begun else _files(rehearsal)
-    follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
+    files = early.files if early else _files(rehearsal)
+    follower, shown, title = PulumiOutput(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, Step(title, is_live=not verbose) as step:
         lines = 0
 
@@ -126,7 +126,7 @@ def up(
             if far == BEGINS:
                 previewed()
 
-        status = begun.read(take) if begun else None
+        status = early.read(take) if early else None
         if status is None:
             is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
             options = ["--expect-no-changes"] if is_applied else []

@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.inputs import faults
+from ml_foundations.rehearsal.plugins.input_errors import faults
+from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 
 
 class StatelessProvider(Provider):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ml_foundations.rehearsal.plugins.sdk import Sdk
-from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, redacted
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, kept_secret, redacted
 
 RENAMED = "If the program has renamed the resource or moved it to another parent, add the old name to its aliases"
 """A fix for an object that exists already: without an alias, Pulumi creates the resource under its new name first."""

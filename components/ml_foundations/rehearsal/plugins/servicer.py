@@ -12,14 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
 
-from ml_foundations.rehearsal.engine import protocol
-from ml_foundations.rehearsal.engine.protocol import (
-    engine_pb2,
-    engine_pb2_grpc,
-    provider_pb2,
-    provider_pb2_grpc,
-)
-from ml_foundations.rehearsal.plugins import under_way
+from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.plugins.provider import (
     CheckError,
     Diff,
@@ -28,13 +21,22 @@ from ml_foundations.rehearsal.plugins.provider import (
     Resource,
     State,
 )
-from ml_foundations.rehearsal.plugins.values import (
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol import server
+from ml_foundations.rehearsal.protocol.stubs import (
+    engine_pb2,
+    engine_pb2_grpc,
+    plugin_pb2,
+    provider_pb2,
+    provider_pb2_grpc,
+    status_pb2,
+)
+from ml_foundations.rehearsal.protocol.values import (
     Properties,
     kept_secret,
     read_struct,
     write_struct,
 )
-from ml_foundations.rehearsal.progress import RehearsalError
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -63,7 +65,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
-        return protocol.plugin_pb2.PluginInfo(version=self._provider.sdk.version)
+        return plugin_pb2.PluginInfo(version=self._provider.sdk.version)
 
     def GetSchema(self, request: Any, context: Any) -> Any:
         return provider_pb2.GetSchemaResponse(schema=json.dumps(self._provider.sdk.schema))
@@ -175,7 +177,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> Any:
         """Run a method of the provider, and turn its errors into the protocol's; inputs that were given stay secret."""
         try:
-            with under_way.noted():
+            with running_calls.running():
                 return method(*args)
         except InitFailedError as error:
             context.set_trailing_metadata((("grpc-status-details-bin", _details(error, given)),))
@@ -265,7 +267,7 @@ def _details(error: InitFailedError, given: Any) -> bytes:
     detail = provider_pb2.ErrorResourceInitFailed(
         id=error.state.id, properties=outputs, inputs=inputs, reasons=error.reasons
     )
-    status = protocol.status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)
     return status.SerializeToString()
 
@@ -274,4 +276,6 @@ def serve(provider: Provider) -> None:
     """Serve a provider to the engine, until the engine ends this process."""
     servicer = ProviderServicer(provider)
     add = provider_pb2_grpc.add_ResourceProviderServicer_to_server
-    protocol.serve(lambda server: add(servicer, server), end=provider.cancelled.set, grace=1)
+    server.serve(
+        lambda grpc_server: add(servicer, grpc_server), on_stop=provider.cancelled.set, grace=1
+    )

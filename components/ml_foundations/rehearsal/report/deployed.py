@@ -12,7 +12,7 @@ from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import read_json, read_text
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.sdk import api_version_and_kind
-from ml_foundations.rehearsal.plugins.values import SIGNATURE, UNKNOWN_ON_THE_WIRE
+from ml_foundations.rehearsal.protocol.values import SIGNATURE, UNKNOWN_ON_THE_WIRE
 
 Found = tuple[list[Resource], list[Resource]]
 """The resources that matter to the proof, and those of them that Pulumi leaves."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
-from ml_foundations.rehearsal.plugins.gcp import existing, recorded
+from ml_foundations.rehearsal.plugins.gcp import default_resources, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs, zones_of
 from ml_foundations.rehearsal.plugins.sdk import GCP
@@ -74,9 +74,9 @@ def _matches(entry: Inputs, key: str, value: Any) -> bool:
 
 
 def _subnetworks(network: Inputs, entries: Entries) -> dict[str, Any]:
-    if network["type"] != existing.NETWORK:
+    if network["type"] != default_resources.NETWORK:
         return {}
-    found = (one["outputs"] for one in entries(existing.SUBNETWORK, ""))
+    found = (one["outputs"] for one in entries(default_resources.SUBNETWORK, ""))
     return {
         "subnetworksSelfLinks": [
             one["selfLink"] for one in found if _matches(network, "selfLink", one["network"])
@@ -105,7 +105,9 @@ def _answered(name: str, given: Inputs, place: GcpLocation, token: str) -> dict[
     region = given.get("region") or place.region_of({})
     match name:
         case "compute/DefaultServiceAccount":
-            [account] = existing.of_type(recorded.ACCOUNT, GcpLocation(place.project_of(given)))
+            [account] = default_resources.of_type(
+                recorded.ACCOUNT, GcpLocation(place.project_of(given))
+            )
             return account["outputs"] | {"id": account["id"]}
         case "compute/Regions":
             return {"project": place.project_of(given), "names": sorted(_REGIONS | {region} - {""})}

@@ -17,15 +17,21 @@ from ml_foundations.rehearsal.cloud import daemon, nodes, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below, value_at
-from ml_foundations.rehearsal.plugins.gcp import container, existing, functions, node_pool, recorded
+from ml_foundations.rehearsal.plugins.gcp import (
+    container,
+    default_resources,
+    functions,
+    node_pool,
+    recorded,
+)
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
-from ml_foundations.rehearsal.plugins.inputs import faults
+from ml_foundations.rehearsal.plugins.input_errors import faults
+from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below, value_at
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
-from ml_foundations.rehearsal.plugins.values import Properties, restored
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, restored
 from ml_foundations.rehearsal.tools import toolchain
 
 _DEFAULTS = "__defaults"
@@ -147,7 +153,7 @@ class GcpProvider(Provider):
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The resource as the simulated Google Cloud has it."""
-        found = _with_id(old.id, self._entries(resource.type, existing.region_in(old.id)))
+        found = _with_id(old.id, self._entries(resource.type, default_resources.region_in(old.id)))
         if found is None:
             return None
         return State(
@@ -287,7 +293,7 @@ class GcpProvider(Provider):
 
     def _entries(self, token: str, region: str = "") -> list[Mapping[str, Any]]:
         """The resources of a type: those that were made, and those that a project has from its start."""
-        return [*self._made(token), *existing.of_type(token, self._place, region)]
+        return [*self._made(token), *default_resources.of_type(token, self._place, region)]
 
     def _made(self, token: str) -> list[Mapping[str, Any]]:
         stores = map(Store, self._rehearsal.replicas)

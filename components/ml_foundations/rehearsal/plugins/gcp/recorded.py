@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.plugins.sdk import GCP
-from ml_foundations.rehearsal.plugins.values import Secret
+from ml_foundations.rehearsal.protocol.values import Secret
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
 

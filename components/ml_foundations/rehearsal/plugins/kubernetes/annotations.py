@@ -6,8 +6,8 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import annotations_of
 from ml_foundations.rehearsal.api import Object, condition
-from ml_foundations.rehearsal.plugins.changes import value_at
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
+from ml_foundations.rehearsal.plugins.property_paths import value_at
 
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"

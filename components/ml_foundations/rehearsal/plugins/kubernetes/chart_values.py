@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_foundations.rehearsal.access import private_file
 from ml_foundations.rehearsal.files import read_map
-from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.protocol.values import Properties
 
 _CHART_KEYS = Path(__file__).parent / "charts"
 

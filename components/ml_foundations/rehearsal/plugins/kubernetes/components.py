@@ -11,12 +11,12 @@ import pulumi
 
 from ml_foundations.kubernetes.objects import annotations_of, name_of
 from ml_foundations.rehearsal.api import Object
-from ml_foundations.rehearsal.plugins import under_way
+from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id, title
 from ml_foundations.rehearsal.plugins.sdk import token_of
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 
 _DEPENDS_ON = "config.kubernetes.io/depends-on"
 _POLICY = "helm.sh/resource-policy"
@@ -43,7 +43,7 @@ class Rendered(pulumi.ComponentResource):
             for obj in objects if given.get("skipAwait") else ():
                 obj["metadata"]["annotations"] = {**annotations_of(obj), annotations.SKIP: "true"}
             made = _children(self, given.get("resourcePrefix", name), objects)
-            under_way.note_idle(
+            running_calls.mark_idle(
                 True
             )  # from now on it waits for its children, and each is a call of its own
             return made

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.rehearsal.plugins.changes import is_below
+from ml_foundations.rehearsal.plugins.property_paths import is_below
 
 IDENTITY = ("metadata.name", "metadata.namespace")
 """The paths that say which object it is."""

@@ -22,13 +22,13 @@ from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.kubernetes import chart_values
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
+from ml_foundations.rehearsal.plugins.property_paths import changed_paths
 from ml_foundations.rehearsal.plugins.provider import (
     RENAMED,
     CheckError,
@@ -39,8 +39,8 @@ from ml_foundations.rehearsal.plugins.provider import (
     State,
 )
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 from ml_foundations.rehearsal.tools import toolchain
 
 _BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}

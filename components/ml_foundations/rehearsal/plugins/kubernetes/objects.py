@@ -9,9 +9,9 @@ from typing import Any
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
-from ml_foundations.rehearsal.plugins.changes import join, steps
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same
-from ml_foundations.rehearsal.plugins.values import Properties, Secret
+from ml_foundations.rehearsal.plugins.property_paths import join, steps
+from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 SERVER_WRITTEN = (
     *(

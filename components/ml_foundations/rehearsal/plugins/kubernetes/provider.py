@@ -14,7 +14,6 @@ from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.client import (
     FIELD_MANAGER,
@@ -31,6 +30,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import (
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
+from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.provider import (
     RENAMED,
     CheckError,
@@ -41,8 +41,8 @@ from ml_foundations.rehearsal.plugins.provider import (
     State,
 )
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 
 _REPLACE_UNREADY_PATH = f'metadata.annotations["{annotations.REPLACE_UNREADY}"]'
 _NO_GENERATED_NAMES = (

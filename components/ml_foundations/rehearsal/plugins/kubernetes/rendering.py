@@ -13,8 +13,8 @@ import yaml
 from ml_foundations.planning.input.streams import Loader, problem
 from ml_foundations.rehearsal import processes
 from ml_foundations.rehearsal.api import Object
-from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties
 
 Template = Callable[..., str]
 """Makes the manifests of a chart from the inputs of its release, and from switches of Helm."""

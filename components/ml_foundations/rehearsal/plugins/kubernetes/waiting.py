@@ -10,7 +10,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.objects import title
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import Failure, missing, reasons
-from ml_foundations.rehearsal.plugins.kubernetes.vain import Vain
+from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import UnschedulableCheck
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
@@ -37,7 +37,7 @@ def until_ready(
         time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)),
         "",
     )
-    vain = Vain(client)
+    vain = UnschedulableCheck(client)
     while True:
         latest, lack = _look(client, live)
         if latest is None:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from ml_foundations.rehearsal.plugins.generated_values import StatelessProvider
 from ml_foundations.rehearsal.plugins.sdk import Sdk
-from ml_foundations.rehearsal.plugins.values import Properties, Secret
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 _LETTERS = {
     "upper": string.ascii_uppercase,

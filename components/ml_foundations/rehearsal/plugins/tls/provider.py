@@ -20,8 +20,8 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.generated_values import StatelessProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource
 from ml_foundations.rehearsal.plugins.sdk import Sdk
-from ml_foundations.rehearsal.plugins.values import Properties, Secret
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 _Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 _ALGORITHMS = {

@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.objects import labels_of
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins import under_way
+from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import pods_of
@@ -20,7 +20,7 @@ _FOLLOWING = {"Service", "Ingress.networking.k8s.io"}
 """Kinds that wait for pods of others, and change no node."""
 
 
-class Vain:
+class UnschedulableCheck:
     """Finds out during a wait whether it is in vain. Every doubt lets the wait go on."""
 
     def __init__(self, client: Client) -> None:
@@ -46,8 +46,8 @@ class Vain:
             Store(replica).get("hopeless", {}) for replica in Rehearsal.of_this_process().replicas
         ]
         began, reason = max((self._hopeless(live, note) for note in notes), default=(0.0, ""))
-        under_way.note_idle(bool(reason) or group_kind(live) in _FOLLOWING)
-        if not reason or not under_way.is_all_idle():
+        running_calls.mark_idle(bool(reason) or group_kind(live) in _FOLLOWING)
+        if not reason or not running_calls.are_all_idle():
             self._since = math.inf
             return ""
         self._since = min(self._since, time.time())

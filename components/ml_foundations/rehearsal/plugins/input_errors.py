@@ -5,7 +5,7 @@ from typing import Any
 
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.rehearsal.plugins.changes import join
+from ml_foundations.rehearsal.plugins.property_paths import join
 from ml_foundations.rehearsal.plugins.sdk import ResourceType, Sdk
 
 

@@ -15,12 +15,12 @@ import psutil
 from ml_foundations.rehearsal.files import read_text
 from ml_foundations.rehearsal.layout import Rehearsal
 
-FOLDER = "under-way"
+FOLDER = "running-calls"
 _IDLE = "idle"
 
 
 @contextmanager
-def noted() -> Iterator[None]:
+def running() -> Iterator[None]:
     """Note that this thread answers a call, until it has."""
     file = _file()
     file.parent.mkdir(exist_ok=True)
@@ -31,12 +31,12 @@ def noted() -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
-def note_idle(is_idle: bool) -> None:
+def mark_idle(is_idle: bool) -> None:
     """Note whether this thread's call changes nothing any more, and only waits for pods that no node takes."""
     _file().write_text(_IDLE if is_idle else "")
 
 
-def is_all_idle() -> bool:
+def are_all_idle() -> bool:
     """Return whether every call under way is noted as idle, and pulumi could make further ones.
 
     Pulumi makes 4 calls at once for each processor, or as many as ``--parallel`` allows. If the idle ones are as many,

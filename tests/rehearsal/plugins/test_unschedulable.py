@@ -9,9 +9,9 @@ import pytest
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins import under_way
-from ml_foundations.rehearsal.plugins.kubernetes import vain
-from ml_foundations.rehearsal.plugins.kubernetes.vain import Vain
+from ml_foundations.rehearsal.plugins import running_calls
+from ml_foundations.rehearsal.plugins.kubernetes import unschedulable
+from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import UnschedulableCheck
 
 WHY = "each pod needs 28Gi memory"
 
@@ -38,9 +38,9 @@ def deployment(**labels: str) -> Object:
 
 @pytest.fixture(autouse=True)
 def _a_call_under_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(vain, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(unschedulable, "_LOOK_SECONDS", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    with under_way.noted():
+    with running_calls.running():
         yield
 
 
@@ -55,7 +55,7 @@ def note(*uids: str, later: float = 30) -> None:
 
 def said(live: Object, *pods: Object) -> str:
     client: Any = Answers(*pods)
-    return Vain(client).reason(live)
+    return UnschedulableCheck(client).reason(live)
 
 
 def test_a_wait_for_pods_that_no_node_takes_is_in_vain() -> None:
@@ -66,7 +66,7 @@ def test_a_wait_for_pods_that_no_node_takes_is_in_vain() -> None:
 def test_it_is_not_before_a_later_round_of_the_autoscaler_has_found_the_same() -> None:
     note("a", later=10)
     client: Any = Answers(pod("a"))
-    wait = Vain(client)
+    wait = UnschedulableCheck(client)
     assert not wait.reason(deployment())
     note("a", later=30)
     assert wait.reason(deployment()) == WHY
@@ -92,7 +92,7 @@ def test_anything_else_under_way_lets_the_wait_go_on() -> None:
     done, started = threading.Event(), threading.Event()
 
     def make_a_pool() -> None:
-        with under_way.noted():
+        with running_calls.running():
             started.set()
             done.wait()
 
@@ -113,11 +113,11 @@ def test_as_many_waits_as_pulumi_makes_calls_may_keep_a_pool_from_being_made(
     note("a")
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     for index in range(3):
-        (Rehearsal.of_this_process().root / under_way.FOLDER / f"{index}").write_text("idle")
+        (Rehearsal.of_this_process().root / running_calls.FOLDER / f"{index}").write_text("idle")
     assert not said(deployment(), pod("a"))
 
 
 def test_a_server_that_does_not_answer_lets_the_wait_go_on() -> None:
     note("a")
     client: Any = None
-    assert not Vain(client).reason(deployment())
+    assert not UnschedulableCheck(client).reason(deployment())

@@ -1,0 +1,1 @@
+"""Pulumi's gRPC protocol: stubs, a server, and property values as Python values."""
