@@ -13,7 +13,11 @@ from ml_foundations.planning.model.node_groups import (
 )
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.scheduler.capacity import capacity
-from ml_foundations.planning.scheduler.competition import _always_room, _shortfall, _unrepelled
+from ml_foundations.planning.scheduler.competition import (
+    _always_fit,
+    _shortfall,
+    _without_repelling_nodes,
+)
 from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.packing import arrangements
@@ -123,7 +127,7 @@ def test_arrangements_are_what_every_order_leads_to(
     cluster: list[NodeGroup], pods: list[tuple[PodClass, int]]
 ) -> None:
     demands = [demand(*each, cluster) for each in pods]
-    arranged = arrangements([_unrepelled(each, cluster) for each in demands])
+    arranged = arrangements([_without_repelling_nodes(each, cluster) for each in demands])
     tried = search(demands, cluster)
     assert tried is not None
     if arranged is not None and tried.exhausted:
@@ -143,5 +147,5 @@ def test_bounds_on_several_classes_are_never_wrong(
     assert tried is not None
     if _shortfall(demands):
         assert not tried.complete
-    if _always_room(demands, cluster):
+    if _always_fit(demands, cluster):
         assert tried.complete and not tried.stuck

@@ -210,6 +210,10 @@ class PodClass:
             or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
         )
 
+    def has_affinity_to(self, other: PodClass) -> bool:
+        """Return whether all terms of the pods' affinity match another pod."""
+        return all(term.matches(other) for term in self.affinity)
+
     def is_eligible(self, constraint: SpreadConstraint, node: NodeClass) -> bool:
         """Whether a node takes part in the skew of a spread constraint."""
         if any(other.key != HOSTNAME and other.key not in node.labels for other in self.spread):

@@ -1,7 +1,7 @@
-"""How many identical pods find a place, counted without trying: exact where the order of arrival does not matter.
+"""Counting the identical pods that find a place, without trying the ways to place them.
 
-Pods of one class compete with nobody but themselves here. What one node takes is a division; a topology spread
-constraint, anti-affinity or affinity of the pods to each other limits what each topology domain takes.
+The pods compete only with each other. A node takes as many as its free resources allow. Topology
+spread constraints, anti-affinity and affinity among the pods also limit each topology domain.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,18 +15,18 @@ from ml_foundations.planning.model.node_groups import (
 )
 
 _Rooms = Sequence[tuple[NodeGroup, int]]
-"""Places, with how many pods one node of each takes."""
+"""Node groups, each with the number of pods that one of its nodes takes."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many pods of a class find a place.
+    """The number of pods of a class that find a place.
 
     Attributes:
-        least: So many always do, whatever the order and the scheduler's choices.
+        least: So many always do, in every order of arrival and by every choice of the scheduler.
         most: No more ever do.
-        limited_by: What makes ``most`` smaller than the nodes' room: ``topology-spread``, ``pod-affinity``,
-            ``pod-anti-affinity``, ``volume-access`` or nothing.
+        limited_by: What makes ``most`` smaller than the nodes' room: ``topology-spread``,
+            ``pod-affinity``, ``pod-anti-affinity``, ``volume-access`` or nothing.
     """
 
     least: int
@@ -34,156 +34,175 @@ class Capacity:
     limited_by: str = ""
 
 
-def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[NodeGroup]) -> Capacity:
-    """How many pods of a class find a place among nodes that accept them, each with its room.
+def capacity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> Capacity:
+    """Return how many pods of a class find a place.
 
-    Of all places, pods that run elsewhere, and empty domains, count for affinity and spreading.
+    Args:
+        pod: The class.
+        rooms: The groups whose nodes accept the pods.
+        all_groups: All nodes. Pods that run on the others, and empty domains, count for affinity
+            and spreading.
     """
-    limits: list[Capacity] = []
-    if any(place.running for place in every_place):
-        rooms = [
-            (place, 0 if is_repelled(pod, place, every_place) else room) for place, room in rooms
-        ]
-    limits += [_spread(pod, constraint, rooms, every_place) for constraint in pod.spread]
-    repelling = {
-        term.key for term in pod.anti_affinity if term.key != HOSTNAME and term.matches(pod)
-    }
-    limits += [_one_per_domain(key, rooms) for key in repelling]
+    if any(group.running for group in all_groups):
+        rooms = [(group, room) for group, room in rooms if not is_repelled(pod, group, all_groups)]
+    limits = [_spread(pod, constraint, rooms, all_groups) for constraint in pod.spread]
+    repelling = {term.key for term in pod.anti_affinity if term.matches(pod)}
+    limits += [_one_per_domain(key, rooms) for key in repelling - {HOSTNAME}]
     if pod.affinity:
-        limits.append(_affinity(pod, rooms, every_place))
+        limits.append(_affinity(pod, rooms, all_groups))
     if pod.exclusive_claims:
-        running = (other for place in every_place for other in place.running)
-        is_taken = any(pod.exclusive_claims & other.exclusive_claims for other in running)
-        free = 0 if is_taken else min(1, _sum(rooms))
-        limits.append(Capacity(free, free, "volume-access"))
+        limits.append(_one_pod(pod, rooms, all_groups))
     if not limits:
-        return Capacity(_sum(rooms), _sum(rooms))
+        return _all_of(rooms)
     lowest = min(limits, key=lambda limit: limit.most)
     # Several limits may get into each other's way: then only the most is known.
     return lowest if len(limits) == 1 else Capacity(0, lowest.most, lowest.limited_by)
 
 
-def _sum(rooms: _Rooms) -> int:
-    return sum(place.count * room for place, room in rooms)
+def _all_of(rooms: _Rooms, limited_by: str = "") -> Capacity:
+    size = sum(group.count * room for group, room in rooms)
+    return Capacity(size, size, limited_by)
 
 
-def is_repelled(pod: PodClass, place: NodeGroup, every_place: Iterable[NodeGroup]) -> bool:
-    """Whether anti-affinity of pods that run already, or against them, keeps the pods from a place."""
-    for other in every_place:
+def is_repelled(pod: PodClass, group: NodeGroup, all_groups: Iterable[NodeGroup]) -> bool:
+    """Return whether anti-affinity keeps a pod off a group: its own, or that of running pods."""
+    for other in all_groups:
         for running in other.running:
             keys = [term.key for term in pod.anti_affinity if term.matches(running)]
             keys += [term.key for term in running.anti_affinity if term.matches(pod)]
-            if any(_same_domain(key, place, other) for key in keys):
+            if any(_same_domain(key, group, other) for key in keys):
                 return True
     return False
 
 
+def _one_pod(pod: PodClass, rooms: _Rooms, all_groups: Iterable[NodeGroup]) -> Capacity:
+    """Return the limit of claims that one pod in the whole cluster can use (ReadWriteOncePod)."""
+    for group in all_groups:
+        if any(pod.exclusive_claims & running.exclusive_claims for running in group.running):
+            return Capacity(0, 0, "volume-access")
+    size = min(1, _all_of(rooms).most)
+    return Capacity(size, size, "volume-access")
+
+
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
-    """One pod in each topology domain; as many as there is room for on nodes without the label."""
-    free = _sum([each for each in rooms if each[0].node.domain(key) is None])
-    most = free + len(
-        {place.node.domain(key) for place, room in rooms if place.count * room} - {None}
-    )
-    return Capacity(most, most, "pod-anti-affinity")
+    """Return the limit of anti-affinity: one pod in each topology domain.
+
+    Nodes without the label of the topology key are in no domain, and take what they have room for.
+    """
+    outside, domains = 0, set[object]()
+    for group, room in rooms:
+        if (domain := group.node.domain(key)) is None:
+            outside += group.count * room
+        elif group.count * room:
+            domains.add(domain)
+    return Capacity(outside + len(domains), outside + len(domains), "pod-anti-affinity")
 
 
-def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[NodeGroup]) -> Capacity:
-    """Affinity to pods that run limits the domains; affinity to the pods themselves makes the first one's the only."""
-    running = [
-        (place, other)
-        for place in every_place
-        if any(
-            term.key == HOSTNAME or place.node.domain(term.key) is not None for term in pod.affinity
-        )
-        for other in place.running
-        if all(term.matches(other) for term in pod.affinity)
-    ]
-    if running:
+def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> Capacity:
+    """Return the limit of affinity.
+
+    If pods that match it run already, their domains are the allowed ones. Otherwise the pods must
+    match it themselves: all go to the domain of the first one.
+    """
+    attracting = [group for group in all_groups if _attracts(pod, group)]
+    if attracting:
         allowed = [
-            (place, room)
-            for place, room in rooms
-            if all(
-                any(_same_domain(term.key, place, at) for at, _ in running) for term in pod.affinity
-            )
+            (group, room) for group, room in rooms if _shares_domains(pod, group, attracting)
         ]
-        return Capacity(_sum(allowed), _sum(allowed), "pod-affinity")
-    if not all(term.matches(pod) for term in pod.affinity):
+        return _all_of(allowed, "pod-affinity")
+    if not pod.has_affinity_to(pod):
         return Capacity(0, 0, "pod-affinity")
+    sizes = _domain_sizes([term.key for term in pod.affinity], rooms)
+    return Capacity(min(sizes, default=0), max(sizes, default=0), "pod-affinity")
+
+
+def _attracts(pod: PodClass, group: NodeGroup) -> bool:
+    """Return whether a pod runs on a group that all of a pod's affinity is about."""
     keys = [term.key for term in pod.affinity]
-    domains: dict[tuple[object, ...], int] = {}
-    for place, room in rooms:
-        values = tuple(id(place) if key == HOSTNAME else place.node.domain(key) for key in keys)
-        if room and None not in values:
-            size = room if HOSTNAME in keys else room * place.count
-            domains[values] = (
-                max(size, domains.get(values, 0))
-                if HOSTNAME in keys
-                else size + domains.get(values, 0)
-            )
-    return Capacity(
-        min(domains.values(), default=0), max(domains.values(), default=0), "pod-affinity"
-    )
+    if not any(key == HOSTNAME or group.node.domain(key) is not None for key in keys):
+        return False
+    return any(pod.has_affinity_to(running) for running in group.running)
+
+
+def _shares_domains(pod: PodClass, group: NodeGroup, attracting: Sequence[NodeGroup]) -> bool:
+    """Return whether a group is, for each term of affinity, in the domain of an attracting one."""
+    for term in pod.affinity:
+        if not any(_same_domain(term.key, group, other) for other in attracting):
+            return False
+    return True
+
+
+def _domain_sizes(keys: Sequence[str], rooms: _Rooms) -> Iterable[int]:
+    """Return how many pods each domain takes; a domain has the same values of all keys."""
+    sizes: dict[tuple[object, ...], int] = {}
+    for group, room in rooms:
+        domain = tuple(group if key == HOSTNAME else group.node.domain(key) for key in keys)
+        if room and None not in domain:
+            # Each node of a group is a domain of its own if one of the keys is the host name.
+            nodes = 1 if HOSTNAME in keys else group.count
+            sizes[domain] = sizes.get(domain, 0) + room * nodes
+    return sizes.values()
 
 
 def _same_domain(key: str, one: NodeGroup, other: NodeGroup) -> bool:
+    if key == HOSTNAME:
+        return one is other
     domain = one.node.domain(key)
-    return (
-        one is other if key == HOSTNAME else domain is not None and domain == other.node.domain(key)
-    )
-
-
-def _spread(
-    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[NodeGroup]
-) -> Capacity:
-    """What the domains take when each is kept within the skew of the emptiest.
-
-    The emptiest domain takes pods until it is full, so in the end every domain has as many as the smallest one holds,
-    and ``max_skew`` more where there is room: a count that no order changes.
-    """
-    domains = _domains(pod, constraint, rooms, every_place)
-    if not domains:
-        return Capacity(0, 0, "topology-spread")
-    enough = sum(domain.copies for domain in domains) >= constraint.min_domains
-    skew, itself = constraint.max_skew, constraint.counts_itself(pod)
-    if not itself or constraint.is_empty:
-        lowest = min(domain.existing for domain in domains) if enough else 0
-        own = 1 if itself else 0
-        size = sum(
-            domain.copies * domain.room
-            for domain in domains
-            if domain.existing + own - lowest <= skew
-        )
-    else:
-        lowest = min(domain.existing + domain.room for domain in domains) if enough else 0
-        size = sum(
-            domain.copies * max(0, min(domain.room, lowest + skew - domain.existing))
-            for domain in domains
-        )
-    return Capacity(size, size, "topology-spread")
+    return domain is not None and domain == other.node.domain(key)
 
 
 @dataclass
 class _Domain:
     copies: int
-    """Domains that are alike: the nodes of a class, where each is its own."""
+    """The domains that are alike: the nodes of a group, if each is its own domain."""
     room: int = 0
     existing: int = 0
 
 
+def _spread(
+    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, all_groups: Sequence[NodeGroup]
+) -> Capacity:
+    """Return the limit of a topology spread constraint.
+
+    A domain may have at most ``max_skew`` pods more than the one with the fewest. That one takes
+    pods until it is full, so its size decides what the others take, in every order of arrival.
+    Example: with room for 1, 4 and 4 pods and a skew of 1, they take 1 + 2 + 2 pods.
+    """
+    domains = _domains(pod, constraint, rooms, all_groups)
+    if not domains:
+        return Capacity(0, 0, "topology-spread")
+    # With fewer domains than minDomains, the scheduler takes zero for the fewest pods.
+    has_min_domains = sum(domain.copies for domain in domains) >= constraint.min_domains
+    counts_itself = constraint.counts_itself(pod)
+    grows = counts_itself and not constraint.is_empty
+    fewest = 0
+    if has_min_domains:
+        fewest = min(domain.existing + grows * domain.room for domain in domains)
+    size = 0
+    for domain in domains:
+        left = fewest + constraint.max_skew - domain.existing
+        if grows:
+            size += domain.copies * max(0, min(domain.room, left))
+        elif counts_itself <= left:
+            # New pods do not change the counts: a domain takes none, or all that it has room for.
+            size += domain.copies * domain.room
+    return Capacity(size, size, "topology-spread")
+
+
 def _domains(
-    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[NodeGroup]
+    pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, all_groups: Sequence[NodeGroup]
 ) -> list[_Domain]:
-    room_of = {id(place): room for place, room in rooms}
-    found: dict[object, _Domain] = {}
-    for place in every_place:
-        if not pod.is_eligible(constraint, place.node):
+    """Return the domains that take part in the skew, with their room and the pods that count."""
+    room_of = dict(rooms)
+    domains: dict[object, _Domain] = {}
+    for group in all_groups:
+        if not pod.is_eligible(constraint, group.node):
             continue
-        per_node = constraint.key == HOSTNAME
-        key = id(place) if per_node else place.node.domain(constraint.key)
-        domain = found.setdefault(key, _Domain(place.count if per_node else 1))
-        nodes = 1 if per_node else place.count
-        domain.room += room_of.get(id(place), 0) * nodes
-        domain.existing += (
-            sum(1 for other in place.running if constraint.counts(pod, other)) * nodes
-        )
-    return list(found.values())
+        is_per_node = constraint.key == HOSTNAME
+        key = group if is_per_node else group.node.domain(constraint.key)
+        domain = domains.setdefault(key, _Domain(group.count if is_per_node else 1))
+        nodes = 1 if is_per_node else group.count
+        domain.room += room_of.get(group, 0) * nodes
+        for running in group.running:
+            domain.existing += nodes * constraint.counts(pod, running)
+    return list(domains.values())

@@ -1,9 +1,9 @@
-"""Pods of several workloads that compete for the same nodes."""
+"""Judging pods of several workloads that compete for the same nodes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ml_foundations.kubernetes.objects import section
@@ -21,199 +21,217 @@ from ml_foundations.planning.scheduler.capacity import is_repelled
 from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.packing import arrangements
 
-_SHARE = 10**9
-"""One whole node, in the units in which shares of nodes are counted."""
+_WHOLE_NODE = 10**9
+"""One node, in the units that shares of nodes are counted in: integers are exact and fast."""
 _MOST_SHARES = 4000
-"""Pairs of demand and place that are compared one by one; beyond that, only sums are."""
+"""Pairs of pods and node groups that are compared one by one; beyond that, only sums are."""
+_ANY_POD = None
+"""The index key of a pod that may interact with any other."""
 
 
-def groups(demands: Iterable[PodGroup]) -> list[list[PodGroup]]:
-    """Demands in groups that do not touch each other: by common places, or by affinity, spreading and claims."""
-    found: list[tuple[set[int], list[PodGroup]]] = []
-    tied: list[PodGroup] = []
-    for demand in demands:
-        if not demand.pod.is_simple:
-            tied.append(demand)
-        touched = {id(place) for place in demand.places}
-        members = [demand]
-        apart: list[tuple[set[int], list[PodGroup]]] = []
-        for ids, others in found:
-            if ids & touched:
-                touched |= ids
-                members = others + members
+def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
+    """Return pods in sets that do not affect each other.
+
+    Pods affect each other through nodes that accept both, and through affinity, spreading and
+    claims.
+    """
+    sets: list[tuple[set[NodeGroup], list[PodGroup]]] = []
+    interacting: list[PodGroup] = []
+    for pods in pod_groups:
+        if not pods.pod.is_simple:
+            interacting.append(pods)
+        nodes, members = set(pods.places), [pods]
+        separate: list[tuple[set[NodeGroup], list[PodGroup]]] = []
+        for other_nodes, other_members in sets:
+            if other_nodes.isdisjoint(nodes):
+                separate.append((other_nodes, other_members))
             else:
-                apart.append((ids, others))
-        found = [*apart, (touched, members)]
-    return _joined([members for _, members in found], tied)
+                nodes |= other_nodes
+                members = other_members + members
+        sets = [*separate, (nodes, members)]
+    return _joined([members for _, members in sets], interacting)
 
 
-def _joined(groups: list[list[PodGroup]], tied: Sequence[PodGroup]) -> list[list[PodGroup]]:
-    """Groups whose pods look at each other across nodes become one."""
-    if not tied:
-        return groups
-    group_of = {id(demand): index for index, group in enumerate(groups) for demand in group}
-    joined_to = list(range(len(groups)))
-    everyone = [demand for group in groups for demand in group]
-    known: defaultdict[Hashable, list[PodGroup]] = defaultdict(list)
-    for demand in everyone:
-        for mark in (*demand.pod.labels.items(), *demand.pod.exclusive_claims):
-            known[mark].append(demand)
-    for demand in tied:
-        marks = list(_marks(demand.pod))
-        for other in (
-            everyone
-            if None in marks
-            else (other for mark in marks for other in known.get(mark, ()))
-        ):
-            mine, theirs = joined_to[group_of[id(demand)]], joined_to[group_of[id(other)]]
-            if mine != theirs and _looks_at(demand.pod, other.pod):
-                joined_to = [mine if each == theirs else each for each in joined_to]
+def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list[list[PodGroup]]:
+    """Return the sets, with those joined whose pods interact across nodes."""
+    if not interacting:
+        return sets
+    set_of: dict[PodGroup, int] = {}
+    index: defaultdict[Hashable, list[PodGroup]] = defaultdict(list)
+    for number, members in enumerate(sets):
+        for pods in members:
+            set_of[pods] = number
+            for key in (*pods.pod.labels.items(), *pods.pod.exclusive_claims, _ANY_POD):
+                index[key].append(pods)
+    # Without the index, thousands of workloads with affinity are compared with all others.
+    joined_to = list(range(len(sets)))
+    for pods in interacting:
+        keys = list(_index_keys(pods.pod))
+        for key in [_ANY_POD] if _ANY_POD in keys else keys:
+            for other in index[key]:
+                number, old = joined_to[set_of[pods]], joined_to[set_of[other]]
+                if number != old and _interacts_with(pods.pod, other.pod):
+                    joined_to = [number if each == old else each for each in joined_to]
     joined: dict[int, list[PodGroup]] = {}
-    for group, number in zip(groups, joined_to, strict=True):
-        joined.setdefault(number, []).extend(group)
+    for members, number in zip(sets, joined_to, strict=True):
+        joined.setdefault(number, []).extend(members)
     return list(joined.values())
 
 
-def _marks(pod: PodClass) -> Iterable[Hashable]:
-    """A label or a claim of every pod that a pod may look at; None where any pod may be meant."""
-    for one in (*pod.affinity, *pod.anti_affinity, *pod.spread):
-        yield next(iter(section(one.selector or {}, "matchLabels").items()), None)
+def _index_keys(pod: PodClass) -> Iterable[Hashable]:
+    """Yield the keys under which ``_joined`` finds all pods that a pod may interact with.
+
+    For each selector, one of the labels that it requires; ``_ANY_POD`` if it requires none.
+    """
+    for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread):
+        required = section(rule.selector or {}, "matchLabels")
+        yield next(iter(required.items()), _ANY_POD)
     yield from pod.exclusive_claims
 
 
-def _looks_at(pod: PodClass, other: PodClass) -> bool:
-    return (
-        any(term.matches(other) for term in (*pod.affinity, *pod.anti_affinity))
-        or any(constraint.counts(pod, other) for constraint in pod.spread)
-        or bool(pod.exclusive_claims & other.exclusive_claims)
-    )
+def _interacts_with(pod: PodClass, other: PodClass) -> bool:
+    if any(term.matches(other) for term in (*pod.affinity, *pod.anti_affinity)):
+        return True
+    if any(constraint.counts(pod, other) for constraint in pod.spread):
+        return True
+    return bool(pod.exclusive_claims & other.exclusive_claims)
 
 
 def judge_together(
-    demands: Sequence[PodGroup], places: Sequence[NodeGroup]
+    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
 ) -> tuple[Verdict, Shortfall | None]:
-    """Whether demands, which must run at once, find their place together, and what is missing for certain."""
-    if _always_room(demands, places):
+    """Return whether pods that must run at once fit together, and what is missing for certain.
+
+    The cheap conditions go first: one that is sufficient, then one that is necessary. The others
+    try the ways to place the pods.
+    """
+    if _always_fit(pod_groups, node_groups):
         return Verdict.FITS, None
-    certain = not _may_evict(demands, (pod for place in places for pod in place.running))
-    if certain and (shortfall := _shortfall(demands)):
+    running = [pod for group in node_groups for pod in group.running]
+    may_evict_running = _may_evict(pod_groups, running)
+    if not may_evict_running and (shortfall := _shortfall(pod_groups)):
         return Verdict.CANNOT_FIT, shortfall
-    cannot = Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED
-    arranged = arrangements([_unrepelled(demand, places) for demand in demands])
-    if arranged and not arranged.stuck:
+    cannot_fit = Verdict.UNDETERMINED if may_evict_running else Verdict.CANNOT_FIT
+    packed = arrangements([_without_repelling_nodes(pods, node_groups) for pods in pod_groups])
+    if packed and not packed.stuck:
         return Verdict.FITS, None
-    if arranged and not arranged.complete:
-        return cannot, None
-    if arranged and not _may_evict(demands, (demand.pod for demand in demands)):
+    if packed and not packed.complete:
+        return cannot_fit, None
+    if packed and not _may_evict(pod_groups, [pods.pod for pods in pod_groups]):
         return Verdict.UNDETERMINED, None
-    outcome = search(demands, places)
+    outcome = search(pod_groups, node_groups)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
         return Verdict.UNDETERMINED, None
-    return Verdict.FITS if outcome.complete else cannot, None
+    return Verdict.FITS if outcome.complete else cannot_fit, None
 
 
-def _unrepelled(demand: PodGroup, places: Sequence[NodeGroup]) -> PodGroup:
-    """A demand without the places that pods which run already keep it from."""
-    return replace(
-        demand,
-        places=[place for place in demand.places if not is_repelled(demand.pod, place, places)],
-    )
+def _without_repelling_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
+    """Return pods without the nodes that anti-affinity with running pods keeps them off."""
+    places = [group for group in pods.places if not is_repelled(pods.pod, group, node_groups)]
+    return replace(pods, places=places)
 
 
-def _may_evict(demands: Iterable[PodGroup], others: Iterable[PodClass]) -> bool:
-    """Whether some pod may take the place of another."""
-    lowest = min((pod.priority for pod in others), default=None)
-    return lowest is not None and any(
-        demand.pod.preempts and demand.pod.priority > lowest for demand in demands
-    )
+def _may_evict(pod_groups: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool:
+    """Return whether some pod has a higher priority than a victim, and may preempt it."""
+    lowest = min((victim.priority for victim in victims), default=None)
+    if lowest is None:
+        return False
+    return any(pods.pod.preempts and pods.pod.priority > lowest for pods in pod_groups)
 
 
-def _shortfall(demands: Sequence[PodGroup]) -> Shortfall | None:
-    """The resources that demands need more of than all nodes that take any of them have."""
-    for competing in _competing_sets(demands):
-        places = {id(place): place for demand in competing for place in demand.places}
-        needed = total(times(demand.pod.requests, demand.count) for demand in competing)
-        free: Amounts = {}
-        for place in places.values():
+def _shortfall(pod_groups: Sequence[PodGroup]) -> Shortfall | None:
+    """Return the resources that pods need more of than all nodes have that accept any of them."""
+    for competing in _competing_sets(pod_groups):
+        node_groups = dict.fromkeys(group for pods in competing for group in pods.places)
+        needed = total(times(pods.pod.requests, pods.count) for pods in competing)
+        free = dict.fromkeys(needed, 0)
+        for group in node_groups:
             for name in needed:
-                free[name] = free.get(name, 0) + max(0, place.free.get(name, 0)) * place.count
-        short = [name for name, amount in needed.items() if amount > free.get(name, 0)]
+                free[name] += max(0, group.free.get(name, 0)) * group.count
+        short = [name for name, amount in needed.items() if amount > free[name]]
         if short:
-            names = sorted({place.node.name for place in places.values()})
-            return Shortfall(
-                {n: needed[n] for n in short}, {n: free.get(n, 0) for n in short}, names
-            )
+            names = sorted({group.node.name for group in node_groups})
+            return Shortfall({n: needed[n] for n in short}, {n: free[n] for n in short}, names)
     return None
 
 
-def _competing_sets(demands: Sequence[PodGroup]) -> Iterable[Sequence[PodGroup]]:
-    """For each set of places that some demand is limited to: the demands that are limited to a part of it."""
-    by_places: dict[frozenset[int], list[PodGroup]] = {}
-    for demand in demands:
-        by_places.setdefault(frozenset(id(place) for place in demand.places), []).append(demand)
-    union = frozenset[int]().union(*by_places)
-    for ids in dict.fromkeys((*by_places, union)):
-        yield [demand for part, inside in by_places.items() if part <= ids for demand in inside]
+def _competing_sets(pod_groups: Sequence[PodGroup]) -> Iterator[Sequence[PodGroup]]:
+    """Yield pods that must all run on the same nodes: for each set of nodes, those limited to it.
 
-
-def _always_room(demands: Sequence[PodGroup], places: Sequence[NodeGroup]) -> bool:
-    """Whether no order of arrival can fill the nodes so that some pod finds none: a sufficient condition.
-
-    A node refuses a pod only once others have taken so much of one resource that the pod's request is not left.
-    Each other pod brings a node a share of the way there; where all shares add up to less than the nodes,
-    some node has room.
+    Example: A is limited to pool 1, B to pools 1 and 2. Then A must fit into pool 1, and A and B
+    together into both pools.
     """
-    # Other pods decide in which topology domains the pods may be, spreading apart.
-    pods = [demand.pod for demand in demands]
-    apart = any(term.key != HOSTNAME for pod in pods for term in pod.anti_affinity)
-    if apart or any(pod.affinity or pod.exclusive_claims for pod in pods):
-        return False
-    daemons = [demand for demand in demands if demand.everywhere]
-    if not all(
-        _is_left_alone(daemon, place, demands) for daemon in daemons for place in daemon.places
-    ):
-        return False
-    occupied = {id(place): _with_daemons(place, daemons) for place in places}
-    others = [
-        replace(
-            demand, places=[occupied[id(place)] for place in _unrepelled(demand, places).places]
-        )
-        for demand in demands
-        if not demand.everywhere
-    ]
-    shares = _Shares(others, list(occupied.values()))
-    return all(shares.leave_room_for(demand) for demand in others)
+    limited_to: dict[frozenset[NodeGroup], list[PodGroup]] = {}
+    for pods in pod_groups:
+        limited_to.setdefault(frozenset(pods.places), []).append(pods)
+    everywhere = frozenset[NodeGroup]().union(*limited_to)
+    for nodes in dict.fromkeys((*limited_to, everywhere)):
+        competing: list[PodGroup] = []
+        for part, members in limited_to.items():
+            if part <= nodes:
+                competing += members
+        yield competing
 
 
-def _is_left_alone(daemon: PodGroup, place: NodeGroup, demands: Sequence[PodGroup]) -> bool:
-    """Whether the others cannot keep a DaemonSet's pod from a node of a place, or give way to it."""
-    free = dict(place.free)
-    if place.room(daemon.pod) == 0 or daemon.pod.spread:
+def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> bool:
+    """Return whether every pod finds a node in each order of arrival: a sufficient condition.
+
+    A node rejects a pod only after other pods have taken so much of one resource that the pod's
+    request is not left. Each other pod fills a share of a node on the way there. If all shares
+    together are less than the number of nodes, they cannot fill every node.
+
+    Example: on nodes of 8 GPUs, a pod of 1 GPU is rejected once all 8 are taken, so another pod of
+    1 GPU fills an eighth of a node. Beside 15 such pods, two nodes always have a GPU left.
+    """
+    for pods in pod_groups:
+        # Then the other pods decide in which topology domains these may be.
+        if pods.pod.affinity or pods.pod.exclusive_claims:
+            return False
+        if any(term.key != HOSTNAME for term in pods.pod.anti_affinity):
+            return False
+    daemons = [pods for pods in pod_groups if pods.everywhere]
+    for daemon in daemons:
+        if not all(_is_undisturbed(daemon, group, pod_groups) for group in daemon.places):
+            return False
+    with_daemons = {group: _with_daemons(group, daemons) for group in node_groups}
+    placed: list[PodGroup] = []
+    for pods in pod_groups:
+        if not pods.everywhere:
+            places = _without_repelling_nodes(pods, node_groups).places
+            placed.append(replace(pods, places=[with_daemons[group] for group in places]))
+    shares = _Shares(placed, list(with_daemons.values()))
+    return all(shares.leave_room_for(pods) for pods in placed)
+
+
+def _is_undisturbed(daemon: PodGroup, group: NodeGroup, pod_groups: Sequence[PodGroup]) -> bool:
+    """Return whether a DaemonSet's pod gets onto each node of a group, whatever comes before it."""
+    if group.room(daemon.pod) == 0 or daemon.pod.spread:
         return False
-    for other in demands:
-        if other is daemon or not any(place is mine for mine in other.places):
+    free = dict(group.free)
+    for other in pod_groups:
+        if other is daemon or group not in other.places:
             continue
-        gives_way = (
-            other.pod.priority < daemon.pod.priority
-            and other.pod.recreated
-            and not other.everywhere
-        )
-        if daemon.pod.preempts and gives_way:
+        is_evictable = other.pod.recreated and other.pod.priority < daemon.pod.priority
+        if daemon.pod.preempts and is_evictable and not other.everywhere:
             continue
         if other.pod.excludes_on_node(daemon.pod):
             return False
-        take(free, other.pod, 1 if other.everywhere else min(other.count, place.room(other.pod)))
-    return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
+        take(free, other.pod, 1 if other.everywhere else min(other.count, group.room(other.pod)))
+    return _has(free, daemon.pod.requests)
 
 
-def _with_daemons(place: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
-    mine = [daemon.pod for daemon in daemons if any(place is other for other in daemon.places)]
-    return carrying(place.node, (*place.running, *mine))
+def _has(free: Mapping[str, int], requests: Mapping[str, int]) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in requests.items())
+
+
+def _with_daemons(group: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
+    pods = [daemon.pod for daemon in daemons if group in daemon.places]
+    return carrying(group.node, (*group.running, *pods))
 
 
 @dataclass
 class _Load:
-    """Pods that may come to some places: how many, how many of them keep others off a node, and what they request."""
+    """Pods together: their number, those of them that may keep others off a node, and requests."""
 
     count: int = 0
     exclusive: int = 0
@@ -226,97 +244,124 @@ class _Load:
 
 
 class _Shares:
-    """How far demands fill the nodes of each place, for a pod that must still find room there."""
+    """How far pods fill the nodes of each group, for a pod that must still find room there."""
 
-    def __init__(self, demands: Sequence[PodGroup], places: Sequence[NodeGroup]) -> None:
-        self._demands = demands
-        self._places = places
-        self._crowds: dict[frozenset[int], _Load] = {}
-        for demand in demands:
-            requests = times(demand.pod.requests, demand.count)
-            exclusive = demand.count if demand.pod.is_exclusive else 0
-            crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Load())
-            crowd.add(_Load(demand.count, exclusive, requests))
-        self._around: dict[frozenset[int], _Load] = {}
+    def __init__(self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> None:
+        self._pod_groups = pod_groups
+        self._node_groups = node_groups
+        self._loads: dict[frozenset[NodeGroup], _Load] = {}
+        """The pods that the same node groups accept."""
+        self._loads_on: dict[frozenset[NodeGroup], _Load] = {}
+        """The pods that may come to some of these node groups."""
+        for pods in pod_groups:
+            load = self._loads.setdefault(frozenset(pods.places), _Load())
+            exclusive = pods.count if pods.pod.is_exclusive else 0
+            load.add(_Load(pods.count, exclusive, times(pods.pod.requests, pods.count)))
 
-    def leave_room_for(self, demand: PodGroup) -> bool:
-        """Whether there is room for a pod of a demand once all others are placed, wherever they are."""
-        return all(self._some_room(demand, domain) for domain in self._domains(demand))
+    def leave_room_for(self, pods: PodGroup) -> bool:
+        """Return whether the last pod of a group finds room, wherever all other pods are."""
+        return all(self._leave_room_in(domain, pods) for domain in self._domains(pods))
 
-    def _domains(self, demand: PodGroup) -> Iterable[Sequence[NodeGroup]]:
-        """The sets of places in each of which there must be room: one, or each domain of spread constraints."""
-        if not demand.pod.spread:
-            return [demand.places]
-        constraint = demand.pod.spread[0]
-        if len(demand.pod.spread) > 1 or constraint.key == HOSTNAME:
+    def _domains(self, pods: PodGroup) -> Iterable[Sequence[NodeGroup]]:
+        """Return the sets of nodes of which each must have room: all, or each domain of spreading.
+
+        One without nodes, which has no room, if no set of nodes is enough to be sure.
+        """
+        if not pods.pod.spread:
+            return [pods.places]
+        constraint = pods.pod.spread[0]
+        if len(pods.pod.spread) > 1 or constraint.key == HOSTNAME:
             return [()]
-        domains: dict[object, list[NodeGroup]] = {
-            place.node.domain(constraint.key): []
-            for place in self._places
-            if demand.pod.is_eligible(constraint, place.node)
-        }
-        for place in demand.places:
-            if place.node.domain(constraint.key) in domains:
-                domains[place.node.domain(constraint.key)].append(place)
+        domains: dict[object, list[NodeGroup]] = {}
+        for group in self._node_groups:
+            if pods.pod.is_eligible(constraint, group.node):
+                domains[group.node.domain(constraint.key)] = []
+        for group in pods.places:
+            if (domain := group.node.domain(constraint.key)) in domains:
+                domains[domain].append(group)
         return domains.values() if len(domains) >= constraint.min_domains else [()]
 
-    def _some_room(self, demand: PodGroup, places: Sequence[NodeGroup]) -> bool:
-        """Whether the others cannot fill all nodes of some places: all taken together, or those of one alone."""
-        able = [place for place in places if place.room(demand.pod)]
-        choices = [able, *([place] for place in able)] if len(able) > 1 else [able]
-        if any(self._is_roomy(demand, choice) for choice in choices):
+    def _leave_room_in(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> bool:
+        """Return whether the other pods cannot fill all nodes of some groups.
+
+        They cannot if they cannot fill those of one group alone. Sums over all pods are tried
+        first: pod by pod it is exact, and slow with many pods.
+        """
+        able = [group for group in node_groups if group.room(pods.pod)]
+        choices = [able, *([group] for group in able)] if len(able) > 1 else [able]
+        if any(self._sums_leave_room(choice, pods) for choice in choices):
             return True
-        exact = len(self._demands) * len(able) <= _MOST_SHARES
-        return exact and any(
-            self._share_of_others(demand, choice) < sum(place.count for place in choice) * _SHARE
-            for choice in choices
-        )
-
-    def _is_roomy(self, demand: PodGroup, places: Sequence[NodeGroup]) -> bool:
-        """Whether sums over all pods show already that they cannot fill all nodes of some places."""
-        if not places:
+        if len(self._pod_groups) * len(able) > _MOST_SHARES:
             return False
-        crowd, nodes = (
-            self._crowd_around(frozenset(map(id, places))),
-            sum(place.count for place in places),
-        )
-        if crowd.count - 1 < nodes:
-            return True
-        if demand.pod.is_exclusive:
+        return any(self._filled_by_others(choice, pods) < _size(choice) for choice in choices)
+
+    def _sums_leave_room(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> bool:
+        """Return whether sums over all pods show that they cannot fill all nodes of some groups.
+
+        A pod that keeps others off its node fills it. For each resource, what all pods request
+        together is divided by what fills the node with the least of it. Adding the shares of all
+        resources counts too much, never too little.
+        """
+        if not node_groups:
             return False
-        filled = crowd.exclusive * _SHARE
-        for name, wanted in demand.pod.requests.items():
-            enough = min(place.free.get(name, 0) for place in places) - wanted + 1
-            filled += -(-crowd.requests.get(name, 0) * _SHARE // enough)
-        return filled < nodes * _SHARE
+        load = self._load_on(frozenset(node_groups))
+        number_of_others = load.count - 1
+        if number_of_others < sum(group.count for group in node_groups):
+            return True  # some node stays without another pod
+        if pods.pod.is_exclusive:
+            return False
+        filled = load.exclusive * _WHOLE_NODE
+        for name, request in pods.pod.requests.items():
+            least_free = min(group.free.get(name, 0) for group in node_groups)
+            filled += _share(load.requests.get(name, 0), least_free, request)
+        return filled < _size(node_groups)
 
-    def _crowd_around(self, places: frozenset[int]) -> _Load:
-        if places not in self._around:
-            around = self._around[places] = _Load()
-            for theirs, crowd in self._crowds.items():
-                if theirs & places:
-                    around.add(crowd)
-        return self._around[places]
+    def _load_on(self, node_groups: frozenset[NodeGroup]) -> _Load:
+        load = self._loads_on.get(node_groups)
+        if load is None:
+            load = self._loads_on[node_groups] = _Load()
+            for accepting, accepted in self._loads.items():
+                if not accepting.isdisjoint(node_groups):
+                    load.add(accepted)
+        return load
 
-    def _share_of_others(self, demand: PodGroup, places: Sequence[NodeGroup]) -> int:
-        """What all other pods may fill of some places, at most, as a pod of the demand sees it."""
+    def _filled_by_others(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> int:
+        """Return the shares of some nodes that the other pods fill at most, as a pod sees it."""
         filled = 0
-        for other in self._demands:
-            count = other.count - 1 if other is demand else other.count
-            common = [place for place in places if any(place is mine for mine in other.places)]
-            if count and common:
-                filled += count * max(_share(other.pod, place, demand.pod) for place in common)
+        for other in self._pod_groups:
+            count = other.count - 1 if other is pods else other.count
+            if not count:
+                continue
+            accepting = [group for group in node_groups if group in other.places]
+            shares = [_share_of_pod(other.pod, group, pods.pod) for group in accepting]
+            filled += count * max(shares, default=0)
         return filled
 
 
-def _share(pod: PodClass, place: NodeGroup, newcomer: PodClass) -> int:
-    """The share of a node that one pod fills, for a newcomer that needs its requests to be left there."""
+def _size(node_groups: Sequence[NodeGroup]) -> int:
+    return sum(group.count for group in node_groups) * _WHOLE_NODE
+
+
+def _share(taken: int, free: int, request: int) -> int:
+    """Return the share of a node that taking an amount fills, for a pod with a request.
+
+    The node has no room for the pod once so much is taken that less than the request is left.
+    Example: of 8 free GPUs, taking 6 leaves too little for a request of 3. So taking 2 fills a
+    third of the node.
+    """
+    filling = free - request + 1
+    # Rounded up: a sum of shares that is too small would not be a proof.
+    return (taken * _WHOLE_NODE + filling - 1) // filling
+
+
+def _share_of_pod(pod: PodClass, group: NodeGroup, newcomer: PodClass) -> int:
+    """Return the share of a node that one pod fills for a newcomer: of the scarcest resource."""
     if newcomer.excludes_on_node(pod):
-        return _SHARE
+        return _WHOLE_NODE
     share = 0
-    for name, wanted in newcomer.requests.items():
-        enough = place.free.get(name, 0) - wanted + 1
-        if enough <= 0:
-            return _SHARE
-        share = max(share, -(-pod.requests.get(name, 0) * _SHARE // enough))
-    return min(share, _SHARE)
+    for name, request in newcomer.requests.items():
+        free = group.free.get(name, 0)
+        if free < request:
+            return _WHOLE_NODE
+        share = max(share, _share(pod.requests.get(name, 0), free, request))
+    return min(share, _WHOLE_NODE)

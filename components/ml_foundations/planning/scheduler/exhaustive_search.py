@@ -1,7 +1,7 @@
-"""Every way in which the scheduler may place a few pods on a few nodes: exact, within a budget."""
+"""Trying every way in which the scheduler may place a few pods on a few nodes, in a budget."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ml_foundations.planning.model.node_groups import (
@@ -13,7 +13,7 @@ from ml_foundations.planning.model.node_groups import (
 )
 
 _Load = tuple[int, ...]
-"""How many pods of each class a node carries."""
+"""The number of pods of each class on a node."""
 _State = tuple[_Load, ...]
 """The load of each node."""
 
@@ -25,14 +25,14 @@ _MOST_STEPS = 60_000
 
 @dataclass
 class Outcome:
-    """What becomes of the pods, over every order of arrival and every choice of the scheduler.
+    """The ends that the pods may come to, over every order of arrival and choice of the scheduler.
 
     Attributes:
         complete: Whether all pods may find their place.
         stuck: Whether some pods may find none.
         exhausted: Whether every way was tried.
-        least: How many pods of each class find a place at least.
-        most: How many at most.
+        least: The fewest pods of each class that find a place.
+        most: The most.
     """
 
     complete: bool = False
@@ -43,288 +43,315 @@ class Outcome:
 
 
 def search(
-    demands: Sequence[PodGroup], places: Sequence[NodeGroup], *, each: bool = False
+    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, each: bool = False
 ) -> Outcome | None:
-    """Try every way of placing pods; None where there are too many nodes or pods.
+    """Try every way to place pods, and return what becomes of them.
 
-    With ``each`` it goes on when the set as a whole is decided, to learn what becomes of each class.
+    Args:
+        pod_groups: The pods.
+        node_groups: All nodes.
+        each: Whether to go on once it is known that the pods may all fit and may get stuck, to
+            count those of each class.
+
+    Returns:
+        None if there are too many nodes or pods to try.
     """
-    total = sum(demand.count for demand in demands)
-    nodes = sum(_nodes_that_matter(place, total) for place in places)
-    if total > _MOST_PODS or nodes > _MOST_NODES:
+    pods = sum(group.count for group in pod_groups)
+    nodes = sum(_differing_nodes(group, pods) for group in node_groups)
+    if pods > _MOST_PODS or nodes > _MOST_NODES:
         return None
-    return _Board(demands, places, total).run(each)
+    return _SearchSpace(pod_groups, node_groups, pods).explore(each)
 
 
-def takers(demand: PodGroup, places: Sequence[NodeGroup]) -> list[NodeGroup]:
-    """The places that take one more pod of a demand as they are."""
-    board = _Board([demand], places, 1)
-    empty: _State = tuple((0,) for _ in board.slots)
-    return list(
-        {
-            id(slot.place): slot.place for slot in board.slots if board.is_placeable(0, slot, empty)
-        }.values()
-    )
+def placeable_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
+    """Return the groups with a node that can take one more pod as they are."""
+    space = _SearchSpace([pods], node_groups, 1)
+    empty: _State = tuple((0,) for _ in space.nodes)
+    placeable = (node.group for node in space.nodes if space.is_placeable(0, node, empty))
+    return list(dict.fromkeys(placeable))
 
 
-def _nodes_that_matter(place: NodeGroup, pods: int) -> int:
-    """Nodes of a place that may differ: with more nodes than pods, one stands for all that stay empty."""
-    return place.count if place.running else min(place.count, pods + 1)
+def _differing_nodes(group: NodeGroup, pods: int) -> int:
+    """Return how many nodes of a group may differ.
+
+    With more nodes than pods, one stands for all that stay empty.
+    """
+    return group.count if group.running else min(group.count, pods + 1)
 
 
 @dataclass(eq=False)
-class _Slot:
-    """One node."""
+class _Node:
+    """One node; those with the same ``group_index`` are alike."""
 
-    place: NodeGroup
-    group: int
-    """Nodes of the same group are alike."""
+    group: NodeGroup
+    group_index: int
     index: int
 
     def domain(self, key: str) -> object:
-        return self.index if key == HOSTNAME else self.place.node.labels.get(key)
+        return self.index if key == HOSTNAME else self.group.node.labels.get(key)
 
 
-class _Board:
-    """The nodes and classes of one search; a state is what the nodes carry of the classes that are placed."""
+class _SearchSpace:
+    """The nodes and pod classes of a search, and the steps from one state to the next.
+
+    Attributes:
+        nodes: The nodes.
+        pending: The classes of the pods to place.
+        classes: These, then the classes of the pods that run already.
+    """
 
     def __init__(
-        self, demands: Sequence[PodGroup], places: Sequence[NodeGroup], total: int
+        self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], pods: int
     ) -> None:
-        self.pending = [demand.pod for demand in demands]
-        self.counts = [demand.count for demand in demands]
-        self.running = list({id(pod): pod for place in places for pod in place.running}.values())
-        self.classes = [*self.pending, *self.running]
-        groups = [
-            (group, place)
-            for group, place in enumerate(places)
-            for _ in range(_nodes_that_matter(place, total))
-        ]
-        self.slots = [_Slot(place, group, index) for index, (group, place) in enumerate(groups)]
-        self.fixed = [
-            tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots
-        ]
+        self.pending = [group.pod for group in pod_groups]
+        self._counts = [group.count for group in pod_groups]
+        running = list(dict.fromkeys(pod for group in node_groups for pod in group.running))
+        self.classes = [*self.pending, *running]
+        self.nodes: list[_Node] = []
+        self._alike: list[slice] = []
+        """The nodes of each group."""
+        for group_index, group in enumerate(node_groups):
+            first = len(self.nodes)
+            for index in range(first, first + _differing_nodes(group, pods)):
+                self.nodes.append(_Node(group, group_index, index))
+            self._alike.append(slice(first, len(self.nodes)))
+        self._running: list[_Load] = []
+        """The pods that each node carries already, by their classes."""
+        self._accepted: list[list[bool]] = []
+        """For each node, whether it accepts the pods of each class."""
+        accepting = [{group.node for group in pods.places} for pods in pod_groups]
+        for node in self.nodes:
+            self._running.append(tuple(map(node.group.running.count, running)))
+            self._accepted.append([node.group.node in classes for classes in accepting])
         self._room: dict[tuple[int, _Load], list[bool]] = {}
-        welcome = [{id(place.node) for place in demand.places} for demand in demands]
-        self.accepted = [[id(slot.place.node) in nodes for nodes in welcome] for slot in self.slots]
-        self.rules = [_Rules(self, index) for index in range(len(self.pending))]
+        """Whether a node of a group with a load has room for a pod of each class."""
+        self._rules = [_DomainRules(self, pod) for pod in self.pending]
 
-    def run(self, each: bool) -> Outcome:
-        outcome = Outcome(least=list(self.counts), most=[0] * len(self.counts))
-        start: _State = tuple((0,) * len(self.pending) for _ in self.slots)
+    def explore(self, each: bool) -> Outcome:
+        """Visit all states that can be reached, and return what they end in."""
+        outcome = Outcome(least=list(self._counts), most=[0] * len(self._counts))
+        start: _State = tuple((0,) * len(self.pending) for _ in self.nodes)
         seen, open_states, steps = {start}, [start], 0
         while open_states:
             state = open_states.pop()
-            placed = [sum(load[index] for load in state) for index in range(len(self.pending))]
-            followers = list(self._placements(state, placed))
-            if not followers and placed != self.counts:
-                followers = (
-                    [] if self._loses_for_good(placed) else list(self._preemptions(state, placed))
-                )
-            steps += len(followers) + 1
-            if not followers:
-                _note(outcome, placed, self.counts)
+            placed = list(map(sum, zip(*state, strict=True))) or [0] * len(self.pending)
+            next_states = list(self._placements(state, placed))
+            if not next_states and placed != self._counts and not self._may_lose_a_pod(placed):
+                next_states = list(self._preemptions(state, placed))
+            steps += len(next_states) + 1
+            if not next_states:
+                _record_end(outcome, placed, self._counts)
             if outcome.complete and outcome.stuck and not each:
                 return outcome
             if steps > _MOST_STEPS:
                 outcome.exhausted = False
                 return outcome
-            for follower in followers:
-                if follower not in seen:
-                    seen.add(follower)
-                    open_states.append(follower)
+            for next_state in next_states:
+                if next_state not in seen:
+                    seen.add(next_state)
+                    open_states.append(next_state)
         return outcome
 
     def _placements(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
-        for index, count in enumerate(self.counts):
-            if placed[index] < count:
-                tried: set[tuple[int, _Load]] = set()
-                for slot in self.slots:
-                    alike = (slot.group, state[slot.index])
-                    if alike not in tried and self.is_placeable(index, slot, state):
-                        yield self._with(state, slot, index, 1)
-                    tried.add(alike)
+        for index, count in enumerate(self._counts):
+            if placed[index] == count:
+                continue
+            tried: set[tuple[int, _Load]] = set()
+            for node in self.nodes:
+                # Alike nodes with the same load lead to the same state.
+                likeness = (node.group_index, state[node.index])
+                if likeness not in tried and self.is_placeable(index, node, state):
+                    yield self._with_pod(state, node, index)
+                tried.add(likeness)
 
-    def is_placeable(self, index: int, slot: _Slot, state: _State) -> bool:
-        """Whether the scheduler may put a pod of a class on a node."""
+    def is_placeable(self, index: int, node: _Node, state: _State) -> bool:
+        """Return whether the scheduler may put a pod of a class on a node."""
         return (
-            self.accepted[slot.index][index]
-            and self._has_room(index, slot, state[slot.index])
-            and self.rules[index].allow(slot, state)
+            self._accepted[node.index][index]
+            and self._has_room(index, node, state[node.index])
+            and self._rules[index].allow(node, state)
         )
 
-    def _has_room(self, index: int, slot: _Slot, load: _Load) -> bool:
-        key = (slot.group, load)
+    def _has_room(self, index: int, node: _Node, load: _Load) -> bool:
+        # Computed once for each load: states share most of their loads.
+        key = (node.group_index, load)
         if key not in self._room:
-            self._room[key] = [self._fits(pod, slot, load) for pod in self.pending]
+            self._room[key] = [self._fits(pod, node.group, load) for pod in self.pending]
         return self._room[key][index]
 
-    def _fits(self, pod: PodClass, slot: _Slot, load: _Load) -> bool:
-        present = [other for other, count in zip(self.pending, load, strict=True) if count]
-        if any(pod.excludes_on_node(other) for other in (*present, *slot.place.running)):
+    def _fits(self, pod: PodClass, group: NodeGroup, load: _Load) -> bool:
+        if any(pod.excludes_on_node(running) for running in group.running):
             return False
-        free = slot.place.free
-        return all(
-            amount
-            <= free.get(name, 0)
-            - sum(
-                other.requests.get(name, 0) * count
-                for other, count in zip(self.pending, load, strict=True)
-            )
-            for name, amount in pod.requests.items()
-        )
+        free = dict(group.free)
+        for other, count in zip(self.pending, load, strict=True):
+            if not count:
+                continue
+            if pod.excludes_on_node(other):
+                return False
+            for name, amount in other.requests.items():
+                free[name] = free.get(name, 0) - amount * count
+        return all(amount <= free.get(name, 0) for name, amount in pod.requests.items())
 
     def _preemptions(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
-        """A pod that fits nowhere takes the place of pods with a lower priority, as few as will do."""
+        """Yield the states after a pod that fits nowhere has evicted pods of a lower priority."""
         for index, pod in enumerate(self.pending):
-            if placed[index] == self.counts[index] or not pod.preempts:
+            if placed[index] < self._counts[index] and pod.preempts:
+                is_lower = [other.priority < pod.priority for other in self.pending]
+                for node in self.nodes:
+                    yield from self._evictions(index, node, state, is_lower)
+
+    def _evictions(
+        self, index: int, node: _Node, state: _State, is_lower: Sequence[bool]
+    ) -> Iterator[_State]:
+        """Yield the states after as few evictions from a node as make it accept a pod."""
+        load = state[node.index]
+        staying = tuple(0 if low else count for count, low in zip(load, is_lower, strict=True))
+        # Like the scheduler: without any of the lower ones first.
+        if not self.is_placeable(index, node, _with_load(state, node, staying)):
+            return
+        most = map(int.__sub__, load, staying)
+        enough: list[_Load] = []
+        for victims in sorted(itertools.product(*(range(n + 1) for n in most)), key=sum):
+            if any(all(map(int.__ge__, victims, fewer)) for fewer in enough):
                 continue
-            lower = [other.priority < pod.priority for other in self.pending]
-            for slot in self.slots:
-                load = state[slot.index]
-                stay = tuple(0 if low else count for count, low in zip(load, lower, strict=True))
-                # The scheduler looks first whether the node would do without any of them.
-                if not self.is_placeable(
-                    index, slot, (*state[: slot.index], stay, *state[slot.index + 1 :])
-                ):
-                    continue
-                ranges = [
-                    range(count + 1) if low else range(1)
-                    for count, low in zip(load, lower, strict=True)
-                ]
-                enough: list[_Load] = []
-                for victims in sorted(itertools.product(*ranges), key=sum):
-                    if any(all(map(int.__ge__, victims, fewer)) for fewer in enough):
-                        continue
-                    left = tuple(count - gone for count, gone in zip(load, victims, strict=True))
-                    without = (*state[: slot.index], left, *state[slot.index + 1 :])
-                    if self.is_placeable(index, slot, without):
-                        enough.append(victims)
-                        yield self._with(without, slot, index, 1)
+            evicted = _with_load(state, node, tuple(map(int.__sub__, load, victims)))
+            if self.is_placeable(index, node, evicted):
+                enough.append(victims)
+                yield self._with_pod(evicted, node, index)
 
-    def _loses_for_good(self, placed: Sequence[int]) -> bool:
-        """Whether a pod may be evicted that no controller replaces, or whose claims keep their volumes."""
-        return any(
-            victim.priority < pod.priority
-            and pod.preempts
-            and (victim.volumes or not victim.recreated)
-            for pod, count, now in zip(self.pending, self.counts, placed, strict=True)
-            if now < count
-            for victim, present in zip(self.pending, placed, strict=True)
-            if present
-        )
+    def _may_lose_a_pod(self, placed: Sequence[int]) -> bool:
+        """Return whether a pod may be evicted for good.
 
-    def _with(self, state: _State, slot: _Slot, index: int, added: int) -> _State:
-        """The state with a pod more; loads of nodes that are alike stand in order, so that states compare."""
-        load = state[slot.index]
-        grown = (*load[:index], load[index] + added, *load[index + 1 :])
-        changed = [*state[: slot.index], grown, *state[slot.index + 1 :]]
-        members = [other.index for other in self.slots if other.group == slot.group]
-        for member, ordered in zip(
-            members, sorted(changed[member] for member in members), strict=True
-        ):
-            changed[member] = ordered
-        return tuple(changed)
+        Either no controller replaces it, or its claims keep their volumes, which are on one node.
+        """
+        waiting = [
+            pod for pod, n, most in zip(self.pending, placed, self._counts, strict=True) if n < most
+        ]
+        for victim, count in zip(self.pending, placed, strict=True):
+            if not count or (victim.recreated and not victim.volumes):
+                continue
+            if any(pod.preempts and victim.priority < pod.priority for pod in waiting):
+                return True
+        return False
 
-    def carried(self, slot: _Slot, state: _State, classes: Iterable[int]) -> int:
-        """How many pods of some classes a node carries, those that ran before included."""
-        loads = (*state[slot.index], *self.fixed[slot.index])
-        return sum(loads[index] for index in classes)
+    def _with_pod(self, state: _State, node: _Node, index: int) -> _State:
+        """Return a state with one more pod on a node.
+
+        The loads of alike nodes are sorted: states that differ only in which of them carries what
+        are equal then.
+        """
+        load = state[node.index]
+        grown = list(_with_load(state, node, (*load[:index], load[index] + 1, *load[index + 1 :])))
+        alike = self._alike[node.group_index]
+        grown[alike] = sorted(grown[alike])
+        return tuple(grown)
+
+    def carried(self, node: _Node, state: _State, classes: Sequence[int]) -> int:
+        """Return how many pods of some classes a node carries, running ones included."""
+        loads = state[node.index] + self._running[node.index]
+        return sum(map(loads.__getitem__, classes))
+
+    def classes_that(self, is_meant: Callable[[PodClass], bool]) -> list[int]:
+        """Return the indexes of the classes for which a condition is true."""
+        return [index for index, pod in enumerate(self.classes) if is_meant(pod)]
 
 
-def _note(outcome: Outcome, placed: list[int], counts: list[int]) -> None:
+def _with_load(state: _State, node: _Node, load: _Load) -> _State:
+    return (*state[: node.index], load, *state[node.index + 1 :])
+
+
+def _record_end(outcome: Outcome, placed: list[int], counts: list[int]) -> None:
     outcome.complete |= placed == counts
     outcome.stuck |= placed != counts
     outcome.least = list(map(min, outcome.least, placed))
     outcome.most = list(map(max, outcome.most, placed))
 
 
-class _Rules:
-    """What the pods of one class ask of, and suffer from, pods in the same topology domain."""
+@dataclass(eq=False)
+class _Spreading:
+    """A topology spread constraint, the classes that count, and the nodes that take part."""
 
-    def __init__(self, board: _Board, index: int) -> None:
-        self._board = board
-        self._pod = board.pending[index]
-        classes = list(enumerate(board.classes))
-        self._repelled_by = [
-            (term.key, [number for number, other in classes if term.matches(other)])
-            for term in self._pod.anti_affinity
-        ] + [
-            (term.key, [number])
-            for number, other in classes
-            for term in other.anti_affinity
-            if term.matches(self._pod)
-        ]
-        self._attracted_by = [
-            number
-            for number, other in classes
-            if all(term.matches(other) for term in self._pod.affinity)
-        ]
-        self._attracts_itself = all(term.matches(self._pod) for term in self._pod.affinity)
-        self._sharing = [
-            number
-            for number, other in classes
-            if self._pod.exclusive_claims & other.exclusive_claims
-        ]
-        self._spread = [
-            (
-                each,
-                [number for number, other in classes if each.counts(self._pod, other)],
-                [slot for slot in board.slots if self._pod.is_eligible(each, slot.place.node)],
-            )
-            for each in self._pod.spread
-        ]
+    constraint: SpreadConstraint
+    counted: Sequence[int]
+    nodes: Sequence[_Node]
 
-    def allow(self, slot: _Slot, state: _State) -> bool:
-        """Whether a node's domains take one more."""
-        return (
-            not any(
-                self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by
-            )
-            and (not self._pod.affinity or self._is_attracted(slot, state))
-            and all(self._keeps_skew(*each, slot, state) for each in self._spread)
-            and not any(
-                self._board.carried(other, state, self._sharing)
-                for other in (self._board.slots if self._sharing else ())
-            )
+
+class _DomainRules:
+    """The rules of one pod class about the other pods of a topology domain."""
+
+    def __init__(self, space: _SearchSpace, pod: PodClass) -> None:
+        self._space = space
+        self._pod = pod
+        self._repelling: list[tuple[str, list[int]]] = []
+        """Topology keys, and the classes that may not be in the same domain."""
+        for term in pod.anti_affinity:
+            self._repelling.append((term.key, space.classes_that(term.matches)))
+        for index, other in enumerate(space.classes):
+            for term in other.anti_affinity:
+                if term.matches(pod):
+                    self._repelling.append((term.key, [index]))
+        self._attracting = space.classes_that(pod.has_affinity_to)
+        self._sharing_claims = space.classes_that(
+            lambda other: bool(pod.exclusive_claims & other.exclusive_claims)
         )
+        self._spreadings: list[_Spreading] = []
+        for constraint in pod.spread:
+            counted = [i for i, other in enumerate(space.classes) if constraint.counts(pod, other)]
+            nodes = [n for n in space.nodes if pod.is_eligible(constraint, n.group.node)]
+            self._spreadings.append(_Spreading(constraint, counted, nodes))
 
-    def _is_repelled(self, key: str, classes: Sequence[int], slot: _Slot, state: _State) -> bool:
-        if (value := slot.domain(key)) is None:
+    def allow(self, node: _Node, state: _State) -> bool:
+        """Return whether the domains of a node take one more pod of the class."""
+        for key, classes in self._repelling:
+            if self._shares_domain(key, classes, node, state):
+                return False
+        if self._pod.affinity and not self._is_attracted(node, state):
             return False
-        alike = (other for other in self._board.slots if other.domain(key) == value)
-        return any(self._board.carried(other, state, classes) for other in alike)
+        for spreading in self._spreadings:
+            if not self._keeps_skew(spreading, node, state):
+                return False
+        sharing = self._sharing_claims
+        return not any(self._space.carried(other, state, sharing) for other in self._space.nodes)
 
-    def _is_attracted(self, slot: _Slot, state: _State) -> bool:
+    def _shares_domain(self, key: str, classes: Sequence[int], node: _Node, state: _State) -> bool:
+        """Return whether a pod of some classes is in a node's topology domain."""
+        domain = node.domain(key)
+        if domain is None:
+            return False
+        for other in self._space.nodes:
+            if other.domain(key) == domain and self._space.carried(other, state, classes):
+                return True
+        return False
+
+    def _is_attracted(self, node: _Node, state: _State) -> bool:
+        """Return whether the pod's affinity is met: by other pods, or by itself as the first."""
         keys = [term.key for term in self._pod.affinity]
-        if any(slot.domain(key) is None for key in keys):
+        if any(node.domain(key) is None for key in keys):
             return False
-        if all(self._is_repelled(key, self._attracted_by, slot, state) for key in keys):
+        if all(self._shares_domain(key, self._attracting, node, state) for key in keys):
             return True
-        anywhere = any(
-            self._board.carried(other, state, self._attracted_by)
-            for other in self._board.slots
-            if any(other.domain(key) is not None for key in keys)
-        )
-        return self._attracts_itself and not anywhere
-
-    def _keeps_skew(
-        self,
-        constraint: SpreadConstraint,
-        counted: Sequence[int],
-        eligible: Sequence[_Slot],
-        slot: _Slot,
-        state: _State,
-    ) -> bool:
-        value = slot.domain(constraint.key)
-        if value is None:
+        if not self._pod.has_affinity_to(self._pod):
             return False
-        totals: dict[object, int] = {}
+        for other in self._space.nodes:
+            has_domain = any(other.domain(key) is not None for key in keys)
+            if has_domain and self._space.carried(other, state, self._attracting):
+                return False
+        return True
+
+    def _keeps_skew(self, spreading: _Spreading, node: _Node, state: _State) -> bool:
+        constraint = spreading.constraint
+        own_domain = node.domain(constraint.key)
+        if own_domain is None:
+            return False
         # The node affinity of a DaemonSet's pod leaves it its own node alone.
-        bound = self._pod.one_per_node and constraint.honor_affinity
-        for other in [slot] if bound else eligible:
+        is_bound = self._pod.one_per_node and constraint.honor_affinity
+        totals: dict[object, int] = {}
+        for other in [node] if is_bound else spreading.nodes:
             domain = other.domain(constraint.key)
-            totals[domain] = totals.get(domain, 0) + self._board.carried(other, state, counted)
-        lowest = min(totals.values(), default=2**31) if len(totals) >= constraint.min_domains else 0
-        own = int(constraint.counts_itself(self._pod))
-        return totals.get(value, 0) + own - lowest <= constraint.max_skew
+            carried = self._space.carried(other, state, spreading.counted)
+            totals[domain] = totals.get(domain, 0) + carried
+        fewest = 0
+        if len(totals) >= constraint.min_domains:
+            fewest = min(totals.values(), default=2**31)
+        pods = totals.get(own_domain, 0) + constraint.counts_itself(self._pod)
+        return pods - fewest <= constraint.max_skew

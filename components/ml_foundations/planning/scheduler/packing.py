@@ -1,8 +1,9 @@
-"""Pods of a few classes on nodes where only room and neighbours on the same node decide: exact, without the order.
+"""Packing a few classes of pods if only each node itself decides: exact, without orders of arrival.
 
-Then every arrangement can come about, whatever the order of arrival. So all pods fit for certain when no arrangement
-of fewer pods blocks every node for one that is left, and they can fit when some arrangement has room for all.
-Both are found node by node, over how many pods of each class are placed.
+Only free resources and pods on the same node count here, so every arrangement can come about. All
+pods can fit if some arrangement has room for all. They always fit if no arrangement of the others
+blocks every node for the last pod of a class. Both are computed node by node, over the number of
+pods of each class that are placed.
 """
 
 import itertools
@@ -13,101 +14,96 @@ from ml_foundations.planning.model.node_groups import HOSTNAME, NodeGroup, PodCl
 from ml_foundations.planning.scheduler.exhaustive_search import Outcome
 
 _Counts = tuple[int, ...]
-"""How many pods of each class."""
+"""A number of pods for each class."""
 
 _MOST_LOADS = 5_000
-"""Loads of one node that are told apart."""
+"""Loads of one node, at most: beyond that, the search gives up."""
 _MOST_STEPS = 300_000
-"""Sums of counts that are looked at before the search gives up."""
+"""Sums of counts that are compared before the search gives up."""
 
 
 class _TooManyError(Exception):
     pass
 
 
-def arrangements(demands: Sequence[PodGroup]) -> Outcome | None:
-    """What the arrangements of pods lead to in all; None where more than the nodes decides, or there are too many."""
-    if any(not _is_local(demand.pod) for demand in demands):
+def arrangements(pod_groups: Sequence[PodGroup]) -> Outcome | None:
+    """Return whether all pods can fit, and whether some arrangement leaves a pod without a node.
+
+    None if more than the nodes themselves decides, or there are too many arrangements.
+    """
+    if not all(_is_local(pods.pod) for pods in pod_groups):
         return None
-    classes, counts = [demand.pod for demand in demands], tuple(demand.count for demand in demands)
-    places = list({id(place): place for demand in demands for place in demand.places}.values())
-    welcome = [{id(place) for place in demand.places} for demand in demands]
+    node_groups = dict.fromkeys(group for pods in pod_groups for group in pods.places)
+    counts = tuple(pods.count for pods in pod_groups)
     try:
-        loads = [
-            _Loads(classes, counts, place, [id(place) in mine for mine in welcome])
-            for place in places
-        ]
-        complete = counts in _sums(((each.most(), each.nodes) for each in loads), counts, _capped)
-        stuck = any(
-            _is_blocked(index, loads, counts) for index in range(len(counts)) if counts[index]
-        )
+        nodes = [_NodeLoads(group, pod_groups) for group in node_groups]
+        fullest = _sums([(node.fullest(), node.count) for node in nodes], counts, _capped)
+        is_stuck = any(counts[i] and _is_blocked(i, nodes, counts) for i in range(len(counts)))
     except _TooManyError:
         return None
-    return Outcome(complete, stuck)
+    return Outcome(complete=counts in fullest, stuck=is_stuck)
 
 
 def _is_local(pod: PodClass) -> bool:
-    """Whether only the node itself decides about a pod."""
-    elsewhere = pod.affinity or pod.spread or pod.exclusive_claims
-    return not elsewhere and all(term.key == HOSTNAME for term in pod.anti_affinity)
+    """Return whether only the node itself decides about a pod."""
+    if pod.affinity or pod.spread or pod.exclusive_claims:
+        return False
+    return all(term.key == HOSTNAME for term in pod.anti_affinity)
 
 
-class _Loads:
-    """What one node of a place may carry."""
+class _NodeLoads:
+    """The loads that one node of a group can carry.
 
-    def __init__(
-        self,
-        classes: Sequence[PodClass],
-        counts: _Counts,
-        place: NodeGroup,
-        welcome: Sequence[bool],
-    ) -> None:
-        self._classes = classes
-        self._place = place
-        self.nodes = min(place.count, sum(counts) + 1)
-        given = zip(classes, counts, welcome, strict=True)
-        self._limits = [min(count, place.room(pod)) if mine else 0 for pod, count, mine in given]
-        if prod(limit + 1 for limit in self._limits) > _MOST_LOADS:
+    Attributes:
+        count: The number of such nodes. Of more nodes than pods, all but one stay empty.
+    """
+
+    def __init__(self, group: NodeGroup, pod_groups: Sequence[PodGroup]) -> None:
+        self._group = group
+        self._classes = [pods.pod for pods in pod_groups]
+        self.count = min(group.count, sum(pods.count for pods in pod_groups) + 1)
+        self._most: list[int] = []
+        """The most pods of each class on one node."""
+        for pods in pod_groups:
+            is_accepted = group in pods.places
+            self._most.append(min(pods.count, group.room(pods.pod)) if is_accepted else 0)
+        if prod(most + 1 for most in self._most) > _MOST_LOADS:
             raise _TooManyError
-        loads = itertools.product(*(range(limit + 1) for limit in self._limits))
+        loads = itertools.product(*(range(most + 1) for most in self._most))
         self._possible = {load for load in loads if self._fits(load)}
 
     def _fits(self, load: _Counts) -> bool:
-        present = [pod for pod, count in zip(self._classes, load, strict=True) if count]
-        if any(one.excludes_on_node(other) for one, other in itertools.combinations(present, 2)):
-            return False
-        names = {name for pod in present for name in pod.requests}
-        return all(
-            sum(
-                pod.requests.get(name, 0) * count
-                for pod, count in zip(self._classes, load, strict=True)
-            )
-            <= self._place.free.get(name, 0)
-            for name in names
-        )
+        present = [(pod, n) for pod, n in zip(self._classes, load, strict=True) if n]
+        for (one, _), (other, _) in itertools.combinations(present, 2):
+            if one.excludes_on_node(other):
+                return False
+        requested: dict[str, int] = {}
+        for pod, number in present:
+            for name, amount in pod.requests.items():
+                requested[name] = requested.get(name, 0) + amount * number
+        free = self._group.free
+        return all(amount <= free.get(name, 0) for name, amount in requested.items())
 
-    def most(self) -> list[_Counts]:
-        """The loads to which nothing can be added."""
+    def fullest(self) -> list[_Counts]:
+        """Return the loads to which no pod can be added."""
         return _largest(self._possible)
 
     def blocking(self, index: int) -> list[_Counts]:
-        """The smallest loads beside which a pod of a class finds no room."""
-        if not self._limits[index]:
-            return [(0,) * len(self._limits)]
-        most = self._place.room(self._classes[index])
-        return _smallest(
-            {
-                load
-                for load in self._possible
-                if load[index] == most or not self._fits(_one_more(load, index))
-            }
-        )
+        """Return the smallest loads next to which a pod of a class finds no room."""
+        if not self._most[index]:
+            return [(0,) * len(self._most)]
+        room = self._group.room(self._classes[index])
+        blocking: set[_Counts] = set()
+        for load in self._possible:
+            if load[index] == room or not self._fits(_with_added(load, index, 1)):
+                blocking.add(load)
+        return _smallest(blocking)
 
 
-def _is_blocked(index: int, loads: Sequence[_Loads], counts: _Counts) -> bool:
-    """Whether pods, without the last one of a class, can block every node for it."""
-    left = _one_more(counts, index, -1)
-    return bool(_sums(((each.blocking(index), each.nodes) for each in loads), left, _within))
+def _is_blocked(index: int, nodes: Sequence[_NodeLoads], counts: _Counts) -> bool:
+    """Return whether the other pods can block every node for the last pod of a class."""
+    others = _with_added(counts, index, -1)
+    return bool(_sums([(node.blocking(index), node.count) for node in nodes], others, _within))
 
 
 def _sums(
@@ -115,7 +111,13 @@ def _sums(
     limit: _Counts,
     keep: Callable[[set[_Counts], _Counts], list[_Counts]],
 ) -> list[_Counts]:
-    """The sums of one load for each node that are worth keeping."""
+    """Return the sums of one load for each node, without those that ``keep`` drops on the way.
+
+    Args:
+        choices: The loads of alike nodes to choose from, with the number of these nodes.
+        limit: The pods that exist.
+        keep: Returns the sums that matter, given the limit.
+    """
     sums: list[_Counts] = [(0,) * len(limit)]
     steps = 0
     for loads, nodes in choices:
@@ -123,39 +125,38 @@ def _sums(
             steps += len(sums) * len(loads)
             if steps > _MOST_STEPS:
                 raise _TooManyError
-            reached = keep(
-                {tuple(map(int.__add__, one, load)) for one in sums for load in loads}, limit
-            )
+            pairs = itertools.product(sums, loads)
+            reached = keep({tuple(map(int.__add__, one, load)) for one, load in pairs}, limit)
             if reached == sums:
-                break
+                break  # and so it stays with every further node
             sums = reached
     return sums
 
 
 def _capped(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
-    """The largest sums, as far as there are pods."""
-    return _largest({tuple(map(min, one, limit)) for one in sums})
+    """Return the largest sums; no class has more pods than exist."""
+    return _largest({tuple(map(min, counts, limit)) for counts in sums})
 
 
 def _within(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
-    """The smallest sums for which there are pods enough."""
-    return _smallest({one for one in sums if all(map(int.__le__, one, limit))})
+    """Return the smallest sums that the existing pods are enough for."""
+    return _smallest({counts for counts in sums if all(map(int.__le__, counts, limit))})
 
 
-def _smallest(found: set[_Counts]) -> list[_Counts]:
-    """The counts that are nowhere above another."""
+def _smallest(candidates: set[_Counts]) -> list[_Counts]:
+    """Return the counts that are not at least as large as others in every class."""
     kept: list[_Counts] = []
-    for one in sorted(found, key=lambda counts: (sum(counts), counts)):
-        if not any(all(map(int.__le__, other, one)) for other in kept):
-            kept.append(one)
+    for counts in sorted(candidates, key=lambda counts: (sum(counts), counts)):
+        if not any(all(map(int.__le__, smaller, counts)) for smaller in kept):
+            kept.append(counts)
     return kept
 
 
-def _largest(found: set[_Counts]) -> list[_Counts]:
-    """The counts that are nowhere below another."""
-    negative = _smallest({tuple(-count for count in one) for one in found})
-    return [tuple(-count for count in one) for one in negative]
+def _largest(candidates: set[_Counts]) -> list[_Counts]:
+    """Return the counts that are not at most as large as others in every class."""
+    negated = {tuple(map(int.__neg__, counts)) for counts in candidates}
+    return [tuple(map(int.__neg__, counts)) for counts in _smallest(negated)]
 
 
-def _one_more(counts: _Counts, index: int, added: int = 1) -> _Counts:
+def _with_added(counts: _Counts, index: int, added: int) -> _Counts:
     return (*counts[:index], counts[index] + added, *counts[index + 1 :])

@@ -1,4 +1,4 @@
-"""Where the scheduler may put one more pod: what an autoscaler asks."""
+"""Finding the nodes on which the scheduler may put one more pod: an autoscaler's question."""
 
 from collections.abc import Sequence
 
@@ -12,34 +12,32 @@ from ml_foundations.planning.model.node_groups import (
 )
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.scheduler.exhaustive_search import takers
+from ml_foundations.planning.scheduler.exhaustive_search import placeable_nodes
 from ml_foundations.planning.scheduler.filters import refusals
 
 
-def placeable(pod: PodClass, places: Sequence[NodeGroup]) -> list[NodeGroup]:
-    """The places on whose nodes the scheduler may put a pod: by every filter but those of volumes.
+def placeable(pod: PodClass, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
+    """Return the groups on whose nodes the scheduler may put a pod, volumes disregarded.
 
     Args:
-        pod: The pod; ``places.pod_of`` makes it of a manifest.
-        places: All nodes, with what they have free and the pods that run there, which count for host ports, affinity
-            and spreading; ``places.carrying`` makes them. After a pod was placed, ``places.take`` takes its room.
+        pod: The pod; ``node_groups.pod_of`` returns the class of a manifest.
+        node_groups: All nodes, with what they have free and the pods that run there, which count
+            for host ports, affinity and spreading; ``node_groups.carrying`` returns them. After a
+            pod was placed, ``node_groups.take`` takes its room.
     """
-    return takers(
-        PodGroup(pod, 1, [place for place in places if not refusals(pod, place.node)]), places
-    )
+    accepting = [group for group in node_groups if not refusals(pod, group.node)]
+    return placeable_nodes(PodGroup(pod, 1, accepting), node_groups)
 
 
 def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:
-    """Why the scheduler refuses a pod on an empty node, other pods' affinity apart; empty where the pod fits.
+    """Return why the scheduler refuses a pod on an empty node, without the affinity of other pods.
 
     Args:
         pod: A Pod or a pod template. A limit without a request is a request.
         node: A Node with its ``status.allocatable``.
     """
-    asking, place = pod_of(pod), carrying(node_class(node), ())
-    found = refusals(asking, place.node)
-    return (
-        found
-        if found or place.room(asking)
-        else [Refusal("resources", "", "it has no room for the pod")]
-    )
+    requesting, group = pod_of(pod), carrying(node_class(node), ())
+    reasons = refusals(requesting, group.node)
+    if reasons or group.room(requesting):
+        return reasons
+    return [Refusal("resources", "", "it has no room for the pod")]

@@ -31,7 +31,7 @@ from ml_foundations.planning.model.node_groups import (
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
-from ml_foundations.planning.scheduler.competition import groups, judge_together
+from ml_foundations.planning.scheduler.competition import independent_sets, judge_together
 from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
@@ -238,7 +238,9 @@ class Fitting:
                 rule = "evicted-job" if is_evicted else "waits-too-long"
                 own = {id(pod) for _, pod in job.sets}
                 fragile.append((own, told(rule, certain=False, object=str(job.workload))))
-        for group in groups(self.demands(judged, self._cluster.places)) if fragile else ():
+        for group in (
+            independent_sets(self.demands(judged, self._cluster.places)) if fragile else ()
+        ):
             pods = {id(demand.pod) for demand in group}
             found = [refusal for own, refusal in fragile if not own.isdisjoint(pods)]
             if found and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:

@@ -23,7 +23,7 @@ from ml_foundations.planning.model.decisions import (
 from ml_foundations.planning.model.node_groups import PodGroup
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal, told
-from ml_foundations.planning.scheduler.competition import groups
+from ml_foundations.planning.scheduler.competition import independent_sets
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advise, unserved_metrics
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
@@ -286,7 +286,7 @@ class _Together:
                 for demand in self.fitting.demands(always, self.cluster.places)
                 if demand.places
             ]
-            for group in groups(staying):
+            for group in independent_sets(staying):
                 if len(group) > 1 or group[0].everywhere:
                     verdict, shortfall = self.fitting.judge_together(group, self.cluster.places)
                     self._decide(
@@ -336,7 +336,9 @@ class _Together:
         if not job.workload.all_at_once:
             demands = [PodGroup(demand.pod, 1, demand.places) for demand in demands]
         group = next(
-            group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group)
+            group
+            for group in independent_sets([*staying, *demands])
+            if any(d is demands[0] for d in group)
         )
         if len(group) == 1:
             return
