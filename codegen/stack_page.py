@@ -13,14 +13,26 @@ _PREFIX = "ml-foundations:"
 _OF_TEAMS = {to_camel(name) for name in Tenancy.model_fields}
 _INTRODUCTION = """# The stack file
 
-`stacks/Pulumi.<stack>.yaml` describes an environment. To make another, copy `stacks/Pulumi.dev.yaml`, the shortest.
-Editors complete and check it by its first line, which names `stacks/schema.json`. At preview every error comes at once,
-with its path, the value and what is allowed.
+After this page you can describe an environment in `stacks/Pulumi.<stack>.yaml`. To begin, copy
+`stacks/Pulumi.dev.yaml`, the shortest. For example, this adds a training job to it:
 
-A section takes the arguments of its component, in camelCase, but for those that the program knows from elsewhere:
-names, which are keys here, the project, the cluster, the namespace.
+```yaml
+config:
+  ml-foundations:teams:
+    research:
+      trainingJobs:
+        evaluate: {image: "python:3.12-slim", command: [python, -c, "print(1)"], cpu: "2", memory: 4Gi}
+```
+
+The first line of the file names `stacks/schema.json`, with which your editor completes and checks
+the keys. A preview reports all errors at once, each with its path, the value and the allowed
+values.
+
+A section has the arguments of its component, in camelCase. The program sets the name (the key), the
+project, the cluster and the namespace.
 """
-_TEAM = "Beside these, a team takes the arguments of [TeamNamespace](components/TeamNamespace.md); `quota` has its quota's."
+_TEAM = """A team also accepts the arguments of [TeamNamespace](components/TeamNamespace.md), and `quota`
+those of its quota."""
 
 
 def files() -> dict[Path, str]:
@@ -31,7 +43,7 @@ def files() -> dict[Path, str]:
         _INTRODUCTION,
         "## The keys under config",
         "",
-        f"All but `gcp:project` begin with `{_PREFIX}`.",
+        f"All keys except `gcp:project` begin with `{_PREFIX}`.",
         "",
     ]
     lines += _keys(schema["properties"]["config"])

@@ -13,14 +13,14 @@ from ml_foundations.planning.input.program import NODE_POOL, Resource
 
 
 class ExistingCluster(Spec):
-    """What a stack file says about a cluster that exists already."""
+    """A cluster that exists already."""
 
     name: Name
-    """The cluster's name in Pulumi: another name is another cluster."""
+    """The cluster's name in Pulumi. If you change it, it is another cluster."""
     kubeconfig: str | None = None
-    """The file that says how to reach it; by default KUBECONFIG or ~/.kube/config."""
+    """The kubeconfig file. By default, KUBECONFIG or ~/.kube/config."""
     context: str | None = None
-    """The context in that file; by default its current one."""
+    """The context in that file. By default, its current context."""
 
 
 def provider(cluster: ExistingCluster) -> k8s.Provider:

@@ -67,16 +67,16 @@ Cluster = Annotated[
 
 
 class ProofSettings(Spec):
-    """What a stack file says about the proof before spend."""
+    """Settings of the proof before spend."""
 
     accept: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default={}, json_schema_extra={"propertyNames": {"enum": list(RULES)}}
     )
-    """Rules whose errors are accepted, each with the reason."""
+    """Accepted rules, each with the reason."""
     monthly_budget: Decimal | None = Field(default=None, ge=0)
-    """The most US dollars that nodes, storage, clusters and networks may cost in a month, at list prices."""
+    """The most US dollars that the stack may cost in a month, at list prices."""
     require_digests: bool = False
-    """Whether to warn of images that are named without a digest; default false."""
+    """Warn of images without a digest. The default is false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -90,23 +90,23 @@ class Settings(Spec):
     project: str = Field(min_length=6)
     """The Google Cloud project."""
     cluster: Cluster
-    """The cluster to make; with `kubeconfig` or `context`, the one that exists already."""
+    """The cluster to create. With `kubeconfig` or `context`, an existing cluster."""
     node_pools: dict[str, NodePool] = {}
-    """Node pools, by name: of GPU nodes where the machine type or the keys say so."""
+    """Node pools, by name. The machine type or the keys decide whether they have GPUs."""
     gpu_operator: GpuOperatorSpec | None = None
-    """The NVIDIA GPU Operator; without it, no pool may leave its GPUs to it."""
+    """The NVIDIA GPU Operator. Pools with the driver `operator` or `installer` need it."""
     device_classes: DeviceClassesSpec | None = None
-    """GPUs by claims (DRA); without it, no workload may claim any."""
+    """Claims for GPUs (DRA). Workloads with a `gpuClaim` need it."""
     gpu_monitors: dict[str, GpuMonitorSpec] = {}
     """DaemonSets that watch GPU nodes, by name."""
     storage: StorageClassesSpec = StorageClassesSpec()
     """The storage classes."""
     training_queue: Queues = Queues()
-    """Kueue, which is installed where a team has a `queue`."""
+    """Kueue. It is installed if a team has a `queue`."""
     job_set_controller: JobSetControllerSpec = JobSetControllerSpec()
-    """The controller of JobSets, which is installed where a training has `jobset: true`."""
+    """The JobSet controller. It is installed if a training has `jobset: true`."""
     teams: dict[Name, Team] = {}
-    """Teams with all that is theirs, by namespace."""
+    """Teams with their volumes and workloads, by namespace."""
     proof: ProofSettings = ProofSettings()
     """The proof before spend."""
 

@@ -18,10 +18,10 @@ from pydantic.alias_generators import to_camel
 
 
 class Team(Tenancy):
-    """A team: its namespace and quota, its volumes and workloads."""
+    """A team with its namespace, quota, volumes and workloads."""
 
     quota: Quota
-    """What the team may have at once."""
+    """The most that the team may use at once."""
     queue: TeamQueue | None = None
     """The team's share in the queues of Kueue."""
     volumes: dict[str, VolumeSpec] = {}
@@ -31,15 +31,15 @@ class Team(Tenancy):
     distributed_trainings: dict[str, DistributedTrainingSpec] = {}
     """Trainings on several nodes, by name."""
     sweeps: dict[str, SweepSpec] = {}
-    """Searches for hyperparameters, by name."""
+    """Hyperparameter searches, by name."""
     scheduled_trainings: dict[str, ScheduledTrainingSpec] = {}
-    """Trainings by a schedule, by name."""
+    """Trainings on a schedule, by name."""
     tasks: dict[str, TaskSpec] = {}
     """Single pods that run once, by name."""
     inference_services: dict[str, InferenceServiceSpec] = {}
     """Model servers, by name."""
     sharded_sets: dict[str, ShardedSetSpec] = {}
-    """Servers of which each pod holds a shard, by name."""
+    """Servers with a shard in each pod, by name."""
 
     @property
     def components(self) -> list[tuple[str, str, ComponentSpec]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pulumi
 from ml_foundations import InferenceService, StorageClasses, TeamNamespace, TrainingJob, Volume
 
-# Replace it by your own training. This one needs no data and no packages other than PyTorch.
+# Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 team = TeamNamespace("research", gpus=9, cpu="128", memory="1Ti", storage="4Ti")
@@ -37,7 +37,7 @@ chat = InferenceService(
     gpu="L4",
     cpu="4",
     memory="16Gi",
-    # Fetched from Hugging Face at this commit, into the pod's home.
+    # It downloads the model from Hugging Face at this commit, into the pod's home.
     arguments=[
         "Qwen/Qwen3-4B",
         "--revision=1cfa9a7208912126459214e8b04321603b3df60c",

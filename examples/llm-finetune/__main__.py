@@ -1,4 +1,4 @@
-"""A fine-tuning on two nodes with eight H100s each: torchrun finds its peers, checkpoints outlive the run."""
+"""A fine-tuning on two nodes with eight H100s each, with checkpoints that outlive the run."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ml_foundations import (
 )
 
 ZONES = ["us-central1-a"]
-# Replace it by your own training. This one needs no data and no packages other than PyTorch.
+# Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 cluster = GkeCluster("finetune", location="us-central1", deletion_protection=False, filestore=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, TrainingJob, Volume
 
 ZONES = ["us-central1-a", "us-central1-b"]  # L4 GPUs are in some zones of a region only.
-# Replace it by your own training. This one needs no packages other than PyTorch.
+# Replace it with your training. This script needs no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 cluster = GkeCluster("minimal", location="us-central1", deletion_protection=False)

@@ -1,4 +1,4 @@
-"""Two teams share H100s by Kueue's queues: what one leaves, the other borrows, and gives back when it is wanted."""
+"""Two teams share H100s by Kueue's queues: a team borrows free GPUs and returns them."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ml_foundations import (
 
 ZONES = ["us-central1-a"]
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
-# Replace it by your own training. This one needs no data and no packages other than PyTorch.
+# Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 FILES = {"/workspace/train.py": SCRIPT.read_text()}
 settings = pulumi.Config().require_object("teams")

@@ -1,4 +1,4 @@
-"""Model servers with vLLM, Triton and TGI: each with its user, its paths of health and where its model is."""
+"""Model servers with vLLM, Triton and TGI, each with its user, health paths and model."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ vllm = InferenceService(
     "chat",
     team=team,
     image="vllm/vllm-openai:v0.31.0",
-    # From a bucket, which the service account may read, or from Hugging Face, into the pod's home.
+    # The model is in a bucket that the service account may read, or comes from Hugging Face.
     arguments=[*model, "--max-model-len=16384", "--port=8080", "--tensor-parallel-size=2"],
     # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
     env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
@@ -45,7 +45,7 @@ triton = InferenceService(
     team=team,
     image="nvcr.io/nvidia/tritonserver:25.06-py3",
     command=["tritonserver", "--model-repository=/models"],
-    # A model of a few lines comes as files; a large one is an OCI image: {"image": "…", "path": "/models"}.
+    # This model is a few files. Mount a large one as an image: {"image": "…", "path": "/models"}.
     files={
         f"/models/ranking/{name}": (RANKING / name).read_text()
         for name in ("config.pbtxt", "1/model.py")
@@ -65,7 +65,7 @@ tgi = InferenceService(
     "summary",
     team=team,
     image="ghcr.io/huggingface/text-generation-inference:3.3.4",
-    # Its Python is in root's home, which no other user may read, and its start makes the driver known as root.
+    # Only root may read its Python in root's home and register the driver at its start.
     image_user=True,
     arguments=[
         "--model-id=Qwen/Qwen2.5-3B-Instruct",
@@ -73,7 +73,7 @@ tgi = InferenceService(
         "--max-total-tokens=8192",
         "--port=8080",
     ],
-    # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
+    # The server downloads its model to the node's disk. A gated model needs this token.
     secret_env={"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
     mounts=[{"scratch": "50Gi", "path": "/data"}],
     gpu="L4",

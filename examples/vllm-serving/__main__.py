@@ -1,4 +1,4 @@
-"""vLLM on L4s: two to four replicas, by how many requests wait in each."""
+"""vLLM on L4s, with two to four replicas by the number of waiting requests."""
 
 import pulumi
 from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, InferenceService, TeamNamespace
