@@ -13,7 +13,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.api_server import cluster, validation
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
@@ -177,9 +177,11 @@ def test_a_job_is_judged_as_if_alone(
     beside = [GPU_NODE, *([away] if value == {"app": "apart"} else [])]
     again: list[Workload] = []
     monkeypatch.setattr(
-        Candidate,
-        "again",
-        lambda self, each, really=Candidate.again: again.append(each) or really(self, each),
+        AdmittedWorkload,
+        "copy_for",
+        lambda self, each, really=AdmittedWorkload.copy_for: (
+            again.append(each) or really(self, each)
+        ),
     )
     together, alone = judge([*beside, JOB, other]), judge([*beside, other])
     assert told(together, -1) == told(alone, -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeGuard, cast
 
@@ -61,14 +60,6 @@ def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
             yield from leaves(value, f"{path}[{index}]")
     else:
         yield path, tree
-
-
-def packed(tree: Any) -> bytes | None:
-    """A tree of plain values as bytes, to tell it from others; None where it holds any other, such as ``UNKNOWN``."""
-    try:
-        return marshal.dumps(tree, 2)  # later versions depend on who else holds a value
-    except ValueError:
-        return None
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:

@@ -12,9 +12,9 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespac
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import without
 from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.judging import uncollected
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 
@@ -28,7 +28,7 @@ _COMPARISONS = {
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@uncollected()
+@without_garbage_collector()
 def main(
     arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning"
 ) -> int:

@@ -30,7 +30,7 @@ from ml_foundations.planning.api_server.limits import (
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.decisions import (
-    Candidate,
+    AdmittedWorkload,
     GrowthStops,
     Verdict,
     in_turns,
@@ -118,7 +118,7 @@ class Admission:
             *mentioned,
             *(key for pod in there for key in _selector_keys(pod.spec)),
         }
-        self._known: dict[tuple[bytes, bytes] | bytes | None, Candidate] = {}
+        self._known: dict[tuple[bytes, bytes] | bytes | None, AdmittedWorkload] = {}
         others = (
             each
             for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"}
@@ -132,7 +132,7 @@ class Admission:
                 Quota(manifest, cluster, objects)
             )
 
-    def admit(self, workload: Workload) -> Candidate:
+    def admit(self, workload: Workload) -> AdmittedWorkload:
         """Make the pods' classes, or decide what the API server and values that are not known decide."""
         is_told_apart = str(workload) in self._adoptions or id(workload) in self._one_by_one
         key = (
@@ -141,29 +141,31 @@ class Admission:
             else likeness(workload, self._selected, self._declared)
         )
         if key in self._known:
-            return self._known[key].again(workload)
+            return self._known[key].copy_for(workload)
         like = None if self._some_come_on_request else self._known.get(key and key[0])
         candidate = self._admit_alike(workload, like) if like else self._admit(workload)
         if key and candidate.is_plain:
             self._known[key] = self._known[key[0]] = candidate
         return candidate
 
-    def _admit_alike(self, workload: Workload, like: Candidate) -> Candidate:
+    def _admit_alike(self, workload: Workload, like: AdmittedWorkload) -> AdmittedWorkload:
         """Admit a workload that is like a plain one but for its amounts: only what these decide is looked at."""
-        [pod_set], [(_, alike)] = workload.pods, like.sets
+        [pod_set], [(_, alike)] = workload.pods, like.pod_sets
         declared, spec = self._completed(workload, pod_set)
         whose = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
-        candidate = Candidate(
+        candidate = AdmittedWorkload(
             workload, [(pod_set, alike.of(**whose, spec=spec, declared_spec=declared))]
         )
         _refuse_pods(candidate, pod_set, self._of_amounts(workload, pod_set, spec))
         self._charge(candidate)
         return candidate
 
-    def _admit(self, workload: Workload) -> Candidate:
+    def _admit(self, workload: Workload) -> AdmittedWorkload:
         volumes = self._cluster.volumes
-        candidate = Candidate(
-            workload, claims=volumes.claims_of(workload), kept=volumes.own_claims(workload)
+        candidate = AdmittedWorkload(
+            workload,
+            claims=volumes.claims_of(workload),
+            existing_claims=volumes.own_claims(workload),
         )
         if workload.unknown:
             about = [
@@ -173,7 +175,7 @@ class Admission:
                 Refusal(*each, f"Give {each[1]} a plain value.", certain=False) for each in about
             )
             return candidate
-        if id(workload) in self._cluster.settled:
+        if id(workload) in self._cluster.fully_running:
             candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
@@ -194,7 +196,7 @@ class Admission:
             candidate.refuse(
                 [told("several-defaults", "LimitRange.spec.limits", certain=False, **values)]
             )
-        made = {id(claim): claim for _, pod in candidate.sets for claim in pod.made_claims}
+        made = {id(claim): claim for _, pod in candidate.pod_sets for claim in pod.made_claims}
         for claim in (*made.values(), *candidate.claims):
             prefix = f"the API server refuses the claim {name_of(claim)}: "
             refused = claim_refusals(claim, limit_ranges)
@@ -211,7 +213,7 @@ class Admission:
         self._charge(candidate)
         return candidate
 
-    def _charge(self, candidate: Candidate) -> None:
+    def _charge(self, candidate: AdmittedWorkload) -> None:
         """Ask the queue that a workload waits in, and the quotas of its namespace."""
         workload = candidate.workload
         if workload.queue is not None:
@@ -245,7 +247,7 @@ class Admission:
             else ([], "")
         )
 
-    def _admit_pods(self, candidate: Candidate, pod_set: PodSet) -> None:
+    def _admit_pods(self, candidate: AdmittedWorkload, pod_set: PodSet) -> None:
         workload, volumes = candidate.workload, self._cluster.volumes
         declared, spec = self._completed(workload, pod_set)
         pod = self._cluster.pod_class(
@@ -264,7 +266,7 @@ class Admission:
             pod_set = replace(
                 pod_set, count=sum(place.count for place in self._cluster.accepting(pod))
             )
-        candidate.sets.append((pod_set, pod))
+        candidate.pod_sets.append((pod_set, pod))
         refused = [
             *validation.refused_label_keys(spec, {}),
             *self._of_amounts(workload, pod_set, spec),
@@ -284,7 +286,7 @@ class Admission:
         if spec.get("resourceClaims"):
             places = [
                 *self._cluster.accepting(pod),
-                *self._cluster.perhaps(pod),
+                *self._cluster.possibly_accepting(pod),
             ] or self._cluster.places
             found += self._cluster.devices.refusals(
                 spec, workload.namespace, [place.node for place in places]
@@ -484,7 +486,7 @@ class Admission:
             PODS: WHOLE
         }
 
-    def _queue(self, candidate: Candidate, name: str) -> None:
+    def _queue(self, candidate: AdmittedWorkload, name: str) -> None:
         """Ask the quotas of the queue that the workload waits in."""
         namespace, queues = candidate.workload.namespace, self._cluster.queues
         rank = labels_of(candidate.workload.manifest).get(labels.KUEUE_PRIORITY)
@@ -513,7 +515,7 @@ class Admission:
             candidate.refuse([told("closed-queue", "metadata.labels", certain=is_known, **values)])
         candidate.refuse(queues.not_known(queue))
         candidate.refuse(_partial_admission_refusals(candidate.workload))
-        candidate.draws = [
+        candidate.queue_usage = [
             (
                 queue,
                 pods.count_path,
@@ -523,30 +525,30 @@ class Admission:
                     _least(candidate, pods),
                 ),
             )
-            for pods, pod in candidate.sets
+            for pods, pod in candidate.pod_sets
         ]
-        candidate.refuse(queues.refusals(candidate.draws))
+        candidate.refuse(queues.refusals(candidate.queue_usage))
         of_sets = [
             [(pods, replace(pod, spec=spec)) for spec in queues.admitted(pod.spec, draw)]
-            for (pods, pod), draw in zip(candidate.sets, candidate.draws, strict=True)
+            for (pods, pod), draw in zip(candidate.pod_sets, candidate.queue_usage, strict=True)
         ]
         if prod(map(len, of_sets)) <= _MOST_WAYS:
-            candidate.ways = [*product(*of_sets)]
+            candidate.flavor_choices = [*product(*of_sets)]
         for index, ways in enumerate(of_sets):
             rooms = [
                 sum(place.count * place.room(pod) for place in self._cluster.accepting(pod))
                 for _, pod in ways
             ]
             if len(ways) == 1:
-                candidate.sets[index] = ways[0]
+                candidate.pod_sets[index] = ways[0]
             elif (
-                min(rooms, default=0) < candidate.number(candidate.sets[index][0])
+                min(rooms, default=0) < candidate.required_pods(candidate.pod_sets[index][0])
                 and not candidate.reasons
             ):
                 candidate.refuse([told("several-flavors", "metadata.labels")])
 
 
-def _least(candidate: Candidate, pods: PodSet) -> int:
+def _least(candidate: AdmittedWorkload, pods: PodSet) -> int:
     """Return the fewest pods that Kueue admits: with partial admission it starts a Job with some of its pods."""
     least = annotations_of(candidate.workload.manifest).get(labels.KUEUE_LEAST, "")
     least = "1" if least is UNKNOWN else least
@@ -572,7 +574,7 @@ def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
         )
 
 
-def _refuse_pods(candidate: Candidate, pod_set: PodSet, refused: Iterable[Refusal]) -> None:
+def _refuse_pods(candidate: AdmittedWorkload, pod_set: PodSet, refused: Iterable[Refusal]) -> None:
     of_pods = (
         _below(pod_set.path, each, "the API server refuses the pods: ")
         for each in dict.fromkeys(refused)
@@ -580,11 +582,11 @@ def _refuse_pods(candidate: Candidate, pod_set: PodSet, refused: Iterable[Refusa
     candidate.refuse(of_pods)
 
 
-def _charge_pods(candidate: Candidate, quota: Quota) -> None:
+def _charge_pods(candidate: AdmittedWorkload, quota: Quota) -> None:
     """Count the pods of a workload alone against a quota, and warn where it stops more pods than at first."""
     workload, covered = (
         candidate.workload,
-        [(s, pod) for s, pod in candidate.sets if s.count and quota.covers(pod)],
+        [(s, pod) for s, pod in candidate.pod_sets if s.count and quota.covers(pod)],
     )
     for pod_set, pod in covered:
         candidate.refuse(_below(pod_set.path, each) for each in quota.refusals(pod))
@@ -598,11 +600,13 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
         candidate.warnings.append(
             in_turns(covered[0][0], most, f"ResourceQuota {name_of(quota.manifest)} allows")
         )
-    is_in_turns = workload.is_loose and not any(quota.exceeded(pod.charge) for _, pod in covered)
+    is_in_turns = workload.may_start_in_parts and not any(
+        quota.exceeded(pod.charge) for _, pod in covered
+    )
     for each in exceeded if not most else ():
         candidate.decide(Verdict.UNDETERMINED if is_in_turns else Verdict.CANNOT_FIT, each)
     if not exceeded:
-        for pod_set, pod in candidate.sets[:1]:
+        for pod_set, pod in candidate.pod_sets[:1]:
             for rule, count in workload.ceilings if quota.covers(pod) else ():
                 found = quota.exceeded(times(pod.charge, count))
                 candidate.warnings += [

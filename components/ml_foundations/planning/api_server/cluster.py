@@ -94,7 +94,7 @@ class Cluster:
         workloads: What is judged.
         running: Pods that take room already, by the name of their node.
         replaced: Other pods that are there: their workloads are judged with all their pods.
-        settled: The workloads, by their id, all of whose pods run.
+        fully_running: The workloads, by their id, all of whose pods run.
         places: The nodes with what those leave free.
         ignored: The rules that the user accepts to break.
         scalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
@@ -152,7 +152,7 @@ class Cluster:
             target = section(scaler, "spec", "scaleTargetRef")
             if {"apiVersion", "kind", "name"} <= target.keys() and _is_ours(target):
                 self.scalers[target["kind"], namespace_of(scaler), target["name"]].append(scaler)
-        self.settled: set[int] = set()
+        self.fully_running: set[int] = set()
         self.workloads = list(self._workloads(documents))
         nodes = self.volumes.settle(self.workloads, nodes)
         self.replaced: list[PodClass] = []
@@ -189,7 +189,7 @@ class Cluster:
                         if found.kind == "DaemonSet"
                         else up and not any(p.count for p in found.pods)
                     ):
-                        self.settled.add(id(found))
+                        self.fully_running.add(id(found))
                 yield found
 
     @cached_property
@@ -222,7 +222,7 @@ class Cluster:
         afresh = {
             (w.kind, w.namespace, w.name)
             for w in self.workloads
-            if id(w) not in self.settled and not (is_stored(w.manifest) and w.kind in COUNTED)
+            if id(w) not in self.fully_running and not (is_stored(w.manifest) and w.kind in COUNTED)
         }
         found: dict[str, list[PodClass]] = {}
         for pod in self.by_kind["Pod"]:
@@ -359,7 +359,7 @@ class Cluster:
             self._accepted[pod.node_key] = list(indices)
         return [among[index] for index in self._accepted[pod.node_key]]
 
-    def perhaps(self, pod: PodClass) -> list[NodeGroup]:
+    def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
         """The places whose nodes may accept the pods: a name or a label is not known."""
         refused = [(place, refusals(pod, place.node)) for place in self.places]
         return [

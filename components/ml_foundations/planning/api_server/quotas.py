@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.quotas import OF_CLAIMS, scoped_to, uncounted
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
+from ml_foundations.planning.model.decisions import AdmittedWorkload, QuotaExceeded, Verdict
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_pod_level
@@ -109,14 +109,14 @@ class Quota:
             for each in self._scopes
         )
 
-    def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
+    def pods_charge(self, candidate: AdmittedWorkload, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
-        covered = [(pod_set.count, pod) for pod_set, pod in candidate.sets if self.covers(pod)]
+        covered = [(pod_set.count, pod) for pod_set, pod in candidate.pod_sets if self.covers(pod)]
         return total(
             times(pod.charge, count if most is None else min(most, count)) for count, pod in covered
         )
 
-    def own_charge(self, candidates: Iterable[Candidate]) -> Amounts:
+    def own_charge(self, candidates: Iterable[AdmittedWorkload]) -> Amounts:
         """What workloads themselves count against, whether or not their pods take turns."""
         new = [
             c
@@ -125,7 +125,9 @@ class Quota:
         ]
         return total(dict.fromkeys(_OBJECT_COUNTS.get(c.workload.kind, ()), WHOLE) for c in new)
 
-    def objects_charges(self, candidates: Sequence[Candidate]) -> tuple[Amounts, Amounts, Amounts]:
+    def objects_charges(
+        self, candidates: Sequence[AdmittedWorkload]
+    ) -> tuple[Amounts, Amounts, Amounts]:
         """What other objects of workloads count against, with declared claims that they mount.
 
         At first; the same if the other declared claims come before them; and so in all, with what ended pods leave.
@@ -154,20 +156,20 @@ class Quota:
         )
         return now, beside, in_time
 
-    def charge(self, candidates: Sequence[Candidate]) -> Amounts:
+    def charge(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """What workloads count against in all."""
         return total((*map(self.pods_charge, candidates), self.objects_charges(candidates)[0]))
 
-    def other_claims(self, candidates: Sequence[Candidate]) -> Amounts:
+    def other_claims(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """What the declared claims count against that none of some workloads mounts."""
         mounted = self._mounted(candidates)
         return total(
             _claim_charge(claim) for name, claim in self._claims.items() if name not in mounted
         )
 
-    def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
+    def _mounted(self, candidates: Sequence[AdmittedWorkload]) -> set[str]:
         return {
-            name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)
+            name_of(claim) for c in candidates for claim in (*c.claims, *c.existing_claims)
         } & self._claims.keys()
 
     def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
@@ -224,11 +226,11 @@ class Quota:
                     )
 
 
-def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Amounts:
+def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
     """What the objects count against that are made for a workload, except for claims."""
     workload, objects = candidate.workload, dict[str, int]()
     # A CronJob makes its Jobs even without pods.
-    is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
+    is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.pod_sets)
     if (made := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
         jobs = [
             job.get("replicas")
@@ -243,7 +245,8 @@ def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Am
         objects[made] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     if in_all:
         objects["count/pods"] = (
-            sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
+            sum(candidate.required_pods(pod_set, in_all=True) for pod_set, _ in candidate.pod_sets)
+            * WHOLE
         )
     return objects
 

@@ -14,7 +14,8 @@ import yaml
 
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, mapped, packed
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, mapped
+from ml_foundations.planning.model.performance import fingerprint
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -256,7 +257,7 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
         return [Note("", NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
-        data = packed(value) if rule.type in _OFTEN_ALIKE else None
+        data = fingerprint(value) if rule.type in _OFTEN_ALIKE else None
         if data and len(data) < _KEPT_BYTES:
             return _notes_of_packed(rule.type, data, rule.decides)
         return notes_of(rule.type, value, decides=rule.decides)

@@ -121,66 +121,66 @@ QueueUsage = tuple[Manifest, str, Manifest, Amounts]
 
 
 @dataclass(eq=False, slots=True)
-class Candidate:
+class AdmittedWorkload:
     """A workload with its pods as the scheduler would see them, and what is decided about it.
 
     Attributes:
-        sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
+        pod_sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
         claims: The declared claims that its pods mount.
-        kept: The claims that are there already, of those that are made for its pods.
+        existing_claims: The claims that are there already, of those that are made for its pods.
         is_refused: Whether the API server refuses some of its pods.
-        gaps: What planning does not know of it: nothing is certain then.
-        draws: What it draws from the queue that it waits in.
-        ways: Its sets as each flavor of its queue makes them; empty if the flavors are not known.
+        unknowns: What planning does not know of it: nothing is certain then.
+        queue_usage: What it draws from the queue that it waits in.
+        flavor_choices: Its sets as each flavor of its queue makes them; empty if the flavors are not known.
     """
 
     workload: Workload
-    sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
+    pod_sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
     claims: Sequence[Manifest] = ()
-    kept: Sequence[Manifest] = ()
+    existing_claims: Sequence[Manifest] = ()
     verdict: Verdict | None = None
     reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
     warnings: list[Reason] = field(default_factory=list[Reason])
     is_refused: bool = False
-    gaps: Sequence[Refusal] = ()
-    draws: Sequence[QueueUsage] = ()
-    ways: Sequence[Sequence[tuple[PodSet, PodClass]]] = ()
+    unknowns: Sequence[Refusal] = ()
+    queue_usage: Sequence[QueueUsage] = ()
+    flavor_choices: Sequence[Sequence[tuple[PodSet, PodClass]]] = ()
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is said of it, and its pods have nothing of their own."""
-        said = self.verdict or self.reasons or self.warnings or self.claims or self.kept
+        said = self.verdict or self.reasons or self.warnings or self.claims or self.existing_claims
         return not said and all(
-            pod.volume_refusals is None and not pod.made_claims for _, pod in self.sets
+            pod.volume_refusals is None and not pod.made_claims for _, pod in self.pod_sets
         )
 
-    def again(self, workload: Workload) -> "Candidate":
+    def copy_for(self, workload: Workload) -> "AdmittedWorkload":
         """The same of another workload that nothing tells apart."""
         whose = {"name": str(workload), "namespace": workload.namespace}
         sets = [
             (own, pod.of(**whose, labels=own.labels))
-            for own, (_, pod) in zip(workload.pods, self.sets, strict=True)
+            for own, (_, pod) in zip(workload.pods, self.pod_sets, strict=True)
         ]
-        return Candidate(workload, sets, draws=self.draws)
+        return AdmittedWorkload(workload, sets, queue_usage=self.queue_usage)
 
     def phases(self) -> list[list[tuple[PodSet, PodClass]]]:
         """Return its sets of pods that run at the same time: all, or those of each phase of a JobSet."""
-        phases = self.workload.phases or (frozenset(pods.count_path for pods, _ in self.sets),)
-        return [[each for each in self.sets if each[0].count_path in phase] for phase in phases]
+        phases = self.workload.phases or (frozenset(pods.count_path for pods, _ in self.pod_sets),)
+        return [[each for each in self.pod_sets if each[0].count_path in phase] for phase in phases]
 
-    def number(self, pods: PodSet, *, in_all: bool = False) -> int:
+    def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
         """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
         count = pods.count if self.workload.all_at_once else min(pods.count, 1)
         return max(count, self.workload.completions) if in_all else count
 
     def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
         """The claims that are made for its pods, with their number; in all, for each that is created."""
-        for pod_set, pod in self.sets:
+        for pod_set, pod in self.pod_sets:
             for claim in pod.made_claims:
-                count = max(self.number(pod_set, in_all=in_all), in_all * pod_set.count)
+                count = max(self.required_pods(pod_set, in_all=in_all), in_all * pod_set.count)
                 kept = sum(
                     name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-")
-                    for each in self.kept
+                    for each in self.existing_claims
                 )
                 yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
 
@@ -207,9 +207,9 @@ class Candidate:
         self.is_refused = self.is_refused and self.verdict is Verdict.CANNOT_FIT
         return True
 
-    def doubt(self) -> None:
+    def downgrade_unknown(self) -> None:
         """Take back what is decided where something is not known; what is invalid stays so."""
-        makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.gaps)
+        makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.unknowns)
         is_invalid = any(
             isinstance(r, Refusal)
             and r.rule == "invalid"
@@ -217,13 +217,13 @@ class Candidate:
             and not (makes_volumes and "volume" in r.path)
             for _, r in self.reasons
         )
-        if is_invalid and all(gap.rule == "unknown-field" for gap in self.gaps):
-            self.gaps = ()
-        if self.gaps:
+        if is_invalid and all(gap.rule == "unknown-field" for gap in self.unknowns):
+            self.unknowns = ()
+        if self.unknowns:
             self.verdict = Verdict.UNDETERMINED
             self.reasons = [
                 (Verdict.UNDETERMINED, reason)
-                for reason in (*self.gaps, *(r for _, r in self.reasons))
+                for reason in (*self.unknowns, *(r for _, r in self.reasons))
             ]
 
     def refuse(self, reasons: Iterable[Refusal | QuotaExceeded]) -> None:
@@ -240,7 +240,7 @@ def _can_only_refuse(reason: Reason) -> bool:
 
 
 def needed_claims(
-    candidates: Sequence[Candidate], *, in_all: bool = False
+    candidates: Sequence[AdmittedWorkload], *, in_all: bool = False
 ) -> list[tuple[Manifest, int]]:
     """The claims of some workloads' pods, with their number; a declared one is the same for all."""
     declared = {id(claim): (claim, 1) for candidate in candidates for claim in candidate.claims}

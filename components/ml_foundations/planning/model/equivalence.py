@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
-from ml_foundations.kubernetes.trees import is_mapping, packed
+from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.performance import fingerprint
 from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 
 _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str))
@@ -84,7 +85,7 @@ def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
 
 def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
     told = {key: value for key, value in node.labels.items() if key in read}
-    return packed([told, node.taints, node.allocatable]) or id(node)
+    return fingerprint([told, node.taints, node.allocatable]) or id(node)
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
@@ -153,7 +154,7 @@ def likeness(
         own,
     ]
     amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
-    shape, asked = packed([*parts, *rest]), packed(amounts)
+    shape, asked = fingerprint([*parts, *rest]), fingerprint(amounts)
     return (shape, asked) if shape and asked else None
 
 

@@ -20,8 +20,8 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
-from ml_foundations.kubernetes.trees import packed
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.performance import fingerprint
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import (
     HUGE_PAGES,
@@ -170,7 +170,7 @@ class PodClass:
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
         told = [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)]
-        return packed(told) or repr(told)
+        return fingerprint(told) or repr(told)
 
     def of(self, **others: Any) -> PodClass:
         """The same for other pods, with what is known of these already; another spec is one with other amounts."""

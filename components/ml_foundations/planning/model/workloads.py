@@ -16,8 +16,9 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, packed, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
+from ml_foundations.planning.model.performance import fingerprint
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),
@@ -112,10 +113,10 @@ class Workload:
     @property
     def may_make_room(self) -> bool:
         """Return whether it may make room for others that wait: a Pod that ends, or a JobSet that is no gang."""
-        return self.is_loose or (self.kind == "Pod" and may_end(self.manifest))
+        return self.may_start_in_parts or (self.kind == "Pod" and may_end(self.manifest))
 
     @property
-    def is_loose(self) -> bool:
+    def may_start_in_parts(self) -> bool:
         """Return whether it is a JobSet whose pods may run one after the other: nothing says that they must not."""
         return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
 
@@ -329,7 +330,7 @@ def workload(
     HorizontalPodAutoscalers go by kind, namespace and name of what they scale. The priority is that of a pod's spec.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
-    unknown = tuple(_unknown(document, kind)) if packed(document) is None else ()
+    unknown = tuple(_unknown(document, kind)) if fingerprint(document) is None else ()
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
     match kind:

@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -30,17 +30,17 @@ _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 _OF_RESOURCES = ("Resource", "ContainerResource")
 
 
-def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
+def advise(cluster: Cluster, candidates: Iterable[AdmittedWorkload]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
     for candidate in candidates:
         workload = candidate.workload
         if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
             candidate.warnings += _on_fleeting_nodes(cluster, candidate)
-        for pod_set, pod in candidate.sets:
+        for pod_set, pod in candidate.pod_sets:
             candidate.warnings += shared_memory_above_limit(pod_set, pod.spec)
             candidate.warnings += gpus_with_defaults(pod_set, pod.spec)
-        for pod_set, pod in candidate.sets if cluster.is_gke else ():
+        for pod_set, pod in candidate.pod_sets if cluster.is_gke else ():
             candidate.warnings += _beyond_spot_grace(cluster, pod_set, pod)
             if pod.spec.get("hostNetwork"):
                 candidate.warnings += cluster.volumes.by_the_nodes_account(
@@ -116,11 +116,11 @@ def _has_ranks(workload: Workload) -> bool:
     )
 
 
-def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
+def _unmeasured(candidate: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal]:
     """The use of resources that an autoscaler cannot tell: then it never scales (pkg/controller/podautoscaler)."""
-    containers = [each for _, pod in candidate.sets for each in items(pod.spec, "containers")]
+    containers = [each for _, pod in candidate.pod_sets for each in items(pod.spec, "containers")]
     of_pod = {
-        key for _, pod in candidate.sets for key in section(pod.spec, "resources", "requests")
+        key for _, pod in candidate.pod_sets for key in section(pod.spec, "resources", "requests")
     }
     for type_, source in _metrics(scaler, _OF_RESOURCES):
         name = source.get("name")
@@ -147,9 +147,9 @@ def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
         )
 
 
-def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+def _slow_networks(cluster: Cluster, candidate: AdmittedWorkload) -> Iterator[Refusal]:
     """Pods of one training that take whole nodes with networks between GPUs, and have no interface in them."""
-    for pod_set, pod in candidate.sets:
+    for pod_set, pod in candidate.pod_sets:
         annotations, claims = (
             annotations_of(pod_set.template),
             section(pod_set.template, "spec").get("resourceClaims"),
@@ -183,13 +183,13 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             yield told("one-interface", path, times=all_ // one, **said)
 
 
-def _on_fleeting_nodes(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+def _on_fleeting_nodes(cluster: Cluster, candidate: AdmittedWorkload) -> Iterator[Refusal]:
     """Pods that run at once on nodes that come as Google has them (flex-start), or go as it wants them back (Spot).
 
     For the first, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start with queued
     provisioning").
     """
-    for pod_set, pod in candidate.sets:
+    for pod_set, pod in candidate.pod_sets:
         nodes = [place.node for place in cluster.accepting(pod) if pod_set.count > 1]
         for label, name in (
             (labels.GKE_FLEX_START, "one-by-one"),

@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
-    Candidate,
+    AdmittedWorkload,
     Competition,
     GrowthStops,
     Shortage,
@@ -40,20 +40,20 @@ from ml_foundations.planning.verdict import explain, shortage
 class Fitting:
     """The nodes of a cluster, for one workload after the other."""
 
-    def __init__(self, cluster: Cluster, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, cluster: Cluster, candidates: Sequence[AdmittedWorkload]) -> None:
         """Take what the DaemonSets among the candidates need from the nodes."""
         self._cluster = cluster
         self._candidates = candidates
         daemons = [
-            c.sets[0][1]
+            c.pod_sets[0][1]
             for c in candidates
-            if c.workload.kind == "DaemonSet" and c.sets and _may_run(c)
+            if c.workload.kind == "DaemonSet" and c.pod_sets and _may_run(c)
         ]
         self._daemons = [PodGroup(pod, 0, self._of_daemon(pod), everywhere=True) for pod in daemons]
 
     def _of_daemon(self, pod: PodClass) -> list[NodeGroup]:
         """The places where the pods of a DaemonSet run, or may run."""
-        wanted = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)]
+        wanted = [*self._cluster.accepting(pod), *self._cluster.possibly_accepting(pod)]
         able = (place for place in wanted if place.room(pod))
         return list(
             {
@@ -103,24 +103,28 @@ class Fitting:
             [each for each in self._daemons if each not in rivals], least_priority
         )
 
-    def place(self, candidate: Candidate) -> None:
+    def place(self, candidate: AdmittedWorkload) -> None:
         """Give a workload's verdict."""
         if candidate.workload.kind == "DaemonSet":
             self._place_daemons(candidate)
-        elif candidate.workload.is_loose:
+        elif candidate.workload.may_start_in_parts:
             self._place_loose(candidate)
-        elif len(candidate.sets) == 1:
+        elif len(candidate.pod_sets) == 1:
             self._place_one_set(candidate)
         else:
             self._place_sets(candidate)
 
-    def place_refused(self, candidate: Candidate) -> None:
+    def place_refused(self, candidate: AdmittedWorkload) -> None:
         """Add why pods that are refused, or may be, would not fit either: all errors of a workload are shown at once.
 
         Of a workload in a queue, that holds if no flavor's nodes take the pods.
         """
-        ways = candidate.ways if candidate.workload.queue is not None else [candidate.sets]
-        placed = [Candidate(candidate.workload, list(sets)) for sets in ways]
+        ways = (
+            candidate.flavor_choices
+            if candidate.workload.queue is not None
+            else [candidate.pod_sets]
+        )
+        placed = [AdmittedWorkload(candidate.workload, list(sets)) for sets in ways]
         for each in placed:
             self.place(each)
         if placed and all(each.verdict is Verdict.CANNOT_FIT for each in placed):
@@ -133,12 +137,14 @@ class Fitting:
         The scheduler does not look at whether one node at a time may attach a claim: the later pods wait on their nodes
         until the disk is detached. Where the first pod decides the zone of the volume, all others must be in it.
         """
-        mounting: dict[int, tuple[Manifest, list[Candidate]]] = {}
+        mounting: dict[int, tuple[Manifest, list[AdmittedWorkload]]] = {}
         for candidate in self._candidates:
             for claim in candidate.claims:
                 mounting.setdefault(id(claim), (claim, []))[1].append(candidate)
         for claim, candidates in mounting.values():
-            sets = [(pod_set, pod) for candidate in candidates for pod_set, pod in candidate.sets]
+            sets = [
+                (pod_set, pod) for candidate in candidates for pod_set, pod in candidate.pod_sets
+            ]
             places = list(
                 {
                     id(place): place for _, pod in sets for place in self._cluster.accepting(pod)
@@ -156,7 +162,7 @@ class Fitting:
                     if self._cluster.volumes.is_of_one_node(claim) and self._needs_nodes(c)
                 ]
                 for candidate in apart:
-                    pods = candidate.sets[0][0]
+                    pods = candidate.pod_sets[0][0]
                     candidate.refuse(
                         [
                             told(
@@ -189,7 +195,7 @@ class Fitting:
         The scheduler keeps them apart (its filter VolumeRestrictions), and does not look at the nodes that attach it.
         """
         for candidate in self._candidates:
-            for pod_set, pod in candidate.sets:
+            for pod_set, pod in candidate.pod_sets:
                 if pod_set.count > 1 and candidate.workload.all_at_once and pod.writes_to_disks:
                     disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
                     candidate.refuse(
@@ -203,12 +209,15 @@ class Fitting:
                         ]
                     )
 
-    def _needs_nodes(self, candidate: Candidate) -> bool:
+    def _needs_nodes(self, candidate: AdmittedWorkload) -> bool:
         """Return whether the pods of a workload, all of which must run at once, never find their place on one node."""
-        [(pod_set, pod), *others] = candidate.sets
-        if others or not candidate.workload.all_at_once or candidate.gaps or pod_set.count < 2:
+        [(pod_set, pod), *others] = candidate.pod_sets
+        if others or not candidate.workload.all_at_once or candidate.unknowns or pod_set.count < 2:
             return False
-        places = [*self._cluster.accepting(pod, self.occupied), *self._cluster.perhaps(pod)]
+        places = [
+            *self._cluster.accepting(pod, self.occupied),
+            *self._cluster.possibly_accepting(pod),
+        ]
         if max((place.room(pod) for place in places), default=pod_set.count) < pod_set.count:
             return True
         over_nodes = (
@@ -221,14 +230,16 @@ class Fitting:
             for c in over_nodes
         )
 
-    def failing(self, judged: Sequence[Candidate]) -> Iterable[Refusal]:
+    def failing(self, judged: Sequence[AdmittedWorkload]) -> Iterable[Refusal]:
         """Why Jobs may fail where not all pods have room at once: time passes, or evicted pods count as failed."""
         highest = max(
-            (pod.priority for each in judged for _, pod in each.sets if pod.preempts), default=0
+            (pod.priority for each in judged for _, pod in each.pod_sets if pod.preempts), default=0
         )
         fragile: list[tuple[set[int], Refusal]] = []
         for job in judged:
-            is_evicted = any(pod.priority < highest and not pod.recreated for _, pod in job.sets)
+            is_evicted = any(
+                pod.priority < highest and not pod.recreated for _, pod in job.pod_sets
+            )
             is_left_alone = (
                 job.workload.is_finite
                 and job.workload.queue is None
@@ -236,7 +247,7 @@ class Fitting:
             )
             if is_left_alone and (is_evicted or job.workload.deadline is not None):
                 rule = "evicted-job" if is_evicted else "waits-too-long"
-                own = {id(pod) for _, pod in job.sets}
+                own = {id(pod) for _, pod in job.pod_sets}
                 fragile.append((own, told(rule, certain=False, object=str(job.workload))))
         for group in (
             independent_sets(self.demands(judged, self._cluster.places)) if fragile else ()
@@ -246,10 +257,10 @@ class Fitting:
             if found and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:
                 yield from found
 
-    def _place_daemons(self, candidate: Candidate) -> None:
+    def _place_daemons(self, candidate: AdmittedWorkload) -> None:
         """A DaemonSet runs on every node that takes it."""
-        pod_set, pod = candidate.sets[0]
-        accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
+        pod_set, pod = candidate.pod_sets[0]
+        accepting, perhaps = self._cluster.accepting(pod), self._cluster.possibly_accepting(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
             candidate.warnings.append(
@@ -285,8 +296,8 @@ class Fitting:
                     verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
                     candidate.decide(verdict, told("daemon-set-apart", pod_set.path, verb=verb))
 
-    def _place_one_set(self, candidate: Candidate) -> None:
-        workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
+    def _place_one_set(self, candidate: AdmittedWorkload) -> None:
+        workload, (pod_set, pod) = candidate.workload, candidate.pod_sets[0]
         most = max(pod_set.count, *(count for _, count in workload.ceilings), 0)
         if not pod_set.count or self._is_roomy(pod, most):
             candidate.decide(Verdict.FITS)
@@ -396,7 +407,12 @@ class Fitting:
         )
 
     def _decide_shortage(
-        self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
+        self,
+        candidate: AdmittedWorkload,
+        pod_set: PodSet,
+        pod: PodClass,
+        found: Capacity,
+        wanted: int,
     ) -> None:
         """The nodes are not known to have room enough: decide so, unless something else may make it."""
         if pod.preempts and any(
@@ -405,7 +421,7 @@ class Fitting:
             for other in place.running
         ):
             evicting = self._bounds(pod, wanted, pod.priority)
-            is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
+            is_alone = len(candidate.pod_sets) == 1 and not pod.spread and not pod.affinity
             if is_alone and evicting.least >= wanted:
                 candidate.decide(Verdict.FITS)
                 candidate.warnings.append(explain.eviction(pod_set, pod))
@@ -413,7 +429,7 @@ class Fitting:
             if evicting.most >= wanted:
                 candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
                 return
-        perhaps = self._cluster.perhaps(pod)
+        perhaps = self._cluster.possibly_accepting(pod)
         if any(place.node.unknown for place in perhaps) or (
             perhaps and self._room_with(pod, perhaps) >= wanted
         ):
@@ -427,7 +443,12 @@ class Fitting:
             self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
 
     def _decide_by_capacity(
-        self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
+        self,
+        candidate: AdmittedWorkload,
+        pod_set: PodSet,
+        pod: PodClass,
+        found: Capacity,
+        wanted: int,
     ) -> None:
         reason = Shortage(
             pod_set, pod, self.occupied, found.least, found.most, found.limited_by, wanted
@@ -442,7 +463,7 @@ class Fitting:
         places = [p for p in self.occupied if id(p.node) in named or not refusals(pod, p.node)]
         return sum(place.count * place.room(pod) for place in places)
 
-    def _friends(self, pod: PodClass) -> list[Candidate]:
+    def _friends(self, pod: PodClass) -> list[AdmittedWorkload]:
         """Workloads whose other pods these want to be near, or whose other pods count for their spreading."""
 
         def counts(theirs: PodClass) -> bool:
@@ -453,21 +474,21 @@ class Fitting:
         return [other for other in others if any(map(counts, _beside(other, pod)))]
 
     def _place_with_friends(
-        self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int
+        self, candidate: AdmittedWorkload, pod_set: PodSet, pod: PodClass, wanted: int
     ) -> None:
         """The pods want company: judge them with those that they look for."""
         company = [candidate]
         for member in company:
-            for _, theirs in member.sets:
+            for _, theirs in member.pod_sets:
                 company += [friend for friend in self._friends(theirs) if friend not in company]
         members = [member for member in company if member.workload.kind != "DaemonSet"]
-        sets = [each for member in members for each in member.sets if each[0].count]
+        sets = [each for member in members for each in member.pod_sets if each[0].count]
         outcome = self._search(sets, pod)
         least, most = outcome or (0, wanted)
         # Pods that have ended are no company.
         others = [member.workload for member in members if member is not candidate]
         ends = any(other.is_finite or other.may_make_room for other in others)
-        refused = any(member.is_refused or member.gaps for member in company)
+        refused = any(member.is_refused or member.unknowns for member in company)
         # Pods that come to a namespace which a term selects do not make the scheduler look again at once.
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
         refused = refused or any(term.get("namespaceSelector") for term in terms)
@@ -479,19 +500,21 @@ class Fitting:
             rule = "pod-affinity" if pod.affinity else "topology-spread"
             self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, rule), wanted)
 
-    def _place_loose(self, candidate: Candidate) -> None:
+    def _place_loose(self, candidate: AdmittedWorkload) -> None:
         """NodeGroup a JobSet of which nothing says that its pods need each other.
 
         It fits if all pods that may run together find a place, and cannot fit if one pod alone finds none. Else it
         depends on whether its pods wait for each other.
         """
         workload = candidate.workload
-        together = [Candidate(workload, sets) for sets in candidate.phases()]
+        together = [AdmittedWorkload(workload, sets) for sets in candidate.phases()]
         for each in together:
             self._place_sets(each)
         open_ = [each for each in together if each.verdict is not Verdict.FITS]
-        for pod_set, pod in candidate.sets if open_ else ():
-            alone = Candidate(workload, [(replace(pod_set, count=min(pod_set.count, 1)), pod)])
+        for pod_set, pod in candidate.pod_sets if open_ else ():
+            alone = AdmittedWorkload(
+                workload, [(replace(pod_set, count=min(pod_set.count, 1)), pod)]
+            )
             self._place_sets(alone)
             if alone.verdict is Verdict.CANNOT_FIT:
                 candidate.decide(Verdict.CANNOT_FIT)
@@ -504,9 +527,9 @@ class Fitting:
                 )
                 candidate.decide(Verdict.UNDETERMINED, *(reason for _, reason in each.reasons))
 
-    def _place_sets(self, candidate: Candidate) -> None:
+    def _place_sets(self, candidate: AdmittedWorkload) -> None:
         """A JobSet: all its sets at once."""
-        for pod_set, pod in candidate.sets:
+        for pod_set, pod in candidate.pod_sets:
             found = self._bounds(pod, pod_set.count)
             if pod_set.count > found.most:
                 self._decide_shortage(candidate, pod_set, pod, found, pod_set.count)
@@ -514,7 +537,7 @@ class Fitting:
             demands = self.demands([candidate], self.occupied)
             verdict, shortfall = self.judge_together(demands, self.occupied)
             rivals = (
-                self._rivals(pod for _, pod in candidate.sets)
+                self._rivals(pod for _, pod in candidate.pod_sets)
                 if verdict is Verdict.CANNOT_FIT
                 else ()
             )
@@ -529,7 +552,7 @@ class Fitting:
                 path = (
                     "spec.replicatedJobs"
                     if candidate.workload.kind == "JobSet"
-                    else candidate.sets[0][0].count_path
+                    else candidate.pod_sets[0][0].count_path
                 )
                 candidate.decide(verdict, Competition(demands, shortfall, of_one=path))
 
@@ -545,22 +568,22 @@ class Fitting:
         """Whether demands find their place together; not known where other nodes may accept some of them."""
         verdict, shortfall = judge_together(demands, places)
         if verdict is Verdict.CANNOT_FIT and any(
-            self._cluster.perhaps(demand.pod) for demand in demands
+            self._cluster.possibly_accepting(demand.pod) for demand in demands
         ):
             verdict = Verdict.UNDETERMINED
         return verdict, shortfall
 
     def demands(
-        self, candidates: Iterable[Candidate], among: Sequence[NodeGroup]
+        self, candidates: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
     ) -> list[PodGroup]:
         """What workloads need at once, of these places."""
-        sets = [each for candidate in candidates for each in candidate.sets]
+        sets = [each for candidate in candidates for each in candidate.pod_sets]
         return [self._demand(*each, among) for each in sets if each[0].count]
 
 
-def _beside(candidate: Candidate, pod: PodClass) -> list[PodClass]:
+def _beside(candidate: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
     """The pods of a workload beside some; of a StatefulSet that makes one after the other, those before them."""
-    pods = [theirs for _, theirs in candidate.sets]
+    pods = [theirs for _, theirs in candidate.pod_sets]
     before = list(takewhile(lambda theirs: theirs is not pod, pods))
     in_order = (
         section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady")
@@ -577,7 +600,7 @@ def _terms(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
     return chain(pod.anti_affinity, pod.spread, pod.affinity)
 
 
-def _may_run(candidate: Candidate) -> bool:
+def _may_run(candidate: AdmittedWorkload) -> bool:
     """Whether the API server accepts pods of a workload, be it too few of them."""
     return not any(
         v is Verdict.CANNOT_FIT and isinstance(reason, Refusal) for v, reason in candidate.reasons

@@ -8,7 +8,7 @@ from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import price_of, sum_known
@@ -46,15 +46,15 @@ class GpuPrices:
         """Take the nodes and queues of a cluster, and the ResourceQuotas of each namespace."""
         self._cluster, self._limits = cluster, GpuLimits(quotas, cluster.queues)
 
-    def of(self, candidate: Candidate, *, at_least: bool) -> GpuCost | None:
+    def of(self, candidate: AdmittedWorkload, *, at_least: bool) -> GpuCost | None:
         """Return the cost of a workload's GPUs, or with ``at_least`` of those that are known; None without GPUs."""
         return self._cost([candidate], at_least=at_least)
 
     def of_teams(
-        self, candidates: Iterable[Candidate], foreign: Iterable[object]
+        self, candidates: Iterable[AdmittedWorkload], foreign: Iterable[object]
     ) -> dict[str, GpuCost]:
         """Return the cost of the GPUs of each namespace; workloads of ``foreign`` kinds may have more pods."""
-        teams: dict[str, list[Candidate]] = {}
+        teams: dict[str, list[AdmittedWorkload]] = {}
         for candidate in candidates:
             teams.setdefault(str(candidate.workload.namespace), []).append(candidate)
         open_ended = list(foreign)
@@ -64,8 +64,8 @@ class GpuPrices:
         }
         return {team: cost for team, cost in costs.items() if cost}
 
-    def _cost(self, candidates: list[Candidate], *, at_least: bool) -> GpuCost | None:
-        if not any(gpus(pod.requests) for candidate in candidates for _, pod in candidate.sets):
+    def _cost(self, candidates: list[AdmittedWorkload], *, at_least: bool) -> GpuCost | None:
+        if not any(gpus(pod.requests) for candidate in candidates for _, pod in candidate.pod_sets):
             return None
         count, per_hour = self._at_once(candidates)
         if not count:
@@ -77,7 +77,7 @@ class GpuPrices:
         per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
         return GpuCost(count, per_hour, per_run, at_least, per_month)
 
-    def _at_once(self, candidates: Iterable[Candidate]) -> tuple[int, Decimal | None]:
+    def _at_once(self, candidates: Iterable[AdmittedWorkload]) -> tuple[int, Decimal | None]:
         """Return how many GPUs workloads can use at once, and their price per hour: each takes the cheapest left."""
         free = {
             id(place): place.count * gpus(place.node.allocatable) for place in self._cluster.places

@@ -7,7 +7,7 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import WHOLE
 from ml_foundations.planning.api_server.queues import Queues
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.resources import gpus
 
@@ -36,7 +36,7 @@ class GpuLimits:
     def __init__(self, quotas: Mapping[str, Sequence[Quota]], queues: Queues) -> None:
         self._quotas, self._queues = quotas, queues
 
-    def uses(self, candidates: Iterable[Candidate]) -> list[GpuUse]:
+    def uses(self, candidates: Iterable[AdmittedWorkload]) -> list[GpuUse]:
         """Return the GPUs that pods can use at once: those that stay keep what they need, the others wait."""
         found = [use for candidate in candidates for use in self._wanted(candidate) if use.gpus]
         left = {key: most for use in found for key, most in use.limits.items()}
@@ -46,10 +46,10 @@ class GpuLimits:
             left.update({key: left[key] - use.gpus for key in use.limits})
         return found
 
-    def _wanted(self, candidate: Candidate) -> Iterable[GpuUse]:
+    def _wanted(self, candidate: AdmittedWorkload) -> Iterable[GpuUse]:
         """Yield the GPUs that a workload uses if no other workload does."""
-        workload, draws = candidate.workload, () if candidate.gaps else candidate.draws
-        for index, (pod_set, pod) in enumerate(candidate.sets):
+        workload, draws = candidate.workload, () if candidate.unknowns else candidate.queue_usage
+        for index, (pod_set, pod) in enumerate(candidate.pod_sets):
             count, limits = pod_set.count, dict[Hashable, int]()
             for quota in (
                 each for each in self._quotas.get(workload.namespace, ()) if each.covers(pod)

@@ -1,8 +1,6 @@
 """The verdict on every workload, and on all of them together."""
 
-import gc
-from collections.abc import Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
@@ -13,7 +11,7 @@ from ml_foundations.planning.api_server.queue_overcommit import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
 from ml_foundations.planning.input.closed_world import ClassifiedDocuments
 from ml_foundations.planning.model.decisions import (
-    Candidate,
+    AdmittedWorkload,
     Competition,
     Reason,
     Verdict,
@@ -22,6 +20,7 @@ from ml_foundations.planning.model.decisions import (
 )
 from ml_foundations.planning.model.node_groups import PodGroup
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.scheduler.competition import independent_sets
 from ml_foundations.planning.verdict import explain
@@ -55,7 +54,7 @@ def judge(
         gke: The properties of the GKE cluster, where the documents are all that is in it.
         accepted: The rules whose errors the user accepts.
     """
-    with uncollected():
+    with without_garbage_collector():
         world, nodes = ClassifiedDocuments(documents), list(nodes)
         found = _judge_world(world, nodes, gke)
         errors = (finding for finding in found.findings if finding.severity is Severity.ERROR)
@@ -79,9 +78,9 @@ def _judge_world(
         return found
     # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
     spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
-    roomier = [Cluster(world.judged, nodes, spread, gke, ignored) for spread in spreads]
+    relaxed = [Cluster(world.judged, nodes, spread, gke, ignored) for spread in spreads]
     return _judge(
-        world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier]
+        world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in relaxed]
     )
 
 
@@ -98,26 +97,14 @@ def _with_accepted(without: Verdicts, found: Verdicts, accepted: Collection[str]
     return replace(without, workloads=workloads, reasons=of_rules(found.reasons, without.reasons))
 
 
-@contextmanager
-def uncollected() -> Generator[None]:
-    """Without the garbage collector, which takes a quarter of the time and finds nothing: all is kept to the end."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def _judge(
     world: ClassifiedDocuments,
     cluster: Cluster,
     gke: Manifest | None,
     objects: _Refused,
-    roomier: Sequence[Verdicts] = (),
+    relaxed: Sequence[Verdicts] = (),
 ) -> Verdicts:
-    """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
+    """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some relaxed ones."""
     admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
     refused, beside = (
@@ -125,20 +112,20 @@ def _judge(
         for refusals in ([*world.refused, *objects[0]], objects[1])
     )
     for candidate in candidates:
-        if id(candidate.workload) not in cluster.settled:
-            candidate.gaps = [
+        if id(candidate.workload) not in cluster.fully_running:
+            candidate.unknowns = [
                 *world.gaps(candidate.workload),
                 *(each._replace(certain=False) for each in refused),
             ]
     for workload, reasons in world.malformed:
-        candidates.append(Candidate(workload))
+        candidates.append(AdmittedWorkload(workload))
         candidates[-1].refuse(reasons)
     _ignore(cluster.ignored, candidates)
     fitting = Fitting(cluster, candidates)
     for candidate in candidates:
         if candidate.verdict is None:
             fitting.place(candidate)
-        elif candidate.sets and candidate.reasons and candidate.is_refused_at_worst:
+        elif candidate.pod_sets and candidate.reasons and candidate.is_refused_at_worst:
             fitting.place_refused(candidate)
     unplaced = _ignore(cluster.ignored, candidates)
     for candidate in unplaced:
@@ -147,14 +134,14 @@ def _judge(
     fitting.judge_inline_disks()
     advise(cluster, candidates)
     for index, candidate in enumerate(candidates):
-        if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
+        if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in relaxed]):
             candidate.verdict = Verdict.UNDETERMINED
         candidate.refuse(world.doubts(candidate.workload))
-        candidate.doubt()
+        candidate.downgrade_unknown()
     verdict, reasons = _Together(cluster, admission, fitting, candidates, unplaced).judge()
     findings = [explain.finding(reason, of) for of, reason in reasons]
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
-    if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
+    if fits_alone and _is_uncertain(verdict, [other.stack for other in relaxed]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
     unknown = [*world.unknown, *(each for each in beside if not each.certain)]
     unknown = [each for each in unknown if each.rule not in cluster.ignored]
@@ -178,7 +165,7 @@ def _judge(
             WorkloadVerdict(
                 candidate.workload,
                 candidate.verdict or Verdict.UNDETERMINED,
-                tuple(_reasons(candidate, [other.workloads[index] for other in roomier])),
+                tuple(_reasons(candidate, [other.workloads[index] for other in relaxed])),
                 tuple(
                     explain.finding(reason, Verdict.FITS, candidate.workload)
                     for reason in candidate.warnings
@@ -197,7 +184,9 @@ def _judge(
     )
 
 
-def _ignore(rules: frozenset[str], candidates: Iterable[Candidate]) -> list[Candidate]:
+def _ignore(
+    rules: frozenset[str], candidates: Iterable[AdmittedWorkload]
+) -> list[AdmittedWorkload]:
     """Drop the reasons that break accepted rules, and return the workloads that nothing else is decided about."""
 
     def is_ignored(verdict: Verdict, reason: Reason) -> bool:
@@ -219,8 +208,10 @@ def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool
     return verdict is Verdict.CANNOT_FIT and bool(elsewhere) and Verdict.CANNOT_FIT not in elsewhere
 
 
-def _reasons(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> Iterable[Finding]:
-    """A workload's reasons; those that are certain in no roomier cluster are none for certain."""
+def _reasons(
+    candidate: AdmittedWorkload, elsewhere: Sequence[WorkloadVerdict]
+) -> Iterable[Finding]:
+    """A workload's reasons; those that are certain in no relaxed cluster are none for certain."""
     certain = {
         each.rule
         for other in elsewhere
@@ -230,13 +221,13 @@ def _reasons(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> Iter
     for verdict, reason in candidate.reasons:
         finding = explain.finding(reason, verdict, candidate.workload)
         is_certain = finding.rule in certain or not elsewhere
-        yield finding if is_certain and not candidate.gaps else finding.as_warning()
+        yield finding if is_certain and not candidate.unknowns else finding.as_warning()
 
 
-def _run_cost(fitting: Fitting, candidate: Candidate) -> RunCost | None:
+def _run_cost(fitting: Fitting, candidate: AdmittedWorkload) -> RunCost | None:
     """What a run costs, where the workload says how long it may last."""
     seconds = candidate.workload.deadline
-    if seconds is None or len(candidate.sets) != 1 or candidate.verdict is not Verdict.FITS:
+    if seconds is None or len(candidate.pod_sets) != 1 or candidate.verdict is not Verdict.FITS:
         return None
     for demand in fitting.demands([candidate], fitting.occupied):
         return run_cost(demand, seconds)
@@ -250,8 +241,8 @@ class _Together:
     cluster: Cluster
     admission: Admission
     fitting: Fitting
-    candidates: Sequence[Candidate]
-    unplaced: Sequence[Candidate]
+    candidates: Sequence[AdmittedWorkload]
+    unplaced: Sequence[AdmittedWorkload]
     """Those whose pods find no place, which the user accepts."""
     reasons: _Reasons = field(default_factory=list[tuple[Verdict, Reason]])
 
@@ -277,9 +268,13 @@ class _Together:
                 *(() if scarce else shortage(needed_claims(counted, in_all=True))),
             )
             # Pods that name their node take no room from others: the kubelet takes them, or not.
-            judged = [c for c in self.candidates if c.sets and c.verdict is not None and not c.gaps]
+            judged = [
+                c
+                for c in self.candidates
+                if c.pod_sets and c.verdict is not None and not c.unknowns
+            ]
             judged = [c for c in judged if c not in self.unplaced]
-            judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
+            judged = [c for c in judged if not c.pod_sets[0][1].spec.get("nodeName")]
             always = [c for c in judged if not c.workload.takes_turns]
             staying = [
                 demand
@@ -313,23 +308,23 @@ class _Together:
             ]
 
     def _wait(
-        self, job: Candidate, staying: Sequence[PodGroup], always: Sequence[Candidate]
+        self, job: AdmittedWorkload, staying: Sequence[PodGroup], always: Sequence[AdmittedWorkload]
     ) -> None:
         """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
         for sets in job.phases():
             self._wait_with(
                 job,
-                self.fitting.demands([Candidate(job.workload, sets)], self.cluster.places),
+                self.fitting.demands([AdmittedWorkload(job.workload, sets)], self.cluster.places),
                 staying,
                 always,
             )
 
     def _wait_with(
         self,
-        job: Candidate,
+        job: AdmittedWorkload,
         demands: list[PodGroup],
         staying: Sequence[PodGroup],
-        always: Sequence[Candidate],
+        always: Sequence[AdmittedWorkload],
     ) -> None:
         if not demands:
             return
@@ -356,7 +351,11 @@ class _Together:
         lasting = {str(c.workload) for c in self.candidates if not c.workload.may_make_room}
         rest = [demand for demand in group if demand.pod.name in lasting]
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
-        if verdict is Verdict.CANNOT_FIT and near_others and any(c.gaps for c in self.candidates):
+        if (
+            verdict is Verdict.CANNOT_FIT
+            and near_others
+            and any(c.unknowns for c in self.candidates)
+        ):
             return (
                 Verdict.UNDETERMINED
             )  # pods of which not all is known may be those that they wait for
@@ -367,10 +366,12 @@ class _Together:
 
     def _sum_queues(self) -> None:
         """What stays keeps what it has of a queue; a Job that needs more than the rest may wait for ever."""
-        queued = [c for c in self.candidates if c.draws and c.verdict is Verdict.FITS]
-        always = [draw for c in queued if not c.workload.takes_turns for draw in c.draws]
+        queued = [c for c in self.candidates if c.queue_usage and c.verdict is Verdict.FITS]
+        always = [draw for c in queued if not c.workload.takes_turns for draw in c.queue_usage]
         jobs = {
-            id(c.draws): [*always, *c.draws] for c in queued if always and c.workload.takes_turns
+            id(c.queue_usage): [*always, *c.queue_usage]
+            for c in queued
+            if always and c.workload.takes_turns
         }
         found = [
             each
@@ -384,7 +385,7 @@ class _Together:
             mine = [
                 c
                 for c in self.candidates
-                if c.workload.namespace == namespace and c.sets and not c.gaps
+                if c.workload.namespace == namespace and c.pod_sets and not c.unknowns
             ]
             if "quota" in self.cluster.ignored:  # then those that exceed one alone are accepted
                 mine = [
@@ -425,10 +426,14 @@ class _Together:
                         self._decide(Verdict.UNDETERMINED, late)
 
 
-def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
+def _quotas_left(
+    admission: Admission, candidates: Sequence[AdmittedWorkload]
+) -> Iterable[QuotaLeft]:
     for namespace, quotas in admission.quotas.items():
         mine = [
-            c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps
+            c
+            for c in candidates
+            if c.workload.namespace == namespace and c.pod_sets and not c.unknowns
         ]
         for quota in quotas:
             used = total(

@@ -1,0 +1,79 @@
+"""Shortcuts for speed: values told apart by their bytes or their identity, and the garbage collector off.
+
+No other module of planning uses bytes, ``id()`` or ``gc``. Most classes of planning compare by identity
+(``eq=False``), so their objects are keys of dictionaries; manifests, which are dictionaries, need
+``IdentityMap``.
+"""
+
+import gc
+import marshal
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def fingerprint(tree: Any) -> bytes | None:
+    """Return a tree of plain values as bytes that equal trees share.
+
+    Return None if the tree holds another value, such as ``UNKNOWN``. Comparing bytes makes judging
+    20,000 Jobs of 50 kinds three times as fast as admitting each of them.
+    """
+    try:
+        # Later versions of the format depend on how many variables refer to a value.
+        return marshal.dumps(tree, 2)
+    except ValueError:
+        return None
+
+
+class IdentityMap(Generic[K, V]):
+    """Values by object, for objects that have no hash, such as manifests.
+
+    Equal objects have separate values. The map keeps its objects alive, so no identity is used twice.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[K, V]] = ()) -> None:
+        self._pairs: dict[int, tuple[K, V]] = {id(key): (key, value) for key, value in pairs}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._pairs[id(key)] = key, value
+
+    def __contains__(self, key: K) -> bool:
+        return id(key) in self._pairs
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, _ in self._pairs.values())
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Return the objects with their values, in the order in which they were added."""
+        return self._pairs.values()
+
+    def get(self, key: K, default: V) -> V:
+        """Return the value of an object, or a default if it has none."""
+        return self._pairs.get(id(key), (key, default))[1]
+
+    def setdefault(self, key: K, default: V) -> V:
+        """Return the value of an object; if it has none, give it the default first."""
+        return self._pairs.setdefault(id(key), (key, default))[1]
+
+
+def unique(objects: Iterable[K]) -> list[K]:
+    """Return each object once, in the order of its first appearance; equal objects are not the same."""
+    return list({id(each): each for each in objects}.values())
+
+
+@contextmanager
+def without_garbage_collector() -> Generator[None]:
+    """Switch the garbage collector off for a while.
+
+    It takes a quarter of the time of judging, and finds nothing: everything is kept to the end.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
