@@ -42,7 +42,7 @@ differential: .venv/.ready ## compare planning with the real scheduler: make dif
 	@$(RUN) tests.differential $(N) $(if $(FIRST),--first $(FIRST)) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
 
 faults: .venv/.ready ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
-	@$(RUN) tests.reliability $(N)
+	@$(RUN) tests.reliability $(N) $(if $(WRITE),--write)
 
 lock: .venv/.ready ## update the lock, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock

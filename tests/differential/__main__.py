@@ -11,12 +11,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.differential import proof, tables
+from tests.differential import proof
 from tests.differential.acceptance import proof as acceptance
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch
 from tests.differential.schema.proof import prove
+from tests.support import results
 from tests.support.checkout import CHECKOUT
+
+HERE = Path(__file__).parent
 
 
 def main() -> int:
@@ -38,7 +41,7 @@ def main() -> int:
         default="rules",
         help="which cases; default rules",
     )
-    parser.add_argument("--write", action="store_true", help="write the table into docs/proof.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into results/")
     options = parser.parse_args()
     command = f"make differential N={options.cases} FIRST={options.first}"
     if options.generator == "schema":
@@ -46,12 +49,12 @@ def main() -> int:
             options.cases, options.folder / "schema", not options.no_shrink, options.first
         )
         if options.write:
-            tables.write("schema", f"{command} GENERATOR=schema", text)
+            results.write(HERE, "schema", f"{command} GENERATOR=schema", text)
         return int(bool(wrong))
     if options.generator == "acceptance":
         wrong, text = acceptance.prove(options.cases, options.folder / "acceptance", options.first)
         if options.write:
-            tables.write("acceptance", f"{command} GENERATOR=acceptance", text)
+            results.write(HERE, "acceptance", f"{command} GENERATOR=acceptance", text)
         return int(bool(wrong))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []
@@ -84,7 +87,7 @@ def main() -> int:
     text = f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}"
     print(text)
     if options.write:
-        tables.write("rules", command, text)
+        results.write(HERE, "rules", command, text)
     return int(any(not comparison.agrees for comparison in comparisons))
 
 

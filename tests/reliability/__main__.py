@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 from tests.reliability import faults, machine, starts
+from tests.support import results
 from tests.support.checkout import CHECKOUT
+
+HERE = Path(__file__).parent
 
 
 def main() -> int:
@@ -25,6 +28,7 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept"
     )
+    parser.add_argument("--write", action="store_true", help="write the table into results/")
     options = parser.parse_args()
     if options.count < 1 and options.kind != "machine":
         parser.error("say how many trials are to be made in all")
@@ -33,9 +37,9 @@ def main() -> int:
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if options.kind == "faults":
-        return _faults(folder, options.count)
+        return _faults(folder, options.count, options.write)
     if options.kind == "machine":
-        return _machine(folder)
+        return _machine(folder, options.write)
     if options.kind == "starts":
         return starts.try_all(folder, options.count)
     if options.kind == "served":
@@ -45,7 +49,7 @@ def main() -> int:
     return int("failed" in outcomes)
 
 
-def _faults(folder: Path, count: int) -> int:
+def _faults(folder: Path, count: int, is_written: bool) -> int:
     for moment in faults.suffer_all(folder, count):
         what = f"{moment.victim} in {moment.phase} after {moment.after:.0f} s" + (
             ", with Kueue" * moment.queue
@@ -54,17 +58,23 @@ def _faults(folder: Path, count: int) -> int:
         for problem in moment.problems:
             print(f"   WRONG: {problem}", flush=True)
     moments = [each for each in faults.recorded(folder / "faults.jsonl") if each.seed < count]
-    print(faults.table(moments))
+    table = faults.table(moments)
+    print(table)
+    if is_written:
+        results.write(HERE, "faults", f"make faults N={count}", table)
     return int(any(each.problems for each in moments))
 
 
-def _machine(folder: Path) -> int:
+def _machine(folder: Path, is_written: bool) -> int:
     for outcome in machine.suffer_all(folder):
         print(f"{outcome.case}: {outcome.first}; next up: {outcome.next_up}", flush=True)
         for problem in outcome.problems:
             print(f"   WRONG: {problem}", flush=True)
     outcomes = machine.recorded(folder / machine.RECORD)
-    print(machine.table(outcomes))
+    table = machine.table(outcomes)
+    print(table)
+    if is_written:
+        results.write(HERE, "machine", "python -m tests.reliability --kind machine", table)
     return int(any(each.problems for each in outcomes))
 
 
