@@ -411,7 +411,7 @@ class Admission:
                 for place in cluster.places
             ):
                 yield told("unknown-label", "affinity", label=key)
-        yield from cluster.volumes.not_known(spec, workload)
+        yield from cluster.volumes.unknowns(spec, workload)
 
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass

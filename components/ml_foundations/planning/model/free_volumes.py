@@ -1,32 +1,37 @@
-"""Free volumes: which claims they satisfy, and whether they go round.
+"""Free volumes: the claims that compete for them, and whether there are enough.
 
-Follows the volume controller and the scheduler's plugin VolumeBinding. A claim gets the smallest free volume of its
-class that has its modes, size and labels: at once, wherever the volume is; or, where the class waits for the first
-consumer, one that reaches the pod's node. Too few volumes are an error. Who gets one is not known, except where each
-reaches one node only: there they are a resource of the node.
+This follows the volume controller and the scheduler's plugin VolumeBinding. A claim gets the
+smallest free volume of its class that has its modes, size and labels. It gets it at once, wherever
+the volume is. If the class waits for the first consumer, it gets one that reaches the pod's node.
+Too few volumes are an error. Which claim gets one is not known, except if each volume reaches a
+single node: then the volumes are a resource of the nodes.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ml_foundations.catalog.disks import FILESTORE_CSI
-from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli
-from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
+from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.storage import (
+    TOPOLOGY_LABELS,
+    StorageClasses,
+    is_free,
+    is_reached,
+    is_selected,
+    satisfies,
+    size_of,
+)
 from ml_foundations.planning.model.workloads import Workload
 
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_SAME = {"volumeMode": "Filesystem", "volumeAttributesClassName": ""}
-"""What a claim and its volume have alike, with the defaults."""
-_TOPOLOGY_LABELS = {labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION}
+_Names = frozenset[str]
+"""The names of volumes."""
 
 
 class Need(NamedTuple):
@@ -41,243 +46,184 @@ class Need(NamedTuple):
 
 
 class FreeVolumes:
-    """The volumes that are kept for no claim, and who may be after them."""
+    """The volumes that are kept for no claim, and the claims that compete for them."""
 
-    def __init__(self, volumes: Iterable[Manifest], classes: Mapping[str, Manifest]) -> None:
+    def __init__(self, volumes: Iterable[Manifest], classes: StorageClasses) -> None:
         self._classes = classes
-        free = (v for v in volumes if section(v, "status").get("phase", "Available") == "Available")
-        self._volumes = {
-            name_of(volume): volume for volume in free if not section(volume, "spec", "claimRef")
-        }
-        self._needs: list[tuple[Need, frozenset[str]]] = []
-        self._of_node: dict[frozenset[str], str] = {}
+        self._volumes = {name_of(volume): volume for volume in volumes if is_free(volume)}
+        self._needs: list[tuple[Need, _Names]] = []
+        """The claims, each with the volumes that satisfy it."""
+        self._resources: dict[_Names, str] = {}
+        """The volumes that are a resource of nodes, with the name of the resource."""
 
     def settle(self, needs: Iterable[Need], nodes: Sequence[NodeClass]) -> list[NodeClass]:
-        """Learn who competes. What reaches one node each becomes a resource of the node, where nothing else decides."""
-        found = list(nodes)
-        if not self._volumes:
-            return found
-        self._needs = [
-            (need, volumes) for need in needs if (volumes := self.satisfying(need.claim))
-        ]
-        for volumes in filter(self._is_interchangeable, {volumes for _, volumes in self._needs}):
-            able = [
-                [index for index, node in enumerate(nodes) if self._reaches(each, node)]
-                for each in volumes
-            ]
-            if all(sum(nodes[index].count for index in each) <= 1 for each in able):
-                self._of_node[volumes] = f"free volumes such as {min(volumes)}"
-                for index, count in Counter(index for each in able for index in each).items():
-                    offered = {**found[index].allocatable, self._of_node[volumes]: count * WHOLE}
-                    found[index] = replace(found[index], allocatable=offered)
-        return found
+        """Note the competing claims, and return the nodes with their volumes as a resource.
 
-    def _is_interchangeable(self, volumes: frozenset[str]) -> bool:
-        """Whether all who are after some volumes can do with any, and get them with their pods' nodes."""
-        return not any(
-            labels_of(self._volumes[each]).keys() & _TOPOLOGY_LABELS for each in volumes
-        ) and all(
-            theirs == volumes
-            and self.waits(need.claim)
-            and not need.is_shared
-            and not self.is_made(need.claim)
-            for need, theirs in self._needs
-            if theirs & volumes
-        )
+        Volumes are a resource if each reaches one node, and every claim for them accepts any.
+        """
+        settled = list(nodes)
+        if not self._volumes:
+            return settled
+        for need in needs:
+            if candidates := self.satisfying(need.claim):
+                self._needs.append((need, candidates))
+        for volumes in {candidates for _, candidates in self._needs}:
+            holders = self._holders(volumes, nodes) if self._is_interchangeable(volumes) else None
+            if holders is None:
+                continue
+            resource = self._resources[volumes] = f"free volumes such as {min(volumes)}"
+            for index, count in holders.items():
+                node = settled[index]
+                allocatable = {**node.allocatable, resource: count * WHOLE}
+                settled[index] = replace(node, allocatable=allocatable)
+        return settled
+
+    def _holders(self, volumes: _Names, nodes: Sequence[NodeClass]) -> Counter[int] | None:
+        """Return how many volumes reach each node, by its index; None if one reaches several."""
+        holders = Counter[int]()
+        for name in volumes:
+            reached = [i for i, node in enumerate(nodes) if is_reached(self._volumes[name], node)]
+            if sum(nodes[index].count for index in reached) > 1:
+                return None
+            holders.update(reached)
+        return holders
+
+    def _is_interchangeable(self, volumes: _Names) -> bool:
+        """Return whether every claim for some volumes accepts any, and gets it with its node."""
+        for name in volumes:
+            if labels_of(self._volumes[name]).keys() & TOPOLOGY_LABELS:
+                return False
+        for need, candidates in self._needs:
+            if candidates.isdisjoint(volumes):
+                continue
+            waits = self._classes.waits(need.claim)
+            if candidates != volumes or need.is_shared or not waits:
+                return False
+            if self._classes.makes_volume(need.claim):
+                return False
+        return True
 
     def requests(self, claims: Iterable[Manifest]) -> Amounts:
-        """What claims that are not bound take of the volumes that are resources of nodes."""
-        found = (self._of_node.get(self.satisfying(claim)) for claim in claims)
-        return {name: count * WHOLE for name, count in Counter(filter(None, found)).items()}
+        """Return what unbound claims take of the volumes that are resources of nodes."""
+        resources = (self._resources.get(self.satisfying(claim)) for claim in claims)
+        return {name: count * WHOLE for name, count in Counter(filter(None, resources)).items()}
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
-        """Claims that get no volume for certain, where so many of each kind need one at once."""
-        needed: Counter[frozenset[str]] = Counter()
+        """Yield the refusal of claims if there are too few volumes for certain.
+
+        Args:
+            claims: The claims that need a volume at the same time, each with its number.
+        """
+        needed: Counter[_Names] = Counter()
         for claim, count in claims:
-            if not self.is_made(claim):
+            if not self._classes.makes_volume(claim):
                 needed[self.satisfying(claim)] += count
         for volumes in (*needed, frozenset[str]().union(*needed)):
-            wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
+            wanted = sum(n for part, n in needed.items() if part and part <= volumes)
             if wanted > len(volumes):
-                yield told(
-                    "scarce-volumes", "volumes", wanted=wanted, volumes=names(sorted(volumes))
+                free = names(sorted(volumes))
+                yield Refusal(
+                    rule="volume-binding",
+                    path="volumes",
+                    message=f"{wanted} claims need one of the free volumes {free} each",
+                    remedy="Declare a PersistentVolume for each claim.",
+                    only_refuses=True,
                 )
                 return
 
-    def satisfying(self, claim: Manifest) -> frozenset[str]:
-        """The free volumes that would satisfy a claim."""
+    def satisfying(self, claim: Manifest) -> _Names:
+        """Return the free volumes that can be bound to a claim."""
         if not self._volumes or any(unknown_paths(section(claim, "spec"))):
             return frozenset()
-        return frozenset(
-            name for name, volume in self._volumes.items() if _satisfies(volume, claim)
-        )
-
-    def waits(self, claim: Manifest) -> bool:
-        """Whether a claim is bound when a pod mounts it."""
-        mode = self.class_of(claim).get("volumeBindingMode")
-        return mode == "WaitForFirstConsumer" and not section(claim, "spec").get("volumeName")
+        return frozenset(n for n, volume in self._volumes.items() if satisfies(volume, claim))
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
-        """Why no volume is bound to a claim or made for it where a node reaches it, or perhaps none."""
-        name, found, waits = name_of(claim), self.satisfying(claim), self.waits(claim)
-        is_made = self.is_made(claim, node)
-        if is_made and (waits or not found):
+        """Yield why a claim gets no volume that a node reaches, or perhaps none."""
+        candidates, waits = self.satisfying(claim), self._classes.waits(claim)
+        is_made = self._classes.makes_volume(claim, node)
+        if is_made and (waits or not candidates):
             return
-        if not waits and sum(count for _, count in self._competing(found, workload)) <= 1:
-            sizes = {each: _size(self._volumes[each]) for each in found}
-            found = frozenset(each for each in found if sizes[each] == min(sizes.values()))
-        here = frozenset(each for each in found if self._reaches(each, node))
-        if not here and not is_made:
-            message = f"no free volume for claim {name} is reachable from the node"
-            if not found and self.is_made(claim):
-                in_class = f"storage class {name_of(self.class_of(claim))}"
-                message = f"{in_class} makes no volume for claim {name} in the node's topology"
-            # A class that does not wait makes the volume before the scheduler looks for a node, and labels of a volume
-            # count once it is bound.
-            is_open = (
-                any(_selects(self._volumes[each], node) for each in found)
-                if waits
-                else self.is_made(claim)
-            )
-            yield Refusal("volume-zone", "volumes", message, certain=not is_open)
+        if not waits and sum(n for _, n in self._competing(candidates, workload)) <= 1:
+            candidates = self._smallest(candidates)
+        reached = frozenset(n for n in candidates if is_reached(self._volumes[n], node))
+        if not reached and not is_made:
+            yield self._out_of_reach(claim, candidates, node)
             return
         is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
-        is_near = here == found or (waits and not is_shared)
-        if not is_near or not (is_made or found in self._of_node or self._go_round(here, workload)):
-            yield told("open-volume", "volumes", certain=False, name=name)
-
-    def class_of(self, claim: Manifest) -> Manifest:
-        """The storage class of a claim or a volume; empty where it is not known."""
-        return self._classes.get(section(claim, "spec").get("storageClassName") or "", {})
-
-    def is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
-        """Whether a volume is made for a claim that finds none: anywhere, or for a node."""
-        found = self.class_of(claim)
-        if (
-            not found
-            or found.get("provisioner") == _NO_PROVISIONER
-            or section(claim, "spec").get("volumeName")
-        ):
-            return False
-        if found.get("provisioner") == FILESTORE_CSI and not self.waits(claim):
-            return True  # made before there is a pod, and every zone reaches it: the driver limits no volume to a zone
-        terms = items(found, "allowedTopologies")
-        return not (node and terms) or any(_in_topology(term, node.labels) for term in terms)
-
-    def _reaches(self, volume: str, node: NodeClass) -> bool:
-        return not list(out_of_reach(self._volumes[volume], node, ""))
-
-    def _competing(
-        self, volumes: frozenset[str], workload: Workload
-    ) -> list[tuple[frozenset[str], int]]:
-        """Who may be after some volumes while a workload's claims find theirs; one pod of a Job is enough."""
-        return [
-            (
-                theirs,
-                1 if not workload.all_at_once and str(workload) in need.owners else need.number,
+        gets_a_reached_one = reached == candidates or (waits and not is_shared)
+        has_enough = is_made or candidates in self._resources or self._are_enough(reached, workload)
+        if not gets_a_reached_one or not has_enough:
+            name = name_of(claim)
+            yield Refusal(
+                rule="volume-binding",
+                path="volumes",
+                message=f"claim {name} may get a volume that the node reaches, or not",
+                remedy=f"Keep a volume for {name}: name the claim in its claimRef.",
+                certain=False,
+                only_refuses=True,
             )
-            for need, theirs in self._needs
-            if theirs & volumes
-        ]
 
-    def _go_round(self, volumes: frozenset[str], workload: Workload) -> bool:
-        """Whether some volumes are enough for all who may be after them, in any order."""
-        competing = sorted(self._competing(volumes, workload), key=lambda each: len(each[0]))
-        if sum(count for _, count in competing) <= len(volumes):
+    def _smallest(self, volumes: _Names) -> _Names:
+        sizes = {name: size_of(self._volumes[name]) for name in volumes}
+        least = min(sizes.values(), default=0)
+        return frozenset(name for name in volumes if sizes[name] == least)
+
+    def _out_of_reach(self, claim: Manifest, candidates: _Names, node: NodeClass) -> Refusal:
+        """Return the refusal of a node that reaches no volume that the claim may get."""
+        name = name_of(claim)
+        may_be_made = self._classes.makes_volume(claim)
+        message = f"no free volume for claim {name} is reachable from the node"
+        if not candidates and may_be_made:
+            storage_class = name_of(self._classes.of(claim))
+            made = f"storage class {storage_class} makes no volume for claim {name}"
+            message = f"{made} in the node's topology"
+        # A class that does not wait makes the volume before the scheduler looks for a node. The
+        # labels of a volume count only after it is bound.
+        may_come = may_be_made
+        if self._classes.waits(claim):
+            may_come = any(is_selected(node, self._volumes[volume]) for volume in candidates)
+        return Refusal("volume-zone", "volumes", message, certain=not may_come)
+
+    def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
+        """Return the claims that may take some volumes: what satisfies them, and their number.
+
+        Of a workload whose pods need not run at once, one pod is enough.
+        """
+        competing: list[tuple[_Names, int]] = []
+        for need, candidates in self._needs:
+            if not candidates.isdisjoint(volumes):
+                is_one = not workload.all_at_once and str(workload) in need.owners
+                competing.append((candidates, 1 if is_one else need.number))
+        return competing
+
+    def _are_enough(self, volumes: _Names, workload: Workload) -> bool:
+        """Return whether some volumes are enough for all claims that may take them, in any order.
+
+        They are if there are as many volumes as claims. Otherwise, all must reach the same nodes,
+        and the claims must ask for more and more: those that fewer volumes satisfy accept only
+        larger ones. As each claim gets the smallest volume, the others take those last. Example:
+        volumes of 1, 1 and 5 GiB are enough for two claims of 1 GiB and one of 5 GiB.
+        """
+        competing = sorted(self._competing(volumes, workload), key=lambda claims: len(claims[0]))
+        if sum(number for _, number in competing) <= len(volumes):
             return True
-        if len({_reach(self._volumes[each]) for theirs, _ in competing for each in theirs}) > 1:
+        if len({_reach(self._volumes[n]) for candidates, _ in competing for n in candidates}) > 1:
             return False
-        # Claims that are choosier find larger volumes, which the others take last.
-        wanted, inner, least = 0, frozenset[str](), 0
-        for theirs, count in competing:
-            wanted += count
-            largest = max((_size(self._volumes[each]) for each in theirs - inner), default=-1)
-            if wanted > len(theirs) or not inner <= theirs or (inner and largest >= least):
+        claims, inner, smallest_inner = 0, frozenset[str](), 0
+        for candidates, number in competing:
+            claims += number
+            if claims > len(candidates) or not inner <= candidates:
                 return False
-            inner, least = theirs, min(_size(self._volumes[each]) for each in theirs)
+            added = [size_of(self._volumes[name]) for name in candidates - inner]
+            if inner and max(added, default=-1) >= smallest_inner:
+                return False
+            inner = candidates
+            smallest_inner = min(size_of(self._volumes[name]) for name in candidates)
         return True
 
 
-def claim_of(volume: Manifest) -> tuple[str, str] | None:
-    """Namespace and name of the claim that a volume is kept for; one that is released is kept for none, nor free."""
-    owner = section(volume, "spec", "claimRef")
-    phase = section(volume, "status").get("phase", "Released" if owner.get("uid") else "Available")
-    return (
-        (owner.get("namespace", "default"), owner.get("name", ""))
-        if owner and phase != "Released"
-        else None
-    )
-
-
-def access_modes(claim_or_volume: Manifest) -> list[str]:
-    """The access modes of a claim or a volume."""
-    return section(claim_or_volume, "spec").get("accessModes") or []
-
-
-def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
-    """Whether a volume has the size and the modes that a claim asks for."""
-    theirs, wanted = section(volume, "spec"), section(claim, "spec")
-    return (
-        _size(volume) >= milli(section(wanted, "resources", "requests").get("storage"))
-        and set(access_modes(claim)) <= set(access_modes(volume))
-        and all(
-            (theirs.get(key) or default) == (wanted.get(key) or default)
-            for key, default in _SAME.items()
-        )
-    )
-
-
-def out_of_reach(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refusal]:
-    """Why a node does not reach a volume."""
-    if not _selects(volume, node):
-        yield told("volume-out-of-reach", "volumes", volume=name_of(volume), claim=claim)
-    if _TOPOLOGY_LABELS.isdisjoint(node.labels):
-        return
-    for key, value in labels_of(volume).items():
-        if key in _TOPOLOGY_LABELS and node.labels.get(key) not in str(value).split("__"):
-            at = node.labels.get(key, f"no {key}")
-            yield Refusal(
-                "volume-zone",
-                "volumes",
-                f"the volume of claim {claim} is in {value}, the node in {at}",
-            )
-
-
-def _selects(volume: Manifest, node: NodeClass) -> bool:
-    """Whether a volume's node affinity selects a node."""
-    required = section(volume, "spec", "nodeAffinity").get("required")
-    return selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest)
-
-
-def _satisfies(volume: Manifest, claim: Manifest) -> bool:
-    """Whether a free volume satisfies a claim; a claim that names its volume needs no labels of it."""
-    theirs, wanted = section(volume, "spec"), section(claim, "spec")
-    name, selector = wanted.get("volumeName"), wanted.get("selector")
-    return (
-        (theirs.get("storageClassName") or "") == (wanted.get("storageClassName") or "")
-        and is_large_enough(volume, claim)
-        and (
-            name == name_of(volume)
-            if name
-            else selector is None or selects(selector, labels_of(volume))
-        )
-    )
-
-
-def _size(volume: Manifest) -> int:
-    return milli(section(volume, "spec", "capacity").get("storage", 0))
-
-
 def _reach(volume: Manifest) -> str:
-    """What decides which nodes reach a volume."""
-    topology = {key: value for key, value in labels_of(volume).items() if key in _TOPOLOGY_LABELS}
-    return json.dumps(
-        [section(volume, "spec", "nodeAffinity"), topology], sort_keys=True, default=str
-    )
-
-
-def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
-    return all(
-        node_labels.get(expression["key"]) in (expression.get("values") or [])
-        for expression in items(term, "matchLabelExpressions")
-    )
+    """Return what decides which nodes reach a volume."""
+    topology = {key: value for key, value in labels_of(volume).items() if key in TOPOLOGY_LABELS}
+    affinity = section(volume, "spec", "nodeAffinity")
+    return json.dumps([affinity, topology], sort_keys=True, default=str)

@@ -1,8 +1,8 @@
-"""Where volumes let pods run: zones and nodes of volumes, topologies of classes, disks that machines attach."""
+"""Volumes and the nodes that they let pods run on: zones, topologies, attachable disks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
@@ -17,24 +17,24 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import Amounts, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
-from ml_foundations.planning.model.free_volumes import (
-    FreeVolumes,
-    Need,
-    access_modes,
-    claim_of,
-    is_large_enough,
-    out_of_reach,
-)
+from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.storage import (
+    StorageClasses,
+    access_modes,
+    claim_names,
+    claim_of,
+    class_name,
+    copies_of,
+    is_large_enough,
+    reach_refusals,
+)
 from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
-_IN_EVERY_ZONE = "enable-multi-zone-provisioning"
-"""The parameter of a class whose volumes are a disk in each zone (GKE, "Hyperdisk ML")."""
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 class Stored(NamedTuple):
@@ -43,21 +43,29 @@ class Stored(NamedTuple):
     claim: Manifest
     storage_class: Manifest
     billed: Mapping[str, int]
-    """The amounts that are billed for one volume, the GiB of its type first; empty if they are not known."""
+    """The amounts that are billed for one volume, the GiB of its type first; empty if unknown."""
     number: int
     owner: Workload | None
     """The StatefulSet; None for a claim that is declared."""
 
     def __str__(self) -> str:
-        name, size = (
-            name_of(self.claim),
-            next((f" ({n} GiB of {kind})" for kind, n in self.billed.items()), ""),
-        )
-        return (
-            f"claim {name} of {self.owner}{size}"
-            if self.owner
-            else f"claim {namespace_of(self.claim)}/{name}{size}"
-        )
+        name = name_of(self.claim)
+        size = next((f" ({gib} GiB of {kind})" for kind, gib in self.billed.items()), "")
+        if self.owner:
+            return f"claim {name} of {self.owner}{size}"
+        return f"claim {namespace_of(self.claim)}/{name}{size}"
+
+
+class _PodVolume(NamedTuple):
+    """A volume of a pod, as CSI drivers see it."""
+
+    path: str
+    described: str
+    drivers: list[Manifest]
+    """The ``csi`` of each volume that it may be; empty for one without."""
+
+    def of_driver(self, driver: str) -> list[Manifest]:
+        return [csi for csi in self.drivers if csi.get("driver") == driver]
 
 
 class Volumes:
@@ -70,39 +78,40 @@ class Volumes:
     def __init__(
         self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None
     ) -> None:
-        # The drivers that the cluster is known to lack, and the setting that brings each.
-        brought = set(map(name_of, by_kind.get("CSIDriver", ())))
-        self._lacks = {
-            driver: setting
-            for driver, setting in missing_drivers(gke).items()
-            if driver not in brought
-        }
+        self._missing_drivers = dict(missing_drivers(gke))
+        """The drivers that the cluster is known to lack, and the setting that installs each."""
+        for driver in by_kind.get("CSIDriver", ()):
+            self._missing_drivers.pop(name_of(driver), None)
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
+        own = {name_of(c): c for c in own_classes(gke)}
         declared = {name_of(c): c for c in by_kind.get("StorageClass", ())}
-        self._classes = {name_of(c): c for c in own_classes(gke)} | declared
-        # Of several, the one that was created last: GKE's own is older than those of a program.
-        defaults = _defaults(declared) or _defaults(self._classes)
-        self._default = defaults[0] if len(defaults) == 1 else None
-        self.claims = [
-            self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())
-        ]
+        self._classes = StorageClasses(own, declared)
+        self.with_default_class = self._classes.with_default
+        self.claims = list(map(self.with_default_class, by_kind.get("PersistentVolumeClaim", ())))
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
-        kept = filter(None, map(claim_of, self._volumes.values()))
-        self._kept = {
-            key: {"metadata": {"namespace": key[0], "name": key[1]}} for key in kept
-        } | self._claims
+        self._existing: dict[tuple[str, str], Manifest] = {}
+        """The declared claims, and stand-ins for those that a volume is kept for."""
+        for namespace, name in filter(None, map(claim_of, self._volumes.values())):
+            metadata = {"namespace": namespace, "name": name}
+            self._existing[namespace, name] = {"metadata": metadata}
+        self._existing |= self._claims
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
     def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
-        """Learn which claims compete for free volumes; the nodes, with the volumes that only they reach."""
+        """Note the claims that compete for free volumes.
+
+        Returns:
+            The nodes, with the volumes that only they reach as a resource.
+        """
         return self._free.settle(self._needs(workloads, sum(node.count for node in nodes)), nodes)
 
-    def _needs(self, workloads: Sequence[Workload], everywhere: int) -> Iterable[Need]:
+    def _needs(self, workloads: Sequence[Workload], nodes: int) -> Iterable[Need]:
+        """Yield the claims that are not bound, of workloads on so many nodes."""
         mounts = Counter[tuple[str, str]]()
         owners: dict[tuple[str, str], set[str]] = {}
         for workload in workloads:
             for pods in workload.pods:
-                count = everywhere if workload.kind == "DaemonSet" else pods.count
+                count = nodes if workload.kind == "DaemonSet" else pods.count
                 for claim in self.made_claims(pods.spec, workload):
                     yield Need(claim, count, frozenset({str(workload)}))
                 for claim in self._mounted(pods.spec, workload.namespace) if count else ():
@@ -110,396 +119,443 @@ class Volumes:
                     mounts[key] += count
                     owners.setdefault(key, set()).add(str(workload))
         for key, claim in self._claims.items():
-            if self._volume_of(claim) is None and (mounts[key] or not self._free.waits(claim)):
+            is_needed = mounts[key] or not self._classes.waits(claim)
+            if is_needed and self._volume_of(claim) is None:
                 yield Need(claim, 1, frozenset(owners.get(key, ())), is_shared=mounts[key] > 1)
 
     def requests(self, spec: Manifest, workload: Workload) -> Amounts:
-        """What each pod takes of the free volumes that only one node reaches, by their names as a resource."""
-        return (
-            {} if self.own_claims(workload) else self._free.requests(self._unbound(spec, workload))
-        )
+        """Return what each pod takes of the free volumes that only one node reaches."""
+        if self.own_claims(workload):
+            return {}
+        return self._free.requests(self._unbound(spec, workload))
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
-        """Claims that get no volume for certain, where so many of each kind need one at once."""
-        known = (
-            each
-            for each in claims
-            if self._volume_of(each[0]) is None and not any(self._not_known_of(each[0]))
-        )
-        return self._free.shortage(known)
+        """Return the refusal of claims if there are too few volumes for certain.
 
-    def with_default_class(self, claim: Manifest) -> Manifest:
-        """A claim as the API server stores it: one that names no class gets the default one."""
-        spec = section(claim, "spec")
-        if self._default is None or spec.get("storageClassName") is not None:
-            return claim
-        return {**claim, "spec": {**spec, "storageClassName": self._default}}
+        Args:
+            claims: The claims that need a volume at the same time, each with its number.
+        """
+        unbound: list[tuple[Manifest, int]] = []
+        for claim, number in claims:
+            if self._volume_of(claim) is None and not any(self._unknowns_of(claim)):
+                unbound.append((claim, number))
+        return self._free.shortage(unbound)
 
     def claims_of(self, workload: Workload) -> list[Manifest]:
-        """The declared claims that a workload's pods mount."""
+        """Return the declared claims that a workload's pods mount."""
         names = {name for pods in workload.pods for name in claim_names(pods.spec)}
-        return [
-            claim
-            for name in sorted(names)
-            if (claim := self._claims.get((workload.namespace, name)))
-        ]
+        return self._declared(workload.namespace, sorted(names))
+
+    def _mounted(self, spec: Manifest, namespace: str) -> list[Manifest]:
+        """Return the declared claims of a pod, each once."""
+        return self._declared(namespace, dict.fromkeys(claim_names(spec)))
+
+    def _declared(self, namespace: str, names: Iterable[str]) -> list[Manifest]:
+        claims = (self._claims.get((namespace, name)) for name in names)
+        return [claim for claim in claims if claim]
 
     def exclusive_claims(self, spec: Manifest, namespace: str) -> frozenset[str]:
-        """The claims of a pod that only one pod may use at a time."""
-        return frozenset(
-            f"{namespace}/{name}"
-            for name in claim_names(spec)
-            if "ReadWriteOncePod" in access_modes(self._claims.get((namespace, name), {}))
-        )
+        """Return the claims of a pod that only one pod may use at a time."""
+        exclusive: set[str] = set()
+        for claim in self._mounted(spec, namespace):
+            if "ReadWriteOncePod" in access_modes(claim):
+                exclusive.add(f"{namespace}/{name_of(claim)}")
+        return frozenset(exclusive)
 
     def is_of_one_node(self, claim: Manifest) -> bool:
         """Return whether a claim's disk is attached to one node at a time, for certain."""
         volume = section(self._volume_of(claim) or {}, "spec")
-        driver = section(volume, "csi").get("driver") or self._free.class_of(claim).get(
-            "provisioner"
-        )
-        is_disk = driver in _ZONAL_PROVISIONERS or "gcePersistentDisk" in volume
+        driver = section(volume, "csi").get("driver")
+        provisioner = driver or self._classes.of(claim).get("provisioner")
+        is_disk = provisioner in _ZONAL_PROVISIONERS or "gcePersistentDisk" in volume
         return is_disk and set(access_modes(claim)) == {"ReadWriteOnce"}
 
     def gets_a_zone(self, claim: Manifest) -> bool:
-        """Whether a claim's volume is made in the zone of the first pod that mounts it."""
-        provisioner = self._free.class_of(claim).get("provisioner")
-        return (
-            self._volume_of(claim) is None
-            and self._free.waits(claim)
-            and provisioner in _ZONAL_PROVISIONERS
-        )
+        """Return whether a claim's volume is made in the zone of the first pod that mounts it."""
+        if self._volume_of(claim) is not None or not self._classes.waits(claim):
+            return False
+        return self._classes.of(claim).get("provisioner") in _ZONAL_PROVISIONERS
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
-        """The claims of a StatefulSet's pods that are there already, or for which a volume is kept."""
-        stems = {f"{name_of(each)}-{workload.name}" for each in workload.claims}
-        parts = {
-            key: str(key[1]).rpartition("-") for key in self._kept if key[0] == workload.namespace
-        }
-        own = [key for key, (stem, _, end) in parts.items() if stem in stems and end.isdecimal()]
-        return [self._kept[key] for key in own if int(parts[key][2]) in ordinals(workload)]
+        """Return the existing claims of a StatefulSet's pods: declared, or with a volume kept."""
+        stems = {f"{name_of(template)}-{workload.name}" for template in workload.claims}
+        if not stems:
+            return []
+        claims: list[Manifest] = []
+        for (namespace, name), claim in self._existing.items():
+            stem, _, number = str(name).rpartition("-")
+            is_of_template = namespace == workload.namespace and stem in stems
+            if is_of_template and number.isdecimal() and int(number) in ordinals(workload):
+                claims.append(claim)
+        return claims
 
     def refusals(
         self, spec: Manifest, workload: Workload
     ) -> Callable[[NodeClass], list[Refusal]] | None:
-        """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
+        """Return a function from a node to why volumes keep pods off it; None without volumes."""
         claims = [*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload)]
-        own = self.own_claims(workload)
         if not claims:
             return None
-        # Each volume that is there already is of one pod, and which one a node takes is not known.
-        return lambda node: [
-            refusal._replace(certain=False) if own else _as_known(refusal, node)
-            for claim in (*claims, *own)
-            for refusal in self._refused(claim, workload, node)
-        ]
+        existing = self.own_claims(workload)
+
+        def on_node(node: NodeClass) -> list[Refusal]:
+            refusals: list[Refusal] = []
+            for claim in (*claims, *existing):
+                for refusal in self._refused(claim, workload, node):
+                    # Each existing volume is of one pod, and which one a node takes is not known.
+                    is_open = bool(existing) or _may_be_in_zone(refusal, node)
+                    refusals.append(refusal._replace(certain=False) if is_open else refusal)
+            return refusals
+
+        return on_node
 
     def without_sidecar(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
-        """Buckets that a pod never mounts: GKE adds the sidecar that does so to pods with its annotation only.
+        """Yield the refusal of buckets that a pod never mounts for want of GKE's sidecar.
 
-        The scheduler does not look at that (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/webhook).
+        GKE adds it to pods with an annotation only, and the scheduler does not read that. Source:
+        GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/webhook.
         """
         spec = section(template, "spec")
         annotated = annotations_of(template).get(labels.GCS_FUSE_VOLUMES, "")
         containers = (*items(spec, "containers"), *items(spec, "initContainers"))
-        is_there = any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers)
-        if is_there or annotated is UNKNOWN or str(annotated).lower() == "true":
+        has_sidecar = any(c.get("name") == labels.GCS_FUSE_SIDECAR for c in containers)
+        if has_sidecar or annotated is UNKNOWN or str(annotated).lower() == "true":
             return
-        for path, what, found in self._csi_volumes(spec, namespace):
-            are_buckets = [each.get("driver") == labels.GCS_FUSE_DRIVER for each in found]
-            if any(are_buckets):
-                what += " is" if all(are_buckets) else " may be"
-                yield told(
-                    "bucket-sidecar",
-                    path,
-                    certain=all(are_buckets),
-                    what=what,
-                    key=labels.GCS_FUSE_VOLUMES,
-                )
+        for volume in self._pod_volumes(spec, namespace):
+            buckets = volume.of_driver(labels.GCS_FUSE_DRIVER)
+            if not buckets:
+                continue
+            is_certain = len(buckets) == len(volume.drivers)
+            verb = "is" if is_certain else "may be"
+            yield Refusal(
+                rule="bucket-sidecar",
+                path=volume.path,
+                message=f"{volume.described} {verb} a bucket, and its pods lack the annotation by "
+                "which GKE adds its sidecar",
+                remedy="Set fuse: true on the mount; in manifests, annotate the pods "
+                f'{labels.GCS_FUSE_VOLUMES}: "true".',
+                certain=is_certain,
+            )
 
     def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
-        """Buckets of pods on their node's network: there they are read as the node's account, unless a volume opts in.
+        """Yield the refusal of buckets of pods on their node's network.
 
+        Such pods read a bucket as the node's account, unless the volume opts in to their own.
         Source: GoogleCloudPlatform/gcs-fuse-csi-driver, docs/authentication.md.
         """
-        for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
-            buckets = [each for each in found if each.get("driver") == labels.GCS_FUSE_DRIVER]
-            if any(
-                section(each, "volumeAttributes").get(_OPTS_IN) not in ("true", UNKNOWN)
-                for each in buckets
-            ):
-                yield told("bucket-on-host-network", path, what=what, opts_in=_OPTS_IN)
+        for volume in self._pod_volumes(section(template, "spec"), namespace):
+            for bucket in volume.of_driver(labels.GCS_FUSE_DRIVER):
+                if section(bucket, "volumeAttributes").get(_OPTS_IN) in ("true", UNKNOWN):
+                    continue
+                yield Refusal(
+                    rule="bucket-identity",
+                    path=volume.path,
+                    message=f"{volume.described} is a bucket, which pods with hostNetwork do not "
+                    "mount by their own service account",
+                    remedy=f'Set {_OPTS_IN}: "true" in its volumeAttributes, or leave hostNetwork '
+                    "out.",
+                )
+                break
 
     def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
-        """Volumes that a pod never mounts, since the cluster lacks their driver."""
-        for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
-            lacking = [driver for each in found if (driver := each.get("driver")) in self._lacks]
-            if lacking:
+        """Yield the refusal of volumes whose driver the cluster lacks: they are never mounted."""
+        for volume in self._pod_volumes(section(template, "spec"), namespace):
+            drivers = [csi.get("driver", "") for csi in volume.drivers]
+            missing = [driver for driver in drivers if driver in self._missing_drivers]
+            if missing:
                 # On its node's network, a pod mounts a bucket without GKE's metadata server.
-                certain = len(lacking) == len(found) and not section(template, "spec").get(
-                    "hostNetwork"
-                )
-                yield self._lacking(lacking[0], path, what)._replace(certain=certain)
+                on_host_network = section(template, "spec").get("hostNetwork")
+                certain = len(missing) == len(drivers) and not on_host_network
+                refusal = self._missing_driver(missing[0], volume.path, volume.described)
+                yield refusal._replace(certain=certain)
 
-    def _csi_volumes(
-        self, spec: Manifest, namespace: str
-    ) -> Iterator[tuple[str, str, list[Manifest]]]:
-        """The volumes of a pod: the path, what it is, and the csi of each volume that it may be; empty without."""
-        for index, mounted in enumerate(items(spec, "volumes")):
-            name = section(mounted, "persistentVolumeClaim").get("claimName")
+    def _pod_volumes(self, spec: Manifest, namespace: str) -> Iterator[_PodVolume]:
+        for index, volume in enumerate(items(spec, "volumes")):
+            name = section(volume, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
-            sources = (
-                [mounted]
-                if claim is None
-                else [section(volume, "spec") for volume in self._may_get(claim)]
-            )
-            what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
-            yield f"volumes[{index}]", what, [section(source, "csi") for source in sources]
+            sources = [volume]
+            if claim is not None:
+                sources = [section(candidate, "spec") for candidate in self._may_get(claim)]
+            described = f"the claim {name}" if name else f"the volume {volume.get('name')}"
+            drivers = [section(source, "csi") for source in sources]
+            yield _PodVolume(f"volumes[{index}]", described, drivers)
 
-    def _lacking(self, driver: str, path: str, what: str, about: str = "") -> Refusal:
-        return told(
-            "missing-driver",
-            path,
+    def _missing_driver(self, driver: str, path: str, described: str, about: str = "") -> Refusal:
+        setting = self._missing_drivers[driver]
+        return Refusal(
+            rule="csi-driver",
+            path=path,
+            message=f"{described} needs the driver {driver}, which the cluster has with {setting} "
+            "only",
+            remedy=f"Enable {setting}, or use another kind of volume.",
             object=about,
-            what=what,
-            driver=driver,
-            lacks=self._lacks[driver],
         )
 
-    def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
-        """The declared claims that no pod of some workloads mounts."""
-        used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}
-        return [claim for claim in self.claims if id(claim) not in used]
+    def unmounted(self, workloads: Iterable[Workload]) -> list[Manifest]:
+        """Return the declared claims that no pod of some workloads mounts."""
+        mounted: dict[tuple[str, str], Manifest] = {}
+        for workload in workloads:
+            for claim in self.claims_of(workload):
+                mounted[namespace_of(claim), name_of(claim)] = claim
+        keys = [(namespace_of(claim), name_of(claim)) for claim in self.claims]
+        return [c for c, key in zip(self.claims, keys, strict=True) if mounted.get(key) is not c]
 
     def stored(self, workloads: Iterable[Workload]) -> Iterator[Stored]:
         """Yield the volumes that are made for claims, without those for which one exists."""
-        own = ((claim, found.pods[0].count, found) for found in workloads for claim in found.claims)
-        for claim, count, owner in (*((claim, 1, None) for claim in self.claims), *own):
-            storage_class, spec = self._free.class_of(claim), section(claim, "spec")
-            size = section(spec, "resources", "requests").get("storage")
-            if not storage_class or spec.get("volumeName") or self._volume_of(claim):
-                continue
-            parameters = section(storage_class, "parameters")
-            is_known = isinstance(size, str) and not any(unknown_paths(parameters))
-            driver = storage_class.get("provisioner")
-            of = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
-            billed: Mapping[str, int] = (
-                billed_storage(of, parameters, milli(size)) if is_known else {}
-            )
-            yield Stored(claim, storage_class, billed, count * copies_of(storage_class), owner)
+        claims: list[tuple[Manifest, int, Workload | None]] = [(c, 1, None) for c in self.claims]
+        for workload in workloads:
+            for claim in workload.claims:
+                claims.append((claim, workload.pods[0].count, workload))
+        for claim, count, owner in claims:
+            storage_class = self._classes.of(claim)
+            has_volume = section(claim, "spec").get("volumeName") or self._volume_of(claim)
+            if storage_class and not has_volume:
+                number = count * copies_of(storage_class)
+                yield Stored(claim, storage_class, _billed(claim, storage_class), number, owner)
 
     def class_that_makes(self, claim: Manifest) -> Manifest:
-        """Return the storage class that makes a claim's volume; empty if the volume exists, or no class is known."""
-        return {} if self._volume_of(claim) else self._free.class_of(self.with_default_class(claim))
+        """Return the storage class that makes a claim's volume.
+
+        It is empty if the volume exists, or no class is known.
+        """
+        return {} if self._volume_of(claim) else self._classes.of(self.with_default_class(claim))
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
-        """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
-        spec, name, storage_class = (
-            section(claim, "spec"),
-            name_of(claim),
-            self._free.class_of(claim),
-        )
+        """Yield why the driver of a claim's class makes no such volume, or only a larger one.
+
+        A larger volume is no refusal that is certain.
+        """
+        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._classes.of(claim)
         if any(unknown_paths(spec)):
             return
-        wanted = section(spec, "resources", "requests").get("storage")
-        facts = _facts(storage_class, milli(wanted))
         volume, driver = self._volume_of(claim), storage_class.get("provisioner")
-        is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
+        is_bound = bool(volume is not None or spec.get("volumeName"))
+        is_made = not is_bound and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
             return
-        about = (
-            f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
-        )
-        if is_made and driver in self._lacks:
-            yield self._lacking(driver, "spec.storageClassName", f"the claim {name}", about)
+        about = ""
+        if claim in self.claims:
+            about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}"
+        if is_made and driver in self._missing_drivers:
+            path = "spec.storageClassName"
+            yield self._missing_driver(driver, path, f"the claim {name}", about)
+        wanted = section(spec, "resources", "requests").get("storage")
+        facts = _facts(storage_class, milli(wanted))
         if facts is None:
             return
-        said: dict[str, Any] = {"name": name, "of": name_of(storage_class)}
-        for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
-            if mode not in facts.access_modes:
-                others = [
-                    n
-                    for n, c in self._classes.items()
-                    if (f := _facts(c)) and mode in f.access_modes
-                ]
-                said |= {
-                    "modes": " or ".join(facts.access_modes),
-                    "others": " or ".join(others) or "none is declared",
-                }
-                yield told(
-                    "class-without-mode", "spec.accessModes", object=about, mode=mode, **said
-                )
-        path = "spec.resources.requests.storage"
-        if not is_made or not wanted:
-            return
-        said |= {
-            "wanted": wanted,
-            "least": facts.smallest,
-            "most": facts.largest,
-            "step": facts.step,
-        }
-        if facts.largest and milli(wanted) > milli(facts.largest):
-            yield told("class-of-smaller", path, certain=False, object=about, **said)
-        elif facts.smallest and milli(wanted) < milli(facts.smallest):
-            yield told("class-of-larger", path, certain=not facts.raises, object=about, **said)
-        elif facts.step and milli(wanted) % milli(facts.step):
-            times = -(-milli(wanted) // milli(facts.step))
-            yield told(
-                "class-in-steps", path, certain=not facts.raises, object=about, times=times, **said
+        yield from self._mode_refusals(claim, facts, about)
+        if is_made and wanted:
+            yield from _size_refusals(claim, name_of(storage_class), wanted, facts, about)
+
+    def _mode_refusals(self, claim: Manifest, facts: ClassFacts, about: str) -> Iterable[Refusal]:
+        for mode in access_modes(claim):
+            if mode in facts.access_modes or section(claim, "spec").get("volumeMode") == "Block":
+                continue
+            able: list[str] = []
+            for name, storage_class in self._classes.by_name.items():
+                if (others := _facts(storage_class)) and mode in others.access_modes:
+                    able.append(name)
+            modes, declared = " or ".join(facts.access_modes), " or ".join(able)
+            yield Refusal(
+                rule="volume-class",
+                path="spec.accessModes",
+                message=f"the claim {name_of(claim)} asks for {mode}, and volumes of the class "
+                f"{class_name(claim)} are {modes}",
+                remedy=f"Ask for another access mode, or for a class that has {mode}: "
+                f"{declared or 'none is declared'}.",
+                object=about,
             )
 
-    def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
-        """What is not declared of a pod's volumes, and would decide."""
+    def unknowns(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
+        """Yield what is not declared of a pod's volumes, and would decide."""
         own = {name_of(claim) for claim in workload.claims}
         for name in claim_names(spec):
             if (workload.namespace, name) not in self._claims and name not in own:
-                yield told("unknown-claim", "volumes", claim=name)
-        # The scheduler waits for ever where the claim of a pod's own volume is another's.
+                message = f"the claim {name} is not declared"
+                yield _undeclared(message, f"Declare the PersistentVolumeClaim {name}.")
+        # The scheduler waits for ever if the claim of a pod's own volume is another's.
         for made in _ephemeral_claims(spec) if workload.kind == "Pod" else ():
             name = name_of(made).replace("<pod>", str(workload.name))
             claim = self._claims.get((workload.namespace, name))
             if claim and not section(claim, "metadata").get("ownerReferences"):
-                yield told("claim-declared-too", "volumes", claim=name)
+                yield Refusal(
+                    rule="beyond-planning",
+                    path="volumes",
+                    message=f"the claim {name} is declared too",
+                    remedy="Give the pod or its volume another name.",
+                    certain=False,
+                )
         for claim in self._unbound(spec, workload):
-            yield from self._not_known_of(claim)
+            yield from self._unknowns_of(claim)
         for claim in self.own_claims(workload):
-            if "spec" not in claim or (
-                self._volume_of(claim) is None and not self._free.is_made(claim)
-            ):
-                yield told("half-a-volume", "volumes", claim=name_of(claim))
+            has_volume = self._volume_of(claim) or self._classes.makes_volume(claim)
+            if "spec" not in claim or not has_volume:
+                yield Refusal(
+                    rule="beyond-planning",
+                    path="volumes",
+                    message=f"of the claim {name_of(claim)} and its volume only one is declared",
+                    remedy="Declare both, or leave both to the StatefulSet.",
+                    certain=False,
+                )
 
     def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
         claims = (*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload))
         return [claim for claim in claims if self._volume_of(claim) is None]
 
-    def _not_known_of(self, claim: Manifest) -> Iterable[Refusal]:
+    def _unknowns_of(self, claim: Manifest) -> Iterable[Refusal]:
+        """Yield what is not known of an unbound claim, and would decide where its volume is."""
         name, spec = name_of(claim), section(claim, "spec")
-        wanted = spec.get("storageClassName")
-        found = self._classes.get(wanted or "")
+        wanted, storage_class = spec.get("storageClassName"), self._classes.of(claim)
         if self._volumes and (path := next(iter(unknown_paths(spec)), "")):
-            yield told("unknown-field-of-claim", "volumes", field=path, claim=name)
+            message = f"{path} of claim {name} is not known yet"
+            yield _undeclared(message, f"Set {path} to a plain value.")
         elif bound := spec.get("volumeName"):
-            if bound in self._volumes:
-                return
-            yield told("unknown-volume", "volumes", bound=bound, name=name)
-        elif found is None and not (wanted == "" and self._volumes):
-            yield told(
-                "unknown-class" if wanted else "no-class", "volumes", wanted=wanted, claim=name
-            )
+            if bound not in self._volumes:
+                message = f"the volume {bound} of claim {name} is not declared"
+                yield _undeclared(message, f"Declare the PersistentVolume {bound}.")
+        elif class_name(claim) not in self._classes.by_name:
+            if wanted:
+                message = f"the storage class {wanted} of claim {name} is not declared"
+                yield _undeclared(message, f"Declare the StorageClass {wanted}.")
+            elif wanted is None or not self._volumes:
+                message = f"the storage class (none) of claim {name} is not declared"
+                yield _undeclared(message, "Name a storage class.")
         elif (
-            found is not None
+            storage_class.get("volumeBindingMode") != "WaitForFirstConsumer"
+            and storage_class.get("provisioner") in _ZONAL_PROVISIONERS
             and not self._free.satisfying(claim)
-            and found.get("volumeBindingMode") != "WaitForFirstConsumer"
-            and found.get("provisioner") in _ZONAL_PROVISIONERS
         ):
-            yield told("zone-before-pod", "volumes", wanted=wanted, name=name)
+            yield _undeclared(
+                f"the storage class {wanted} of claim {name} picks a zone before there is a pod",
+                "Name a class with volumeBindingMode: WaitForFirstConsumer.",
+            )
 
     def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
-        """The claims that are made for each pod: of a StatefulSet's templates, and of generic ephemeral volumes."""
+        """Return the claims that are made for each pod.
+
+        They are those of a StatefulSet's templates, and those of generic ephemeral volumes.
+        """
         return *workload.claims, *map(self.with_default_class, _ephemeral_claims(spec))
 
-    def _mounted(self, spec: Manifest, namespace: str) -> list[Manifest]:
-        """The declared claims of a pod, each once."""
-        names = dict.fromkeys(claim_names(spec))
-        return [claim for name in names if (claim := self._claims.get((namespace, name)))]
-
     def _volume_of(self, claim: Manifest) -> Manifest | None:
-        """The volume that a claim is bound to, or will be: both, or the volume alone, name the other."""
+        """Return the volume that a claim is bound to, or will be.
+
+        Either both name each other, or the volume alone names the claim.
+        """
         name = section(claim, "spec").get("volumeName")
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
+        key = namespace_of(claim), name_of(claim)
         for volume in self._volumes.values():
-            is_mine = claim_of(volume) == (namespace_of(claim), name_of(claim))
-            if is_mine and (
-                name == name_of(volume) or (not name and is_large_enough(volume, claim))
-            ):
+            if claim_of(volume) != key:
+                continue
+            if name == name_of(volume) or (not name and is_large_enough(volume, claim)):
                 return volume
         return None
 
     def _may_get(self, claim: Manifest) -> list[Manifest]:
-        """The volume of a claim, or those of which it gets one; one that is made is empty."""
-        perhaps_made = self._free.is_made(claim) or any(self._not_known_of(claim))
-        free = (self._volumes[name] for name in self._free.satisfying(claim))
-        return [volume] if (volume := self._volume_of(claim)) else [*free, *([{}] * perhaps_made)]
+        """Return the volumes of which a claim gets one; a volume that is made is empty."""
+        if volume := self._volume_of(claim):
+            return [volume]
+        candidates = [self._volumes[name] for name in self._free.satisfying(claim)]
+        if self._classes.makes_volume(claim) or any(self._unknowns_of(claim)):
+            candidates.append({})
+        return candidates
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
-        storage_class = self._free.class_of(claim)
+        storage_class = self._classes.of(claim)
         if volume is not None:
-            yield from out_of_reach(volume, node, name_of(claim))
-            storage_class = self._free.class_of(volume) or storage_class
-        elif not any(self._not_known_of(claim)):
+            yield from reach_refusals(volume, node, name_of(claim))
+            storage_class = self._classes.of(volume) or storage_class
+        elif not any(self._unknowns_of(claim)):
             yield from self._free.refusals(claim, workload, node)
         yield from _disk_refused(storage_class, node)
 
 
-def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
-    return [
-        name
-        for name, found in classes.items()
-        if annotations_of(found).get(_DEFAULT_CLASS) == "true"
-    ]
+def _undeclared(message: str, remedy: str) -> Refusal:
+    """Return what is not known of a volume: it can keep pods off nodes, and help none."""
+    return Refusal("beyond-planning", "volumes", message, remedy, certain=False, only_refuses=True)
 
 
-def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
-    return class_facts(
-        storage_class.get("provisioner"), section(storage_class, "parameters"), wanted
+def _billed(claim: Manifest, storage_class: Manifest) -> Mapping[str, int]:
+    size = section(claim, "spec", "resources", "requests").get("storage")
+    parameters = section(storage_class, "parameters")
+    if not isinstance(size, str) or any(unknown_paths(parameters)):
+        return {}
+    driver = storage_class.get("provisioner")
+    return billed_storage(
+        PD_CSI if driver in _ZONAL_PROVISIONERS else driver, parameters, milli(size)
     )
 
 
-def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:
-    """A zone that nobody has said may be the right one."""
+def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
+    driver, parameters = storage_class.get("provisioner"), section(storage_class, "parameters")
+    return class_facts(driver, parameters, wanted)
+
+
+def _size_refusals(
+    claim: Manifest, of_class: str, wanted: str, facts: ClassFacts, about: str
+) -> Iterable[Refusal]:
+    """Yield the refusal of a claim's size, by the limits of its class."""
+    size, is_certain = milli(wanted), not facts.raises
+    if facts.largest and size > milli(facts.largest):
+        limit, remedy = f"at most {facts.largest}", f"Ask for {facts.largest} or less"
+        is_certain = False
+    elif facts.smallest and size < milli(facts.smallest):
+        limit, remedy = f"at least {facts.smallest}", f"Ask for {facts.smallest} or more"
+    elif facts.step and size % milli(facts.step):
+        steps = -(-size // milli(facts.step))
+        limit, remedy = f"multiples of {facts.step}", f"Ask for {steps} times {facts.step}"
+    else:
+        return
+    yield Refusal(
+        rule="volume-class",
+        path="spec.resources.requests.storage",
+        message=f"the claim {name_of(claim)} asks for {wanted}, and volumes of the class "
+        f"{of_class} have {limit}",
+        remedy=f"{remedy}, or for another class.",
+        certain=is_certain,
+        object=about,
+    )
+
+
+def _may_be_in_zone(refusal: Refusal, node: NodeClass) -> bool:
+    """Return whether a refusal is about a zone, and the node's zone is not known."""
     is_open = node.labels.get(labels.ZONE) is UNKNOWN and not node.zones
-    return refusal._replace(certain=False) if is_open and refusal.rule == "volume-zone" else refusal
+    return is_open and refusal.rule == "volume-zone"
 
 
 def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
-    """The claims of generic ephemeral volumes, with the names of pod and volume (Kubernetes, "Ephemeral Volumes")."""
+    """Yield the claims of generic ephemeral volumes.
+
+    Their names are those of pod and volume (Kubernetes, "Ephemeral Volumes").
+    """
     for volume in items(spec, "volumes"):
         if template := section(volume, "ephemeral", "volumeClaimTemplate"):
-            named = {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}
-            yield {**template, "metadata": named}
-
-
-def allowed_zones(storage_class: Manifest) -> Sequence[str]:
-    """The zones that a class of disks allows; none where it allows all."""
-    parts = items(storage_class, "allowedTopologies")
-    terms = [term for part in parts for term in items(part, "matchLabelExpressions")]
-    return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
-
-
-def copies_of(storage_class: Manifest) -> int:
-    """Return how many disks are made for a claim: one, or one in each zone."""
-    is_in_every_zone = section(storage_class, "parameters").get(_IN_EVERY_ZONE) == "true"
-    return max(len(allowed_zones(storage_class)), 1) if is_in_every_zone else 1
-
-
-def claim_names(spec: Manifest) -> list[str]:
-    """The claims that a pod names."""
-    return [
-        name
-        for v in items(spec, "volumes")
-        if (name := section(v, "persistentVolumeClaim").get("claimName"))
-    ]
+            metadata = {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}
+            yield {**template, "metadata": metadata}
 
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    """Disks that the node's machine type is known not to attach; the scheduler does not look at that."""
+    """Yield the refusal of disks that the node's machine type is known not to attach.
+
+    The scheduler does not look at that.
+    """
     parameters, machine = section(storage_class, "parameters"), machine_of(node)
     disk_type = parameters.get("type")
     if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
         return
     is_regional = parameters.get("replication-type") == "regional-pd"
     attaches = machine.attaches(disk_type, regional=is_regional)
-    if not attaches:
-        disk_type = f"regional {disk_type}" if is_regional else disk_type
-        verb = "does not attach" if attaches is False else "is not known to attach"
-        others, of = ", ".join(machine.disk_types), name_of(storage_class)
-        said: dict[str, Any] = {
-            "machine": machine.name,
-            "verb": verb,
-            "disk": disk_type,
-            "of": of,
-            "others": others,
-        }
-        yield told("disk-type", "volumes", certain=attaches is False, **said)
+    if attaches:
+        return
+    disk = f"regional {disk_type}" if is_regional else disk_type
+    verb = "does not attach" if attaches is False else "is not known to attach"
+    yield Refusal(
+        rule="disk-type",
+        path="volumes",
+        message=f"{machine.name} {verb} {disk} disks of storage class {name_of(storage_class)}; "
+        f"it attaches {', '.join(machine.disk_types)}",
+        certain=attaches is False,
+    )

@@ -18,7 +18,6 @@ from ml_foundations.planning.model.decisions import (
     Verdict,
     in_turns,
 )
-from ml_foundations.planning.model.free_volumes import access_modes
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
     AffinityTerm,
@@ -29,6 +28,7 @@ from ml_foundations.planning.model.node_groups import (
     carrying,
 )
 from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.storage import access_modes
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
 from ml_foundations.planning.scheduler.competition import independent_sets, judge_together

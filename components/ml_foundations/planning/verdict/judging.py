@@ -154,7 +154,7 @@ def _judge(
         verdict = together([verdict, Verdict.UNDETERMINED])
     findings += _of_stack(overpromised(cluster))
     findings += own_logs_findings([*world.judged, *world.harmless])
-    for claim in cluster.volumes.unused(cluster.workloads):
+    for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += _of_stack(cluster.volumes.class_refusals(claim))
     prices, stored = (
         GpuPrices(cluster, admission.quotas),

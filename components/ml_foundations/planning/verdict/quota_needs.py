@@ -29,7 +29,8 @@ from ml_foundations.planning.input.program import (
     own_pools,
 )
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
-from ml_foundations.planning.model.volumes import Volumes, copies_of
+from ml_foundations.planning.model.storage import copies_of
+from ml_foundations.planning.model.volumes import Volumes
 
 _GLOBAL, _OPEN = "all regions", "region not known"
 _REGIONAL = "at most includes the second copy of regional disks; whether it counts is unverified"

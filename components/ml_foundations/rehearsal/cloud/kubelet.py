@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.planning.model.volumes import claim_names
+from ml_foundations.planning.model.storage import claim_names
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.planning.model.volumes import allowed_zones, claim_names
+from ml_foundations.planning.model.storage import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
