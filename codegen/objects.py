@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import ml_foundations
+from ml_foundations.component.children import ChildResource, CloudResource
 from ml_foundations.component.errors import ArgumentsError
-from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import check
 
 from codegen import ROOT
@@ -71,13 +71,15 @@ def _kinds(component: str, args: _Arguments) -> list[str]:
     """The kinds of the objects that a component makes, each once."""
     spec = getattr(ml_foundations, component).spec_type()
     named = {spec.name_field: "x"} if spec.name_field else {}
-    return sorted({_kind(part) for part in check(spec, component, named | args).declared_parts()})
+    return sorted(
+        {_kind(part) for part in check(spec, component, named | args).declared_children()}
+    )
 
 
-def _kind(part: Part) -> str:
+def _kind(part: ChildResource) -> str:
     return (
         part.declared.type.rpartition(":")[2]
-        if isinstance(part.declared, Cloud)
+        if isinstance(part.declared, CloudResource)
         else part.declared["kind"]
     )
 

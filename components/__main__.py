@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import ml_foundations
 import pulumi
+from ml_foundations.component._pulumi_internals import result_if_ready
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import ArgumentsError
-from ml_foundations.component.outputs import done
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.kubernetes.trees import mapped
+from ml_foundations.kubernetes.trees import map_leaves
 from pulumi.provider import ConstructResult, Provider, main
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel, to_snake
@@ -37,7 +37,7 @@ class Host(Provider):
         kind = resource_type.rpartition(":")[2]
         component: type[Component[Any]] = getattr(ml_foundations, kind)
         publishers: list[pulumi.Resource] = []
-        values = mapped(inputs, lambda value: _plain(value, publishers))
+        values = map_leaves(inputs, lambda value: _plain(value, publishers))
         spec: Any = _checked(component, name, values)
         after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
         constructed = component(name, spec, after)
@@ -78,10 +78,10 @@ def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
     if not isinstance(value, pulumi.Output):
         return value
     output = cast("pulumi.Output[Any]", value)
-    if not done(output.is_known()) or done(output.is_secret()):
+    if not result_if_ready(output.is_known()) or result_if_ready(output.is_secret()):
         return output
-    publishers += done(output.resources())
-    return done(output.future())
+    publishers += result_if_ready(output.resources())
+    return result_if_ready(output.future())
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes as k8s
+from ml_foundations.component.children import CloudResource
 from ml_foundations.component.outputs import inputs_as_sent
-from ml_foundations.component.parts import Cloud
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
 from ml_foundations.planning.input.program import NODE_POOL, Resource
@@ -38,7 +38,7 @@ def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
     made = [
         part.declared
         for pool in described
-        for part in pool.parts()
-        if isinstance(part.declared, Cloud)
+        for part in pool.children()
+        if isinstance(part.declared, CloudResource)
     ]
     return [(NODE_POOL, inputs_as_sent(pulumi.CustomResource, pool.inputs)) for pool in made]

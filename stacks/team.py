@@ -3,7 +3,7 @@
 from ml_foundations.component.errors import models_in
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.storage.volume import VolumeSpec
-from ml_foundations.tenancy.quota import Quota
+from ml_foundations.tenancy.quota import TeamQuota
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec, Tenancy
 from ml_foundations.tenancy.training_queue import TeamQueue
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 class Team(Tenancy):
     """A team with its namespace, quota, volumes and workloads."""
 
-    quota: Quota
+    quota: TeamQuota
     """The most that the team may use at once."""
     queue: TeamQueue | None = None
     """The team's share in the queues of Kueue."""

@@ -1,6 +1,5 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
-import asyncio
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pulumi
-from pulumi.runtime import _callbacks
-from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from ml_foundations.catalog.pools import NODE_POOL
-from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
-from ml_foundations.kubernetes.trees import mapped
+from ml_foundations.component import _pulumi_internals as internals
+from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
+from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
@@ -108,9 +106,7 @@ class Proof:
         else:
             # Pulumi would tell of the registrations that fail now, and not of the program's own error.
             self._refusal = error
-            waited_for = cast("Any", SETTINGS)
-            waited_for.rpc_manager.clear()
-            waited_for.outputs.clear()
+            internals.forget_pending_work()
 
     def finish(self) -> None:
         """Judge what is declared, and once more when every registration has ended.
@@ -159,7 +155,7 @@ class Proof:
     def _as_declared(self) -> list[Resource]:
         """The resources that matter, as they will be registered; none where more are to come or may be changed."""
         if (
-            _transforms() != {self._collect}
+            internals.resource_transforms() != {self._collect}
             or self._is_followed()
             or any(map(_is_open, self._declared))
         ):
@@ -173,12 +169,16 @@ class Proof:
 
     def _is_followed(self) -> bool:
         """Whether a stack transformation was registered after this one, which may change what this one has seen."""
-        return cast("Any", get_root_resource())._transformations[-1] != self._hold
+        return internals.last_stack_transformation() != self._hold
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
             self._registered.append(
-                (args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain))
+                (
+                    args.type_,
+                    args.name,
+                    map_leaves(resolve_known(dict(args.props), secrets=True), as_plain),
+                )
             )
             opts = args.opts
             self._kept.append(
@@ -277,22 +277,11 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
         ) from None
 
 
-def _transforms() -> set[Any]:
-    """The transforms of all resources of this program."""
-    servers = cast("Any", _callbacks)._CallbackServicer._servicers
-    return {
-        each
-        for server in servers
-        if server._loop is asyncio.get_running_loop()
-        for each in server._transforms
-    }
-
-
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
     """Whether a resource is not all that the engine will get of it."""
     is_component = isinstance(args.resource, pulumi.ComponentResource)
     brings_more = is_component and (
-        getattr(args.resource, "_remote", False) or args.type_.startswith("kubernetes:")
+        internals.is_remote(args.resource) or args.type_.startswith("kubernetes:")
     )
     return brings_more or bool(args.opts.transforms)
 

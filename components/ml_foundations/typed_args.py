@@ -60,7 +60,6 @@ __all__ = [
     "ParameterArgs",
     "PortArgs",
     "QueuesArgs",
-    "QuotaArgs",
     "RequestArgs",
     "ScheduledTrainingArgs",
     "SecondaryBootDiskArgs",
@@ -75,9 +74,10 @@ __all__ = [
     "TaintArgs",
     "TaskArgs",
     "TeamNamespaceArgs",
+    "TeamNetworkArgs",
     "TeamQueueArgs",
+    "TeamQuotaArgs",
     "TenancyArgs",
-    "TenancyNetworkArgs",
     "TolerationArgs",
     "TrainingJobArgs",
     "TrainingQueueArgs",
@@ -937,7 +937,7 @@ class ServiceAccountArgs(TypedDict):
     secret."""
 
 
-class QuotaArgs(TypedDict):
+class TeamQuotaArgs(TypedDict):
     """The most that a team may use."""
 
     gpus: Known[int]
@@ -969,7 +969,7 @@ class QuotaArgs(TypedDict):
     """More quota items, such as {"count/configmaps": 100}."""
 
 
-class TenancyNetworkArgs(TypedDict):
+class TeamNetworkArgs(TypedDict):
     """Connections that are open in addition to the team's own namespace."""
 
     internet: NotRequired[Known[Literal["none", "https", "any"]]]
@@ -985,7 +985,7 @@ class TenancyNetworkArgs(TypedDict):
     """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
 
 
-class TenancyArgs(TenancyNetworkArgs):
+class TenancyArgs(TeamNetworkArgs):
     """Settings of a team in addition to its quota."""
 
     default_cpu: NotRequired[Known[str | int | float]]
@@ -1007,7 +1007,7 @@ class TenancyArgs(TenancyNetworkArgs):
     preempt pods of a lower one."""
 
 
-class TeamNamespaceArgs(TenancyArgs, QuotaArgs):
+class TeamNamespaceArgs(TenancyArgs, TeamQuotaArgs):
     """Arguments of a TeamNamespace."""
 
     namespace: NotRequired[Known[str]]

@@ -19,8 +19,8 @@ from ml_foundations import (
     TrainingQueue,
     Volume,
 )
-from ml_foundations.component.outputs import known
-from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.children import NOT_AWAITED
+from ml_foundations.component.outputs import resolve_known
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from pulumi_gcp.container import outputs as container
 
@@ -279,7 +279,7 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
         await namespace.future()
         args = {"namespace": namespace, "size": "1Gi", "storageClass": "zonal-ssd"}
         made = provider.construct("data", "ml-foundations:index:Volume", args)
-        assert known(made.state) == {"claimName": "data", "size": "1Gi", "fuse": False}
+        assert resolve_known(made.state) == {"claimName": "data", "size": "1Gi", "fuse": False}
 
     requests = declared(program)
     assert inputs(requests["data-claim"])["metadata"] == {"name": "data", "namespace": "research"}
@@ -299,7 +299,7 @@ def test_a_hosted_component_takes_nested_arguments_in_the_schemas_names() -> Non
 
     def program() -> None:
         pool = component_host().Host().construct("gpus", "ml-foundations:index:GpuNodePool", args)
-        assert known(pool.state["gpusPerNode"]) == 8
+        assert resolve_known(pool.state["gpusPerNode"]) == 8
         assert (
             pool.state.keys()
             == SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]["properties"].keys()

@@ -19,7 +19,7 @@ from ml_foundations import (
     Volume,
 )
 from ml_foundations.component.errors import ArgumentsError
-from ml_foundations.component.outputs import KnownOutput, known
+from ml_foundations.component.outputs import KnownOutput, resolve_known
 from ml_foundations.kubernetes import labels
 
 from tests.support.declaring import declared, inputs
@@ -274,8 +274,8 @@ def test_known_outputs_are_known_at_once() -> None:
     def program() -> None:
         team = a_team()
         assert isinstance(team.namespace, KnownOutput)
-        assert known({"namespace": team.namespace}) == {"namespace": "research"}
-        assert known(team.namespace.apply(lambda name: f"{name}.svc")) == "research.svc"
+        assert resolve_known({"namespace": team.namespace}) == {"namespace": "research"}
+        assert resolve_known(team.namespace.apply(lambda name: f"{name}.svc")) == "research.svc"
         pool = a_pool()
         twice = pool.gpus_per_node.apply(lambda count: 2 * count)
         TeamNamespace("other", gpus=twice, cpu="1", memory="1Gi", storage="1Gi")

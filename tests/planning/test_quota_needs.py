@@ -9,7 +9,7 @@ from ml_foundations.catalog.disks import BOOT_DISKS, DISK_TYPES
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
 from ml_foundations.catalog.quotas import needed_apis, quota
 from ml_foundations.catalog.tables import rows
-from ml_foundations.component.parts import Cloud
+from ml_foundations.component.children import CloudResource
 from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning import UNKNOWN
@@ -167,8 +167,8 @@ def test_the_default_pool_that_is_removed_needs_quota_before_the_other_pools() -
 
 def test_our_own_cluster_begins_within_the_quota_of_a_new_project() -> None:
     spec = GkeClusterSpec(name="c", project="project", location=REGION)
-    [made] = [part.declared for part in spec.parts() if part.role == "cluster"]
-    assert isinstance(made, Cloud)
+    [made] = [part.declared for part in spec.children() if part.suffix == "cluster"]
+    assert isinstance(made, CloudResource)
     needs = found((made.type, made.inputs))
     assert "SSD_TOTAL_GB" not in needs
     assert needs["DISKS_TOTAL_GB"] == (90, 90)

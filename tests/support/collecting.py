@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.component.parts import Part
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.spec import ComponentSpec
 
 _found: dict[str, str] = {}
 """The test that made each manifest first, by the manifest's text."""
-_declared_parts, _all_errors = ComponentSpec.declared_parts, ComponentSpec._all_errors
+_declared_children, _all_errors = ComponentSpec.declared_children, ComponentSpec._all_errors
 _checked: list[ComponentSpec] = []
 """The specs that are being checked: what they would make may be refused."""
 
 
-def _noted(spec: ComponentSpec) -> list[Part]:
-    parts = _declared_parts(spec)
+def _noted(spec: ComponentSpec) -> list[ChildResource]:
+    parts = _declared_children(spec)
     for part in parts:
         if part.manifest and part.manifest["kind"] != "Secret" and not _checked:
             test = os.environ.get("PYTEST_CURRENT_TEST", "a module").partition(" ")[0]
@@ -40,7 +40,7 @@ def _unnoted(spec: ComponentSpec) -> Iterator[tuple[str, str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    ComponentSpec.declared_parts, ComponentSpec._all_errors = _noted, _unnoted
+    ComponentSpec.declared_children, ComponentSpec._all_errors = _noted, _unnoted
 
 
 def pytest_unconfigure(config: Any) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ml_foundations.component.parts import Cloud
+from ml_foundations.component.children import CloudResource
 from ml_foundations.component.spec import ComponentSpec
 
 
@@ -14,6 +14,10 @@ def manifest_of(spec: ComponentSpec, kind: str) -> dict[str, Any]:
 
 def values_of(spec: ComponentSpec) -> Any:
     """The values of the component's Helm release."""
-    clouds = [part.declared for part in spec.declared_parts() if isinstance(part.declared, Cloud)]
+    clouds = [
+        part.declared
+        for part in spec.declared_children()
+        if isinstance(part.declared, CloudResource)
+    ]
     [values] = [cloud.inputs["values"] for cloud in clouds if "values" in cloud.inputs]
     return values

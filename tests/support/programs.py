@@ -5,7 +5,7 @@ from typing import Any
 
 import pulumi
 from ml_foundations.component.outputs import as_plain
-from ml_foundations.kubernetes.trees import mapped
+from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import is_judged, is_kept, named
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -49,4 +49,6 @@ def prove(registered: list[Any]) -> Verdicts:
 
 def _inputs(request: Any) -> dict[str, Any]:
     inputs = rpc.deserialize_properties(request.object, keep_unknowns=True)
-    return {key: mapped(rpc.unwrap_rpc_secret(value), as_plain) for key, value in inputs.items()}
+    return {
+        key: map_leaves(rpc.unwrap_rpc_secret(value), as_plain) for key, value in inputs.items()
+    }

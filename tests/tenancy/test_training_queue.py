@@ -6,7 +6,7 @@ import pulumi
 import pytest
 import yaml
 from ml_foundations.catalog import versions as _versions
-from ml_foundations.component.parts import Cloud
+from ml_foundations.component.children import CloudResource
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.tools import groups
@@ -289,8 +289,8 @@ def test_nodes_of_a_queued_pool_are_asked_for_all_at_once() -> None:
 
 
 def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
-    kueue = next(part.declared for part in spec().parts() if part.role == "kueue")
-    assert isinstance(kueue, Cloud)
+    kueue = next(part.declared for part in spec().children() if part.suffix == "kueue")
+    assert isinstance(kueue, CloudResource)
     values = kueue.inputs["values"]
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
@@ -316,7 +316,7 @@ def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_versio
     ],
 )
 def test_kueue_manages_the_kinds_that_are_named(kinds: list[str], frameworks: list[str]) -> None:
-    kueue = next(part.declared for part in spec(kinds=kinds).parts() if part.role == "kueue")
-    assert isinstance(kueue, Cloud)
+    kueue = next(part.declared for part in spec(kinds=kinds).children() if part.suffix == "kueue")
+    assert isinstance(kueue, CloudResource)
     config = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
     assert config["integrations"]["frameworks"] == frameworks

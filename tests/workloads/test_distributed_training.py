@@ -138,7 +138,7 @@ def test_the_service_is_there_before_the_job() -> None:
 )
 def test_torchruns_variables_are_for_torchrun(more: dict[str, Any], is_torchrun: bool) -> None:
     assert ("PET_NNODES" in environment(gang(**more)[-1])) is is_torchrun
-    assert bool([*gang_spec(**more).advice()]) is not is_torchrun
+    assert bool([*gang_spec(**more).warnings()]) is not is_torchrun
 
 
 def test_pods_that_do_not_learn_of_each_other_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +146,7 @@ def test_pods_that_do_not_learn_of_each_other_are_told_of(caplog: pytest.LogCapt
     declared(lambda: DistributedTraining("x", args))
     assert "DistributedTraining x: its command names no torchrun" in caplog.text
     for silent in ({"launcher": "none"}, {"nodes": 1}):
-        assert not [*gang_spec(**args | silent).advice()]
+        assert not [*gang_spec(**args | silent).warnings()]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import ShardedSet
-from ml_foundations.component.outputs import known
+from ml_foundations.component.outputs import resolve_known
 
 from tests.support.declaring import declared, inputs
 from tests.support.parts import manifest_of
@@ -159,7 +159,7 @@ def test_the_hosts_are_known_at_preview() -> None:
     def program() -> None:
         args: Any = WORKLOAD | BASE | {"shards": 2}
         made = ShardedSet("parts", args)
-        assert known(made.hosts) == [
+        assert resolve_known(made.hosts) == [
             "parts-0.parts.ml.svc.cluster.local",
             "parts-1.parts.ml.svc.cluster.local",
         ]

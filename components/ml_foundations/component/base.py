@@ -19,13 +19,13 @@ Options: TypeAlias = pulumi.ResourceOptions | None
 class Child:
     """An attribute of a component that is one of its children."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, suffix: str) -> None:
         """Name the child by its role: the end of its name in Pulumi."""
-        self.role = role
+        self.suffix = suffix
 
     def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource:
         """Return the child."""
-        return component.children[self.role]
+        return component.children[self.suffix]
 
 
 class OptionalChild(Child):
@@ -33,13 +33,13 @@ class OptionalChild(Child):
 
     def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource | None:  # pyright: ignore
         """Return the child, or None if the component has none in this role."""
-        return component.children.get(self.role)
+        return component.children.get(self.suffix)
 
 
 class Component(pulumi.ComponentResource, Generic[S]):
     """A component whose arguments are the spec ``S``.
 
-    Each public annotation of a subclass is an output: the attribute of that name of the spec, unless ``publish``
+    Each public annotation of a subclass is an output: the attribute of that name of the spec, unless ``outputs``
     returns another value.
     """
 
@@ -70,20 +70,22 @@ class Component(pulumi.ComponentResource, Generic[S]):
         spec, expansion, sources = self._checked(
             title, name, _one_form(title, args, kwargs), kwargs, opts
         )
-        for warning in spec.advice():
+        for warning in spec.warnings():
             pulumi.log.warn(f"{title}: {warning}")
-        after = [*sources, *self.joined(expansion.objects)]
-        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, after))
+        depends_on = [*sources, *self.joined(expansion.objects)]
+        super().__init__(
+            f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, depends_on)
+        )
         self.children = made = dict[str, pulumi.CustomResource]()
-        for part in spec.declared_parts():
-            made[part.role] = part.declare(name, self, made, after)
+        for part in spec.declared_children():
+            made[part.suffix] = part.declare(name, self, made, depends_on)
         outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
         results = {
             key: published(getattr(spec, key), made.values())
             for key in outputs
             if hasattr(spec, key)
         }
-        for key, value in self.publish(spec, made).items():
+        for key, value in self.outputs(spec, made).items():
             # An output of a child depends on that child, and a change of another child must not change it.
             results[key] = (
                 value if isinstance(value, pulumi.Output) else published(value, made.values())
@@ -92,7 +94,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
             setattr(self, key, value)
         self.register_outputs(results)
 
-    def publish(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs that are not attributes of the spec, such as outputs of children, by name.
 
         Args:
@@ -145,7 +147,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         return spec, expansion, [*sources, *expansion.resources()]
 
     def _options(
-        self, opts: Options, expansion: Expansion, after: list[pulumi.Resource]
+        self, opts: Options, expansion: Expansion, depends_on: list[pulumi.Resource]
     ) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
         objects = [
@@ -154,7 +156,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         ]
         provider = objects[0].kubernetes_provider() if objects else None
         return pulumi.ResourceOptions.merge(
-            opts, pulumi.ResourceOptions(depends_on=after, provider=provider)
+            opts, pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
         )
 
     def _provider_objects(self, expansion: Expansion) -> list[str]:

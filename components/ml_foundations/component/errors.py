@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_origin
 
 import pulumi
-from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from ml_foundations import COMPONENTS
+from ml_foundations.component._pulumi_internals import input_types
 from ml_foundations.kubernetes.spelling import did_you_mean
-from ml_foundations.kubernetes.trees import UNKNOWN, mapped
+from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 from ml_foundations.kubernetes.words import number
 
 _MOST_LISTED = 5
@@ -109,7 +109,7 @@ def _reason(item: ErrorDetails, page: str) -> str:
     return message if is_quoted else f"{message} (got {shown(value)})"
 
 
-def taken(
+def duplicates(
     field: str, values: Sequence[str], others: Container[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """The values of a list that stand in it before, or that others have; {} in the field's path is a value's index."""
@@ -136,7 +136,9 @@ def _instead(
 
 def shown(value: Any) -> str:
     """Return a value for a message. An Output in it is UNKNOWN: its text would be a warning or an address in memory."""
-    return repr(mapped(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf))
+    return repr(
+        map_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)
+    )
 
 
 def unknown(name: str, known: Iterable[str], where_listed: str) -> str:
@@ -159,9 +161,7 @@ def _unknown_argument(
 
 def _is_pod_field(name: str) -> bool:
     """Return whether a PodSpec has a field of a name, which may be in snake_case."""
-    return to_camel(name) in types.input_type_types(
-        import_module("pulumi_kubernetes.core.v1").PodSpecArgs
-    )
+    return to_camel(name) in input_types(import_module("pulumi_kubernetes.core.v1").PodSpecArgs)
 
 
 class _Place(NamedTuple):

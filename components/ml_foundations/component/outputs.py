@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
 import pulumi
-from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
-from pulumi.runtime import rpc
 from typing_extensions import override
 
-from ml_foundations.kubernetes.trees import UNKNOWN, leaves, mapped
+from ml_foundations.component._pulumi_internals import is_input_type, result_if_ready, serialized
+from ml_foundations.kubernetes.trees import UNKNOWN, leaves, map_leaves
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -129,34 +128,22 @@ def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
         sources.update(dict.fromkeys(known_output.sources))
         return known_output.value
 
-    return mapped(args, plain), list(sources)
-
-
-def done(result: Awaitable[Any]) -> Any:
-    """The result of what need not wait any more; otherwise None."""
-    steps = result.__await__()
-    try:
-        awaited = next(steps)
-    except StopIteration as end:
-        return end.value
-    # Nothing awaits it: without this, asyncio would refuse the next one that does.
-    awaited._asyncio_future_blocking = False
-    return None
+    return map_leaves(args, plain), list(sources)
 
 
 def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dict[str, Any]:
-    """What a resource's registration will send, in the provider's names, with ``UNKNOWN`` for what must wait.
+    """Return the inputs that a resource's registration will send, with ``UNKNOWN`` for values that must wait.
 
     Args:
         kind: The resource's class.
-        props: Its inputs, in Python's names where the class is typed.
+        props: Its inputs, by their names in Python if the class has an argument class.
 
     Raises:
-        ValueError: The registration will fail too: a value has a type that no input can have.
-        AssertionError: Likewise: the value is no list where there must be one.
+        ValueError: A value has a type that no input can have. The registration will fail too.
+        AssertionError: A value must be a list and is not. The registration will fail too.
     """
-    sent = done(rpc.serialize_properties(known(dict(props)), {}, typ=arguments_class(kind)))
-    return mapped(rpc.deserialize_properties(sent, keep_unknowns=True), as_plain)
+    inputs = serialized(resolve_known(dict(props)), arguments_class(kind))
+    return map_leaves(inputs, as_plain)
 
 
 def as_plain(value: Any) -> Any:
@@ -172,29 +159,35 @@ def arguments_class(kind: type | None) -> type | None:
         beside = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
         for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):
-            if isinstance(found := beside.get(name), type) and types.is_input_type(found):
+            if isinstance(found := beside.get(name), type) and is_input_type(found):
                 return found
     return None
 
 
-def known(value: Any, *, secrets: bool = False) -> Any:
+def resolve_known(value: Any, *, secrets: bool = False) -> Any:
     """A tree of inputs with nothing in it that must wait, and no secret unless they are asked for."""
     if isinstance(value, KnownOutput):
-        return known(cast("KnownOutput[Any]", value).value, secrets=secrets)
+        return resolve_known(cast("KnownOutput[Any]", value).value, secrets=secrets)
     if isinstance(value, pulumi.Output):
         output = cast("pulumi.Output[Any]", value)
-        is_open = done(output.is_known()) and (secrets or not done(output.is_secret()))
-        return known(done(output.future()), secrets=secrets) if is_open else pulumi.output.Unknown()
+        is_open = result_if_ready(output.is_known()) and (
+            secrets or not result_if_ready(output.is_secret())
+        )
+        return (
+            resolve_known(result_if_ready(output.future()), secrets=secrets)
+            if is_open
+            else pulumi.output.Unknown()
+        )
     if isinstance(value, pulumi.Resource) or inspect.isawaitable(value):
         return pulumi.output.Unknown()
     if isinstance(value, Mapping):
         return {
-            key: known(item, secrets=secrets)
+            key: resolve_known(item, secrets=secrets)
             for key, item in cast("Mapping[str, Any]", value).items()
         }
     if isinstance(value, list | tuple):
-        return [known(item, secrets=secrets) for item in cast("list[Any]", value)]
-    if types.is_input_type(cast("Any", type(value))):
+        return [resolve_known(item, secrets=secrets) for item in cast("list[Any]", value)]
+    if is_input_type(cast("Any", type(value))):
         value = copy.copy(value)
-        value.__dict__ = known(vars(value), secrets=secrets)
+        value.__dict__ = resolve_known(vars(value), secrets=secrets)
     return value

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import pulumi
-from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pydantic import AfterValidator
 
+from ml_foundations.component._pulumi_internals import input_types, is_input_type
 from ml_foundations.component.errors import FieldsError, shown, unknown
 from ml_foundations.component.outputs import arguments_class
 from ml_foundations.kubernetes.merging import MERGE_KEYS
@@ -59,7 +59,7 @@ def object_errors(
     """What overrides of a kind give that its objects cannot have; of one that Kubernetes lacks, metadata is checked."""
     typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
-    known = types.input_type_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
+    known = input_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
     yield from _wrong_fields(
         fields,
         {key: known[key] for key in known.keys() - {"apiVersion", "kind"}},
@@ -116,13 +116,11 @@ def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
     if get_origin(wanted) is Union:  # the value, or what will be it
         wanted = get_args(wanted)[0]
     shape = get_origin(wanted) or wanted
-    is_object = types.is_input_type(shape)
-    if types.is_input_type(cast("Any", type(value))) or shape is Any:
+    is_object = is_input_type(shape)
+    if is_input_type(cast("Any", type(value))) or shape is Any:
         return
     if is_object and isinstance(value, Mapping):
-        yield from _wrong_fields(
-            cast("Mapping[str, Any]", value), types.input_type_types(shape), path
-        )
+        yield from _wrong_fields(cast("Mapping[str, Any]", value), input_types(shape), path)
     elif shape is Sequence and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
             yield from _wrong(item, get_args(wanted)[0], f"{path}[{index}]")

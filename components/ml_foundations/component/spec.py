@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.errors import ArgumentsError, FieldsError
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import object_errors, selector_errors
-from ml_foundations.component.parts import Part
 from ml_foundations.kubernetes.merging import overridden
 
 
@@ -67,27 +67,29 @@ class ComponentSpec(Spec):
     config_defaults: ClassVar[Mapping[str, str]] = {}
     """The arguments that Pulumi's configuration sets unless the program does, and the key of each."""
 
-    def parts(self) -> Iterable[Part]:
+    def children(self) -> Iterable[ChildResource]:
         """The children of the component, each after those that it needs; the same for Pulumi, planning and tests."""
         raise NotImplementedError
 
-    def advice(self) -> Iterable[str]:
+    def warnings(self) -> Iterable[str]:
         """What is allowed, and seldom meant; shown as warnings."""
         return ()
 
-    def declared_parts(self) -> list[Part]:
+    def declared_children(self) -> list[ChildResource]:
         """The parts with the user's ``overrides``, where the component takes any."""
         overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})
         return [
-            Part(part.role, overridden(part.manifest, overrides), part.after, part.options)
+            ChildResource(
+                part.suffix, overridden(part.manifest, overrides), part.depends_on, part.options
+            )
             if part.manifest
             else part
-            for part in self.parts()
+            for part in self.children()
         ]
 
     def overridable_kinds(self) -> dict[str, str]:
         """The kinds of objects that ``overrides`` may name, those that the component makes, and their API versions."""
-        manifests = [part.manifest for part in self.parts() if part.manifest]
+        manifests = [part.manifest for part in self.children() if part.manifest]
         return {manifest["kind"]: manifest["apiVersion"] for manifest in manifests}
 
     @override
@@ -110,7 +112,7 @@ class ComponentSpec(Spec):
 
     def manifests(self) -> list[dict[str, Any]]:
         """The Kubernetes objects of the component."""
-        return [dict(part.manifest) for part in self.declared_parts() if part.manifest]
+        return [dict(part.manifest) for part in self.declared_children() if part.manifest]
 
 
 S = TypeVar("S", bound=Spec)

@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.gke_kinds import CSI_ADDONS
 from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.children import ChildResource, CloudResource, Ref
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name, concat, derived
 from ml_foundations.gke.maintenance import (
@@ -25,7 +25,7 @@ from ml_foundations.gke.maintenance import (
     maintenance_arguments,
     maintenance_errors,
 )
-from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
+from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_children
 from ml_foundations.kubernetes.merging import merged, without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
 
@@ -180,8 +180,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             yield from maintenance_errors(self.maintenance_window, self.maintenance_exclusions)
 
     @override
-    def parts(self) -> Iterator[Part]:
-        yield from network_parts(self, private_services=self.lustre)
+    def children(self) -> Iterator[ChildResource]:
+        yield from network_children(self, private_services=self.lustre)
         if self.node_service_account is None:
             yield from _node_account(self)
         yield _cluster(self)
@@ -235,7 +235,7 @@ class GkeCluster(Component[GkeClusterSpec]):
         self._kubernetes_provider: k8s.Provider | None = None
 
     @override
-    def publish(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         cluster = made["cluster"]
         fields = ("endpoint", "masterAuth", "controlPlaneEndpointsConfig", "privateClusterConfig")
         known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
@@ -293,21 +293,24 @@ def _kubeconfig(
     )
 
 
-def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
+def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
     account = {
         "accountId": spec.account_id,
         "project": spec.project,
         "displayName": f"Nodes of the GKE cluster {spec.name}",
     }
-    yield Part("nodes", Cloud("gcp:serviceaccount/account:Account", account, ("email", "member")))
+    yield ChildResource(
+        "nodes", CloudResource("gcp:serviceaccount/account:Account", account, ("email", "member"))
+    )
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
-        yield Part(
-            f"nodes-{role.rpartition('/')[2]}", Cloud("gcp:projects/iAMMember:IAMMember", member)
+        yield ChildResource(
+            f"nodes-{role.rpartition('/')[2]}",
+            CloudResource("gcp:projects/iAMMember:IAMMember", member),
         )
 
 
-def _cluster(spec: GkeClusterSpec) -> Part:
+def _cluster(spec: GkeClusterSpec) -> ChildResource:
     account = (
         Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
     )
@@ -341,8 +344,10 @@ def _cluster(spec: GkeClusterSpec) -> Part:
     }
     ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
     whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
-    return Part(
-        "cluster", Cloud("gcp:container/cluster:Cluster", whole, ("endpoint",)), options=ignored
+    return ChildResource(
+        "cluster",
+        CloudResource("gcp:container/cluster:Cluster", whole, ("endpoint",)),
+        options=ignored,
     )
 
 

@@ -7,9 +7,9 @@ import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
-from ml_foundations.gke.node_pool import NodePoolSpec, join_cluster, node_arguments, pool_part
+from ml_foundations.gke.node_pool import NodePoolSpec, join_cluster, node_arguments, pool_child
 from ml_foundations.typed_args import CpuNodePoolArgs, TolerationArgs
 
 
@@ -35,8 +35,8 @@ class CpuNodePoolSpec(NodePoolSpec):
             )
 
     @override
-    def parts(self) -> Iterator[Part]:
-        yield pool_part(self, node_arguments(self), spare=True)
+    def children(self) -> Iterator[ChildResource]:
+        yield pool_child(self, node_arguments(self), spare=True)
 
 
 class CpuNodePool(Component[CpuNodePoolSpec]):
@@ -72,5 +72,5 @@ class CpuNodePool(Component[CpuNodePoolSpec]):
         return ()
 
     @override
-    def publish(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         return {"node_pool_name": made["pool"].name}

@@ -20,8 +20,8 @@ from ml_foundations.catalog.machine_types import (
 )
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
@@ -31,7 +31,7 @@ from ml_foundations.gke.node_pool import (
     Taint,
     join_cluster,
     node_arguments,
-    pool_part,
+    pool_child,
 )
 from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
@@ -277,12 +277,12 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "mig_partition", f"is {self.mig_partition}, but the GPU is {gpu.product}: {known}"
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         # The operator's driver is not signed by Google: a node that checks signatures would not load it.
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
         socket = {"enabled": True} if self.fast_socket else None
         nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
-        pool = pool_part(self, nodes, spare=False, network_config=_network_config(self))
+        pool = pool_child(self, nodes, spare=False, network_config=_network_config(self))
         guarded = pulumi.ResourceOptions.merge(
             pool.options, pulumi.ResourceOptions(protect=self.deletion_protection)
         )
@@ -333,7 +333,7 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
         return [pool for pool in join_cluster(self, objects) if isinstance(pool, CpuNodePool)]
 
     @override
-    def publish(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         return {"node_pool_name": made["pool"].name, "gpu": spec.accelerator.name}
 
 

@@ -9,7 +9,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.parts import Cloud, Part, Ref
+from ml_foundations.component.children import ChildResource, CloudResource, Ref
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
 
@@ -110,7 +110,9 @@ class ClusterNetworkSpec(Spec):
                 )
 
 
-def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:
+def network_children(
+    spec: ClusterNetworkSpec, *, private_services: bool
+) -> Iterator[ChildResource]:
     """What is made of the network: all of it, or a Cloud NAT at most in one that exists.
 
     With private services, Google's services have addresses in it, as Managed Lustre needs.
@@ -139,7 +141,7 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     return {"network": network, "subnetwork": subnetwork, "ipAllocationPolicy": ranges}
 
 
-def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
+def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     common = {"name": spec.name, "project": spec.project}
     network = {**common, "autoCreateSubnetworks": False, "mtu": spec.mtu}
     subnetwork: dict[str, Any] = {
@@ -157,14 +159,18 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
         subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
     # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
     ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
-    yield Part(
-        "network", Cloud("gcp:compute/network:Network", network, ("selfLink",)), options=ignored
+    yield ChildResource(
+        "network",
+        CloudResource("gcp:compute/network:Network", network, ("selfLink",)),
+        options=ignored,
     )
-    yield Part("subnetwork", Cloud("gcp:compute/subnetwork:Subnetwork", subnetwork, ("selfLink",)))
+    yield ChildResource(
+        "subnetwork", CloudResource("gcp:compute/subnetwork:Subnetwork", subnetwork, ("selfLink",))
+    )
     yield from _nat(spec, Ref("network", "selfLink"))
 
 
-def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
+def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     """Private services access, by which nodes reach instances of Google's services (VPC, "Private services access").
 
     What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances": ``--allow``).
@@ -189,16 +195,18 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
         "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
         "sourceRanges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
     }
-    yield Part(
-        "private-services", Cloud("gcp:compute/globalAddress:GlobalAddress", address, ("address",))
+    yield ChildResource(
+        "private-services",
+        CloudResource("gcp:compute/globalAddress:GlobalAddress", address, ("address",)),
     )
-    yield Part(
-        "private-services-access", Cloud("gcp:servicenetworking/connection:Connection", connection)
+    yield ChildResource(
+        "private-services-access",
+        CloudResource("gcp:servicenetworking/connection:Connection", connection),
     )
-    yield Part("lustre-firewall", Cloud("gcp:compute/firewall:Firewall", firewall))
+    yield ChildResource("lustre-firewall", CloudResource("gcp:compute/firewall:Firewall", firewall))
 
 
-def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
+def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[ChildResource]:
     """A Cloud NAT: the way out for nodes without public addresses."""
     common = {"name": spec.name, "project": spec.project, "region": spec.location}
     nat = {
@@ -212,5 +220,7 @@ def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
         "maxPortsPerVm": _MOST_NAT_PORTS,
         "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
     }
-    yield Part("router", Cloud("gcp:compute/router:Router", {**common, "network": network}))
-    yield Part("nat", Cloud("gcp:compute/routerNat:RouterNat", {**common, **nat}))
+    yield ChildResource(
+        "router", CloudResource("gcp:compute/router:Router", {**common, "network": network})
+    )
+    yield ChildResource("nat", CloudResource("gcp:compute/routerNat:RouterNat", {**common, **nat}))

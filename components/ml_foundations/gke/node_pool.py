@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.pools import NODE_POOL, TAINT_EFFECTS
+from ml_foundations.component.children import ChildResource, CloudResource
 from ml_foundations.component.objects import ObjectArgument
-from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
 from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
@@ -245,13 +245,13 @@ def join_cluster(
     return earlier
 
 
-def pool_part(
+def pool_child(
     spec: NodePoolSpec,
     node_config: Mapping[str, Any],
     *,
     spare: bool,
     network_config: Mapping[str, Any] | None = None,
-) -> Part:
+) -> ChildResource:
     """The pool, as it is declared to GKE: what its nodes are, and their interfaces, where they have more than one.
 
     Of machines that are seldom spare, pods' disruption budgets hold while the pool is deleted, for an hour at most.
@@ -280,7 +280,7 @@ def pool_part(
     }
     # GKE reports the number of nodes that the autoscaler has made.
     ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])
-    return Part("pool", Cloud(NODE_POOL, without_nulls(pool)), options=ignored)
+    return ChildResource("pool", CloudResource(NODE_POOL, without_nulls(pool)), options=ignored)
 
 
 def node_arguments(

@@ -4,20 +4,22 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES
-from ml_foundations.component.parts import Part
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
 
-def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> Iterator[Part]:
+def agent_namespace(
+    namespace: str, quota: str, critical_pods: int | None
+) -> Iterator[ChildResource]:
     """A namespace for pods that look into nodes, and the quota without which GKE admits no critical pods there.
 
     Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there are no critical pods.
     """
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
-    yield Part(
+    yield ChildResource(
         "namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges})
     )
     if critical_pods is None:
@@ -28,7 +30,7 @@ def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> It
         "scopeSelector": {"matchExpressions": [scope]},
     }
     manifest = api_object("v1", "ResourceQuota", {"name": quota, "namespace": namespace}, spec=spec)
-    yield Part("critical-pods", manifest, after=["namespace"])
+    yield ChildResource("critical-pods", manifest, depends_on=["namespace"])
 
 
 def agent_tolerations(more: Iterable[Toleration]) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from typing_extensions import override
 from ml_foundations.catalog.machine_types import GPUS, accelerator
 from ml_foundations.catalog.versions import DRA_DRIVER
 from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuName, Name, Quantity
@@ -128,19 +128,19 @@ class DeviceClassesSpec(ComponentSpec):
         return labels.DRA_POOL_LABELS
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         if self.driver:
             yield from agent_namespace(
                 self.namespace, "dra-driver-critical-pods", self.critical_pods
             )
             release = helm_release(DRA_DRIVER, self.namespace, _chart_values(self), timeout=600)
-            yield Part("driver", release, after=["critical-pods"])
+            yield ChildResource("driver", release, depends_on=["critical-pods"])
         for name, selection in self.classes.items():
-            yield Part(name, _device_class(name, selection))
+            yield ChildResource(name, _device_class(name, selection))
         # A template cannot change, and its name is what pods know.
         replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
         for name, template in self.claim_templates.items():
-            yield Part(
+            yield ChildResource(
                 f"{template.namespace}-{name}", _claim_template(name, template), options=replaced
             )
 
@@ -176,7 +176,7 @@ class DeviceClasses(Component[DeviceClassesSpec]):
         super().__init__(name, args, opts, **kwargs)
 
     @override
-    def publish(self, spec: DeviceClassesSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: DeviceClassesSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         names = {"classes": spec.class_names, "templates": spec.claim_templates}
         return {key: {name: name for name in values} for key, values in names.items()}
 

@@ -12,8 +12,8 @@ from ml_foundations.catalog.versions import (
     GPU_PARTITIONER_IMAGE,
     PAUSE_IMAGE,
 )
+from ml_foundations.component.children import NOT_AWAITED
 from ml_foundations.component.data import yaml_file
-from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity

@@ -13,11 +13,11 @@ from ml_foundations.catalog.gpu_labels import gpu_terms
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
 from ml_foundations.component.base import Child, Component, Options
-from ml_foundations.component.errors import taken
+from ml_foundations.component.children import NOT_AWAITED, ChildResource
+from ml_foundations.component.errors import duplicates
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.overrides import PodFields, container_errors
-from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import GpuName, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace
@@ -132,10 +132,10 @@ class GpuMonitorSpec(ComponentSpec):
         made = {"containers": [{"name": self.container_name}], "initContainers": []}
         yield from container_errors(self.pod_overrides, made)
         paths = [host.path for host in self.host_paths]
-        yield from taken("host_paths[{}].path", paths, [self.files_path] if self.files else [])
+        yield from duplicates("host_paths[{}].path", paths, [self.files_path] if self.files else [])
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         before: list[str] = []
         if self.create_namespace:
             quota, most = (
@@ -146,20 +146,20 @@ class GpuMonitorSpec(ComponentSpec):
             # GKE admits critical pods only under a quota for them.
             before.append("critical-pods" if self.critical else "namespace")
         if self.files:
-            yield Part(
+            yield ChildResource(
                 "files",
                 api_object("v1", "ConfigMap", _metadata(self), data=self.files),
-                after=before,
+                depends_on=before,
             )
             before = [*before, "files"]
-        yield Part("daemon-set", _daemon_set(self), after=before)
+        yield ChildResource("daemon-set", _daemon_set(self), depends_on=before)
         if self.port:
-            yield Part("service", _service(self), after=before)
+            yield ChildResource("service", _service(self), depends_on=before)
         if self.monitoring != "none":
             scraping = monitor_manifest(
                 self.monitoring, _metadata(self), _labels(self), _PORT, "/metrics"
             )
-            yield Part("monitoring", scraping, after=before)
+            yield ChildResource("monitoring", scraping, depends_on=before)
 
 
 class GpuMonitor(Component[GpuMonitorSpec]):
@@ -188,7 +188,7 @@ class GpuMonitor(Component[GpuMonitorSpec]):
         super().__init__(name, args, opts, **kwargs)
 
     @override
-    def publish(self, spec: GpuMonitorSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: GpuMonitorSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         return {"namespace": spec.in_namespace}
 
 

@@ -12,9 +12,9 @@ from ml_foundations.catalog.operator_nodes import CONFIG_SOURCE
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import Name
@@ -218,14 +218,14 @@ class GpuOperatorSpec(ComponentSpec):
                 yield "values", f"devicePlugin.config.create needs devicePlugin.config.{key}"
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         yield from agent_namespace(self.namespace, "gpu-operator-critical-pods", self.critical_pods)
         before = ["critical-pods"]
         if self.mode in ("cos", "ubuntu"):
-            yield Part("driver-installer", driver_installer_manifest(self.mode))
+            yield ChildResource("driver-installer", driver_installer_manifest(self.mode))
             before.append("driver-installer")
         release = helm_release(GPU_OPERATOR, self.namespace, self.chart_values, timeout=900)
-        yield Part("release", release, after=before)
+        yield ChildResource("release", release, depends_on=before)
 
 
 class GpuOperator(Component[GpuOperatorSpec]):
@@ -257,7 +257,7 @@ class GpuOperator(Component[GpuOperatorSpec]):
         super().__init__(name, args, opts, **kwargs)
 
     @override
-    def publish(self, spec: GpuOperatorSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, spec: GpuOperatorSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         return {"version": GPU_OPERATOR.version}
 
 

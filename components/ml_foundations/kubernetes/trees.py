@@ -39,12 +39,12 @@ def joined(key: str, path: str) -> str:
     return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
 
 
-def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
+def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:
     """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
     if is_mapping(tree):
-        return {key: mapped(value, of) for key, value in tree.items()}
+        return {key: map_leaves(value, of) for key, value in tree.items()}
     return (
-        [mapped(value, of) for value in cast("list[Any]", tree)]
+        [map_leaves(value, of) for value in cast("list[Any]", tree)]
         if isinstance(tree, list)
         else of(tree)
     )

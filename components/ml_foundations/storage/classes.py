@@ -10,10 +10,10 @@ from typing_extensions import override
 from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.component.base import Component, Options
+from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
 from ml_foundations.kubernetes import labels
@@ -214,24 +214,28 @@ class StorageClassesSpec(ComponentSpec):
         return {name: name for name in self.class_names}
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         # The provider does not itself replace a class for immutable fields.
         fixed = pulumi.ResourceOptions(
             replace_on_changes=["reclaimPolicy", "volumeBindingMode"], delete_before_replace=True
         )
         for name, each in _classes(self).items():
-            yield Part(name, each.manifest(name), options=fixed)
+            yield ChildResource(name, each.manifest(name), options=fixed)
         if self.snapshots:
-            yield Part("disk-snapshots", _snapshot_class("disk-snapshots", PD_CSI, self.retain))
+            yield ChildResource(
+                "disk-snapshots", _snapshot_class("disk-snapshots", PD_CSI, self.retain)
+            )
         if self.snapshots and self.filestore:
             backups = _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain)
-            yield Part("filestore-backups", backups | {"parameters": {"type": "backup"}})
+            yield ChildResource("filestore-backups", backups | {"parameters": {"type": "backup"}})
         if self.nfs:
             values = {
                 "nfs": {"server": self.nfs.server, "path": self.nfs.path},
                 "storageClass": {"create": False},
             }
-            yield Part("nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values))
+            yield ChildResource(
+                "nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values)
+            )
 
 
 class StorageClasses(Component[StorageClassesSpec]):

@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER, TEAM
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
@@ -125,7 +125,7 @@ class VolumeSpec(ComponentSpec):
         return derived(self.namespace, f"-{self.claim_name}", limit=253)
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         # Pulumi waits for a claim of a class that binds at once; a large Filestore takes longer than its 5 minutes.
         waits = pulumi.CustomTimeouts(create="30m")
         kept = pulumi.ResourceOptions(
@@ -133,8 +133,10 @@ class VolumeSpec(ComponentSpec):
         )
         exists = self.disk is not None or self.bucket is not None
         if exists:
-            yield Part("volume", _volume(self), options=kept)
-        yield Part("claim", _claim(self), after=["volume"] if exists else [], options=kept)
+            yield ChildResource("volume", _volume(self), options=kept)
+        yield ChildResource(
+            "claim", _claim(self), depends_on=["volume"] if exists else [], options=kept
+        )
 
 
 class Volume(Component[VolumeSpec]):

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ml_foundations.component.parts import Cloud, Part, Secret
+from ml_foundations.component.children import ChildResource, CloudResource, Secret
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, InputText, Name, concat
 from ml_foundations.kubernetes.merging import without_none
@@ -55,7 +55,7 @@ def _is_docker_config(text: str) -> bool:
         return False
 
 
-def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
+def identity_children(namespace: str, account: ServiceAccount) -> Iterator[ChildResource]:
     """The ServiceAccount, the Secret with which it pulls images, and its right to act as a Google account."""
     if account.image_pull_secret is not None:
         metadata, kind = (
@@ -64,8 +64,10 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
         )
         data = {".dockerconfigjson": Secret(account.image_pull_secret)}
         secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
-        yield Part("image-pull", secret, after=["namespace"])
-    yield Part("service-account", _service_account(namespace, account), after=["namespace"])
+        yield ChildResource("image-pull", secret, depends_on=["namespace"])
+    yield ChildResource(
+        "service-account", _service_account(namespace, account), depends_on=["namespace"]
+    )
     if account.google_account is not None and account.workload_pool is not None:
         member = {
             "serviceAccountId": concat("projects/-/serviceAccounts/", account.google_account),
@@ -74,10 +76,10 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
                 "serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"
             ),
         }
-        yield Part(
+        yield ChildResource(
             "workload-identity",
-            Cloud("gcp:serviceaccount/iAMMember:IAMMember", member),
-            after=["namespace"],
+            CloudResource("gcp:serviceaccount/iAMMember:IAMMember", member),
+            depends_on=["namespace"],
         )
 
 
@@ -95,7 +97,7 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     )
 
 
-def group_part(namespace: str, who: str, role: str, group: str) -> Part:
+def group_child(namespace: str, who: str, role: str, group: str) -> ChildResource:
     """A group's role in the namespace: edit changes all but quota and access, view changes nothing."""
     metadata = {"name": f"team-{who}", "namespace": namespace}
     cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
@@ -103,4 +105,4 @@ def group_part(namespace: str, who: str, role: str, group: str) -> Part:
     binding = api_object(
         f"{_RBAC}/v1", "RoleBinding", metadata, roleRef=cluster_role, subjects=[subject]
     )
-    return Part(who, binding, after=["namespace"])
+    return ChildResource(who, binding, depends_on=["namespace"])

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from ml_foundations.catalog.versions import JOBSET
 from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
-from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.typed_args import JobSetControllerArgs
 
@@ -24,12 +24,12 @@ class JobSetControllerSpec(ComponentSpec):
     """Values of the chart."""
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         if self.install:
             release = helm_release(
                 JOBSET, "jobset-system", self.values, createNamespace=True, timeout=600
             )
-            yield Part("release", release)
+            yield ChildResource("release", release)
 
 
 class JobSetController(Component[JobSetControllerSpec]):

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.data import yaml_file
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputName, InputOf
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
@@ -19,7 +19,7 @@ _GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
 """Where Google's load balancers and their health checks come from (Cloud Load Balancing, "Firewall rules")."""
 
 
-class Network(Spec):
+class TeamNetwork(Spec):
     """Connections that are open in addition to the team's own namespace."""
 
     internet: Literal["none", "https", "any"] = "https"
@@ -37,7 +37,7 @@ class Network(Spec):
     """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
 
 
-def network_parts(namespace: str, network: Network) -> Iterator[Part]:
+def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildResource]:
     """The policies, each with one purpose; together they allow what any of them does."""
     for name, policy in yaml_file("tenancy", "network_policies.yaml").items():
         yield _policy(namespace, name, policy)
@@ -64,15 +64,15 @@ def network_parts(namespace: str, network: Network) -> Iterator[Part]:
         )
 
 
-def _policy(namespace: str, name: str, policy: dict[str, Any]) -> Part:
+def _policy(namespace: str, name: str, policy: dict[str, Any]) -> ChildResource:
     metadata = {"name": name, "namespace": namespace}
     manifest = api_object(
         "networking.k8s.io/v1", "NetworkPolicy", metadata, spec={"podSelector": {}, **policy}
     )
-    return Part(f"network-{name}", manifest, after=["namespace"])
+    return ChildResource(f"network-{name}", manifest, depends_on=["namespace"])
 
 
-def _sources(network: Network) -> list[dict[str, Any]]:
+def _sources(network: TeamNetwork) -> list[dict[str, Any]]:
     names = network.ingress_namespaces
     expression = {"key": NAMESPACE_NAME, "operator": "In", "values": names}
     found: list[dict[str, Any]] = (

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from ml_foundations.catalog.gpu_labels import exact_terms
 from ml_foundations.catalog.machine_types import Accelerator, UnknownNameError, accelerator
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.data import yaml_file
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name, Quantity, derived
 from ml_foundations.kubernetes import labels
@@ -61,7 +61,7 @@ def _key_or_name(name: str) -> str:
         return name
 
 
-class Quota(Spec):
+class TeamQuota(Spec):
     """The most that a team may use."""
 
     gpus: int = Field(ge=0)
@@ -110,7 +110,7 @@ class Quota(Spec):
                 )
 
 
-def _hard(quota: Quota) -> dict[str, str]:
+def _hard(quota: TeamQuota) -> dict[str, str]:
     by_class = {
         f"{name}.storageclass.storage.k8s.io/requests.storage": q
         for name, q in quota.storage_by_class.items()
@@ -136,7 +136,9 @@ def priority_class_name(namespace: str, key: str) -> str:
     return derived(namespace, f"-{key}", limit=253)
 
 
-def quota_parts(namespace: str, quota: Quota, priorities: Mapping[str, int]) -> Iterator[Part]:
+def quota_children(
+    namespace: str, quota: TeamQuota, priorities: Mapping[str, int]
+) -> Iterator[ChildResource]:
     """The PriorityClasses and ResourceQuotas, and the rule that holds pods to their GPU model.
 
     A ResourceQuota knows pods by their PriorityClass and not by their nodes. So each model has a class, its quota
@@ -145,7 +147,9 @@ def quota_parts(namespace: str, quota: Quota, priorities: Mapping[str, int]) -> 
     # A priority cannot change, and its class's name is what pods know.
     fixed = pulumi.ResourceOptions(replace_on_changes=["value"], delete_before_replace=True)
     for key, value in {**dict.fromkeys(quota.gpus_by_model, 0), **priorities}.items():
-        yield Part(f"priority-{key}", _priority_class(namespace, key, value), options=fixed)
+        yield ChildResource(
+            f"priority-{key}", _priority_class(namespace, key, value), options=fixed
+        )
     yield _quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)
     classes = {model: priority_class_name(namespace, model) for model in quota.gpus_by_model}
     for model, gpus in quota.gpus_by_model.items():
@@ -172,10 +176,10 @@ def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
 
 def _quota(
     namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None
-) -> Part:
+) -> ChildResource:
     spec = without_none({"hard": dict(hard), "scopeSelector": scope})
     manifest = api_object("v1", "ResourceQuota", {"name": name, "namespace": namespace}, spec=spec)
-    return Part(name.removeprefix("team-"), manifest, after=["namespace"])
+    return ChildResource(name.removeprefix("team-"), manifest, depends_on=["namespace"])
 
 
 def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
@@ -188,18 +192,18 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
     )
 
 
-def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
+def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildResource]:
     """The rule that pods of a model's class run on nodes with that model, and its binding to the namespace."""
     metadata = {"name": f"{namespace}-gpu-models"}
     models = {name: [*_expressions(accelerator(model))] for model, name in classes.items()}
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=json.dumps(models))
-    yield Part(
+    yield ChildResource(
         "gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec)
     )
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
     spec = {"policyName": metadata["name"], "validationActions": ["Deny"], "matchResources": pods}
     binding = api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", metadata, spec=spec)
-    yield Part("gpu-models-binding", binding, after=["gpu-models"])
+    yield ChildResource("gpu-models-binding", binding, depends_on=["gpu-models"])
 
 
 def _expressions(gpu: Accelerator) -> Iterator[list[list[str]]]:

@@ -8,21 +8,26 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputText, Name, Quantity
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.tenancy.identity import ServiceAccount, group_part, identity_parts
-from ml_foundations.tenancy.network import Network, network_parts
-from ml_foundations.tenancy.quota import MAX_PRIORITY, Quota, priority_class_name, quota_parts
+from ml_foundations.tenancy.identity import ServiceAccount, group_child, identity_children
+from ml_foundations.tenancy.network import TeamNetwork, network_children
+from ml_foundations.tenancy.quota import (
+    MAX_PRIORITY,
+    TeamQuota,
+    priority_class_name,
+    quota_children,
+)
 from ml_foundations.typed_args import TeamNamespaceArgs
 
 _Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 
-class Tenancy(Network):
+class Tenancy(TeamNetwork):
     """Settings of a team in addition to its quota."""
 
     default_cpu: Quantity = "500m"
@@ -44,7 +49,7 @@ class Tenancy(Network):
     preempt pods of a lower one."""
 
 
-class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
+class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
     """Arguments of a TeamNamespace."""
 
     objects = {"cluster": IN_CLUSTER}
@@ -77,20 +82,20 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
             yield f"priorities.{name}", "is the class of a GPU model already; choose another name"
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         kept = pulumi.ResourceOptions(protect=self.data or None, retain_on_delete=self.data or None)
-        yield Part("namespace", _namespace(self), options=kept)
-        yield from quota_parts(self.namespace, self, self.priorities)
-        yield Part("limits", _limit_range(self), after=["namespace"])
-        yield from network_parts(self.namespace, self)
+        yield ChildResource("namespace", _namespace(self), options=kept)
+        yield from quota_children(self.namespace, self, self.priorities)
+        yield ChildResource("limits", _limit_range(self), depends_on=["namespace"])
+        yield from network_children(self.namespace, self)
         for who, role, group in (
             ("editors", "edit", self.group),
             ("viewers", "view", self.viewers),
         ):
             if group is not None:
-                yield group_part(self.namespace, who, role, group)
+                yield group_child(self.namespace, who, role, group)
         if self.service_account is not None:
-            yield from identity_parts(self.namespace, self.service_account)
+            yield from identity_children(self.namespace, self.service_account)
 
 
 class TeamNamespace(Component[TeamNamespaceSpec]):

@@ -14,11 +14,11 @@ from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.data import yaml_file
-from ml_foundations.component.errors import taken
+from ml_foundations.component.errors import duplicates
 from ml_foundations.component.objects import IN_CLUSTER, ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuName, Name, Quantity
@@ -175,7 +175,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
-        yield from taken("flavors[{}].name", names, [_COMPUTE])
+        yield from duplicates("flavors[{}].name", names, [_COMPUTE])
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
             if team.namespace in namespaces[:index]:
@@ -190,11 +190,11 @@ class TrainingQueueSpec(Queues, ComponentSpec):
                     )
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            yield Part(
+            yield ChildResource(
                 "kueue",
                 helm_release(
                     KUEUE, NAMESPACE, _chart_values(self), createNamespace=True, timeout=600
@@ -217,17 +217,21 @@ class TrainingQueueSpec(Queues, ComponentSpec):
             roles.append("requests-check")
         for role, manifest in made.items():
             before = ["requests"] if role == "requests-check" else ["kueue"] if self.install else []
-            yield Part(role, manifest, after=before, options=options)
+            yield ChildResource(role, manifest, depends_on=before, options=options)
         for team in self.teams:
             queue = f"{team.namespace}-cluster-queue"
-            yield Part(queue, _cluster_queue(self, team), after=roles, options=options)
+            yield ChildResource(
+                queue, _cluster_queue(self, team), depends_on=roles, options=options
+            )
             metadata = {
                 "name": self.queue_name,
                 "namespace": team.namespace,
                 "annotations": _WAIT_FOR_ACTIVE,
             }
             local = _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
-            yield Part(f"{team.namespace}-queue", local, after=[queue], options=options)
+            yield ChildResource(
+                f"{team.namespace}-queue", local, depends_on=[queue], options=options
+            )
 
 
 class TrainingQueue(Component[TrainingQueueSpec]):

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.parts import NOT_AWAITED, Part
+from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.workloads.job import JobSpec
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
@@ -71,18 +71,18 @@ class AwaitedSpec(JobSpec):
             reason = f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see"
             yield "active_deadline_seconds", reason
 
-    def job_part(
+    def job_child(
         self,
         body: Mapping[str, Any],
-        after: Sequence[str],
+        depends_on: Sequence[str],
         annotations: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
-    ) -> Part:
+    ) -> ChildResource:
         """The Job, after some parts, with annotations beside Pulumi's, and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
         metadata = self.metadata(annotations=awaited | dict(annotations or {}))
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
-        return Part("job", manifest, after, self.replacing("Job", _IMMUTABLE, ignore))
+        return ChildResource("job", manifest, depends_on, self.replacing("Job", _IMMUTABLE, ignore))
 
     def replacing(
         self, kind: str, immutable: list[str], ignore: Sequence[str] = ()

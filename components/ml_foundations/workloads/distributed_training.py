@@ -9,8 +9,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Component, OptionalChild
+from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
@@ -123,7 +123,7 @@ class DistributedTrainingSpec(AwaitedSpec):
             yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
 
     @override
-    def advice(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         if self.launcher is None and self.started_by == "none" and self.nodes > 1:
             yield (
                 "its command names no torchrun, so its pods find neither rank nor address of the first in their "
@@ -131,13 +131,13 @@ class DistributedTrainingSpec(AwaitedSpec):
             )
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         if self.jobset:
             options = self.replacing("JobSet", _JOBSET_IMMUTABLE)
-            yield Part("jobset", _jobset(self), after, options)
+            yield ChildResource("jobset", _jobset(self), depends_on, options)
         else:
-            yield Part("service", _service(self))
-            yield self.job_part(_job_body(self), ["service", *after], _GANG)
+            yield ChildResource("service", _service(self))
+            yield self.job_child(_job_body(self), ["service", *depends_on], _GANG)
 
     @override
     def overridable_kinds(self) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Child, Component, OptionalChild, Options
-from ml_foundations.component.errors import taken
+from ml_foundations.component.children import ChildResource, CloudResource, Ref
+from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import api_object
@@ -116,7 +116,9 @@ class InferenceServiceSpec(ServerSpec):
         yield from super().errors()
         yield from self._time_errors()
         names = [service.name for service in self.services]
-        yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
+        yield from duplicates(
+            "services[{}].name", names, [self.service_name] if self.service else []
+        )
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
             yield (
                 "api_key_env",
@@ -147,7 +149,7 @@ class InferenceServiceSpec(ServerSpec):
             yield "grace_seconds", reason
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         options = pulumi.ResourceOptions(
             # Under another name, the new pods come first only where there are GPUs for both.
             delete_before_replace=not self.surge,
@@ -155,24 +157,24 @@ class InferenceServiceSpec(ServerSpec):
             custom_timeouts=self.timeouts,
         )
         if self.api_key_env:
-            yield from _api_key_parts(self, after)
-            after = [*after, "api-key-secret"]
-        yield Part("deployment", _deployment(self), after, options)
+            yield from _api_key_children(self, depends_on)
+            depends_on = [*depends_on, "api-key-secret"]
+        yield ChildResource("deployment", _deployment(self), depends_on, options)
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
-            yield self.service_part(self.service_name, numbers, {"type": self.service_type})
+            yield self.service_child(self.service_name, numbers, {"type": self.service_type})
         if self.autoscaling is not None:
             if self.scales_by_gke:
                 port = self.port_numbers[self.scraped_port]
                 metric = self.autoscaling.served_metric(
                     self.metadata(), self.service_name, port, self.metrics_path
                 )
-                yield Part("autoscaling-metric", metric)
-            yield Part(
+                yield ChildResource("autoscaling-metric", metric)
+            yield ChildResource(
                 "autoscaler",
                 self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas),
             )
-        yield from self.around_parts()
+        yield from self.surrounding_children()
 
 
 class InferenceService(Component[InferenceServiceSpec]):
@@ -208,15 +210,17 @@ class InferenceService(Component[InferenceServiceSpec]):
         super().__init__(name, args, opts, **kwargs)
 
 
-def _api_key_parts(spec: InferenceServiceSpec, after: list[str]) -> Iterator[Part]:
+def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iterator[ChildResource]:
     """Yield a random key of 32 letters and digits, and the Secret that holds it."""
     password = {"length": 32, "special": False}
-    yield Part(
-        "api-key", Cloud("random:index/randomPassword:RandomPassword", password, ["result"]), after
+    yield ChildResource(
+        "api-key",
+        CloudResource("random:index/randomPassword:RandomPassword", password, ["result"]),
+        depends_on,
     )
     key = {"key": Ref("api-key", "result")}
     secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)
-    yield Part("api-key-secret", secret, after=["api-key"])
+    yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
 
 
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:

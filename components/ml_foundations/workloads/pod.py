@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER, TEAM, ObjectArgument
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuNames, InputName, InputOf, InputText, Name, Quantity
@@ -351,13 +351,13 @@ class WorkloadSpec(ComponentSpec):
         return files.files_manifest(metadata, self.workload_name, self.files, self.overrides)
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def children(self) -> Iterator[ChildResource]:
         """The template of its pods' claims and their files, where they have any, and the workload after them."""
         made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
         before = {role: manifest for role, manifest in made.items() if manifest}
-        yield from (Part(role, manifest) for role, manifest in before.items())
-        yield from self.own_parts([*before])
+        yield from (ChildResource(role, manifest) for role, manifest in before.items())
+        yield from self.workload_children([*before])
 
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         """The workload, its pods after some roles, and what is around it."""
         raise NotImplementedError

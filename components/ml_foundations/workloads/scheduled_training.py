@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 from typing_extensions import override
 
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.cron import shortest_interval
 from ml_foundations.kubernetes.merging import without_none
@@ -105,12 +105,12 @@ class ScheduledTrainingSpec(CompletionsSpec):
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
             custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout),
         )
-        yield Part("cron", _cron_job(self), after, options)
+        yield ChildResource("cron", _cron_job(self), depends_on, options)
 
 
 class ScheduledTraining(Component[ScheduledTrainingSpec]):

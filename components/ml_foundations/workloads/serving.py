@@ -8,8 +8,8 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.overrides import Probe
-from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputName, InputText, Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
@@ -195,14 +195,14 @@ class ServerSpec(WorkloadSpec):
         asked = {"tcpSocket": port} if path == "tcp" else {"httpGet": {"path": path, **port}}
         return asked | {"timeoutSeconds": 5}
 
-    def service_part(
+    def service_child(
         self,
         name: str,
         numbers: Mapping[str, int],
         spec: Mapping[str, Any],
         role: str = "service",
         annotations: Mapping[str, str] | None = None,
-    ) -> Part:
+    ) -> ChildResource:
         """A Service with these ports, by name. Pulumi does not wait for its endpoints: it waits for the pods."""
         ports = [
             {"name": key, "port": port, "targetPort": key, "protocol": "TCP"}
@@ -210,25 +210,27 @@ class ServerSpec(WorkloadSpec):
         ]
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
         fields = {**spec, "selector": self.app_labels, "ports": ports}
-        return Part(role, api_object("v1", "Service", metadata, spec=fields))
+        return ChildResource(role, api_object("v1", "Service", metadata, spec=fields))
 
-    def _extra_service(self, service: ExtraService) -> Part:
+    def _extra_service(self, service: ExtraService) -> ChildResource:
         fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
         numbers = service.ports or self.port_numbers
-        return self.service_part(
+        return self.service_child(
             service.name, numbers, fields, f"service-{service.name}", service.annotations
         )
 
-    def around_parts(self) -> Iterator[Part]:
+    def surrounding_children(self) -> Iterator[ChildResource]:
         """What any server may have around it: Services, a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
         yield from map(self._extra_service, self.services)
         if self.disruption_budget:
-            yield Part("disruption-budget", _disruption_budget(self))
+            yield ChildResource("disruption-budget", _disruption_budget(self))
         if self.callers is not None:
-            yield Part("network-policy", _network_policy(self, self.callers))
+            yield ChildResource("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
             scraped = (self.app_labels, self.scraped_port, self.metrics_path)
-            yield Part("monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped))
+            yield ChildResource(
+                "monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped)
+            )
 
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:

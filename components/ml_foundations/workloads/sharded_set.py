@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Child, Component, Options
-from ml_foundations.component.errors import taken
+from ml_foundations.component.children import ChildResource
+from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity, concat
 from ml_foundations.kubernetes.objects import api_object
@@ -114,28 +114,28 @@ class ShardedSetSpec(ServerSpec):
                 "rendezvous_port",
                 f"is {self.rendezvous_port}, which serves already; choose another",
             )
-        yield from taken(
+        yield from duplicates(
             "services[{}].name",
             [service.name for service in self.services],
             [self.headless_service],
         )
-        yield from taken("volumes[{}].name", [volume.name for volume in self.volumes])
-        yield from taken("volumes[{}].path", [volume.path for volume in self.volumes])
+        yield from duplicates("volumes[{}].name", [volume.name for volume in self.volumes])
+        yield from duplicates("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         headless = {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
         }  # shards meet before any of them is ready
-        yield self.service_part(self.headless_service, self.port_numbers, headless)
+        yield self.service_child(self.headless_service, self.port_numbers, headless)
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
             protect=bool(self.volumes) and self.data,
             custom_timeouts=self.timeouts,
         )
-        yield Part("set", _stateful_set(self), ["service", *after], options)
-        yield from self.around_parts()
+        yield ChildResource("set", _stateful_set(self), ["service", *depends_on], options)
+        yield from self.surrounding_children()
 
 
 class ShardedSet(Component[ShardedSetSpec]):

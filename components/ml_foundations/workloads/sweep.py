@@ -11,8 +11,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.merging import named_by_content
 from ml_foundations.kubernetes.objects import api_object
@@ -137,8 +137,8 @@ class SweepSpec(AwaitedSpec):
             yield "parameters", reason
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
-        yield Part("parameters", _config_map(self))
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
+        yield ChildResource("parameters", _config_map(self))
         indexes = {
             "completionMode": "Indexed",
             "completions": self.trials,
@@ -148,7 +148,7 @@ class SweepSpec(AwaitedSpec):
         }
         command = ["/bin/sh", "-c", _SCRIPT, "sweep", *(self.command or [])]
         body = self.job_body(indexes, self.template(container={"command": command}))
-        yield self.job_part(body, ["parameters", *after])
+        yield self.job_child(body, ["parameters", *depends_on])
 
 
 class Sweep(Component[SweepSpec]):

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import TaskArgs
@@ -41,7 +41,7 @@ class TaskSpec(WorkloadSpec):
             )
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         ends = f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s"
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
@@ -49,7 +49,7 @@ class TaskSpec(WorkloadSpec):
             replace_on_changes=["spec"],
             custom_timeouts=pulumi.CustomTimeouts(create=ends, delete=self.delete_timeout),
         )
-        yield Part("pod", _pod(self), after, options)
+        yield ChildResource("pod", _pod(self), depends_on, options)
 
 
 class Task(Component[TaskSpec]):

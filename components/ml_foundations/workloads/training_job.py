@@ -7,8 +7,8 @@ import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import TrainingJobArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
@@ -40,9 +40,9 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
             yield from self.hostname_errors(self.completions)
 
     @override
-    def own_parts(self, after: list[str]) -> Iterator[Part]:
+    def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
         body = self.job_body(self.completion_fields(), self.template())
-        yield self.job_part(body, after, ignore=["spec.parallelism"] if self.elastic else [])
+        yield self.job_child(body, depends_on, ignore=["spec.parallelism"] if self.elastic else [])
 
 
 class TrainingJob(Component[TrainingJobSpec]):

@@ -14,7 +14,7 @@ import yaml
 
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, mapped
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
 from ml_foundations.planning.model.performance import fingerprint
 
 FIELDS = Path(__file__).with_name("fields.yaml")
@@ -122,7 +122,7 @@ def as_stored(manifest: Manifest) -> Manifest:
     """An object with 1.0 as 1 where it is of a definition's kind, which takes both, as kinds of Kubernetes do not."""
     if "x-k8s.io/" not in str(manifest.get("apiVersion")):
         return manifest
-    return mapped(
+    return map_leaves(
         manifest,
         lambda value: int(value) if isinstance(value, float) and value.is_integer() else value,
     )

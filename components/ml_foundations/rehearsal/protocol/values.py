@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from ml_foundations.kubernetes.trees import UNKNOWN, mapped
+from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 
 Properties = dict[str, Any]
 
@@ -75,7 +75,7 @@ def kept_secret(value: Any, given: Any) -> Any:
 
 def redacted(value: Any) -> Any:
     """A value as it may be written down: without what is secret."""
-    return mapped(value, lambda part: _REDACTED if isinstance(part, Secret) else part)
+    return map_leaves(value, lambda part: _REDACTED if isinstance(part, Secret) else part)
 
 
 def restored(value: Any, known: Any) -> Any:

@@ -10,7 +10,7 @@ import pulumi
 
 from ml_foundations.catalog.versions import RANDOM_PROVIDER, Chart
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
-from ml_foundations.kubernetes.trees import mapped
+from ml_foundations.kubernetes.trees import map_leaves
 
 # What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
 NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}
@@ -26,7 +26,7 @@ _SECRET_OUTPUTS = {
 class Ref(NamedTuple):
     """An output of another part of the same component, as an argument of a part that comes after it."""
 
-    role: str
+    suffix: str
     output: str
     form: str = "{}"
     """The text that the output goes into; by itself it is passed as it is."""
@@ -38,7 +38,7 @@ class Secret(NamedTuple):
     value: Any
 
 
-class Cloud(NamedTuple):
+class CloudResource(NamedTuple):
     """A resource that is no Kubernetes object, such as a node pool or a Helm release."""
 
     type: str
@@ -49,7 +49,9 @@ class Cloud(NamedTuple):
     """Which others take of it, beside its inputs."""
 
 
-def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any) -> Cloud:
+def helm_release(
+    chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any
+) -> CloudResource:
     """A Helm release of a pinned chart; one in an OCI registry goes by its address. ``more`` are further arguments."""
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
@@ -60,17 +62,17 @@ def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more
         "namespace": namespace,
         "values": values,
     }
-    return Cloud(RELEASE, {"compat": "true"} | release | repository | more)
+    return CloudResource(RELEASE, {"compat": "true"} | release | repository | more)
 
 
 @dataclass(frozen=True)
-class Part:
+class ChildResource:
     """One child of a component."""
 
-    role: str
+    suffix: str
     """What it is to the component: the child's name is the component's, a dash, and this."""
-    declared: Manifest | Cloud
-    after: Sequence[str] = ()
+    declared: Manifest | CloudResource
+    depends_on: Sequence[str] = ()
     """The roles of the parts that must be there before it."""
     options: pulumi.ResourceOptions = field(default_factory=pulumi.ResourceOptions)
     """Further options; parent and depends_on follow from the component and ``after``."""
@@ -78,14 +80,14 @@ class Part:
     @property
     def manifest(self) -> Manifest:
         """The Kubernetes object; empty where the part is none."""
-        return {} if isinstance(self.declared, Cloud) else self.declared
+        return {} if isinstance(self.declared, CloudResource) else self.declared
 
     def declare(
         self,
         name: str,
         parent: pulumi.Resource,
         made: Mapping[str, pulumi.Resource],
-        after: Sequence[pulumi.Resource] = (),
+        depends_on: Sequence[pulumi.Resource] = (),
     ) -> pulumi.CustomResource:
         """Declare it to Pulumi as a child.
 
@@ -93,13 +95,13 @@ class Part:
             name: The name of the component.
             parent: The component.
             made: The children that are declared already, by role.
-            after: Resources outside of the component to wait for.
+            depends_on: Resources outside of the component to wait for.
         """
-        before = [*(made[role] for role in self.after), *after]
+        before = [*(made[suffix] for suffix in self.depends_on), *depends_on]
         ours = pulumi.ResourceOptions(parent=parent, depends_on=before)
         opts = pulumi.ResourceOptions.merge(ours, self.options)
         type_, inputs, outputs = (
-            self.declared if isinstance(self.declared, Cloud) else _as_cloud(self.declared)
+            self.declared if isinstance(self.declared, CloudResource) else _as_cloud(self.declared)
         )
         # Not the SDK's class: its module's, with all their types, are half of the work of a program.
         opts.version = opts.version or _sdk_version(type_.partition(":")[0])
@@ -107,17 +109,17 @@ class Part:
             *(opts.additional_secret_outputs or ()),
             *_SECRET_OUTPUTS.get(type_, ()),
         ]
-        given = mapped(inputs, lambda value: _resolved(value, made))
+        given = map_leaves(inputs, lambda value: _resolved(value, made))
         return pulumi.CustomResource(
-            type_, f"{name}-{self.role}", {**dict.fromkeys(outputs), **given}, opts
+            type_, f"{name}-{self.suffix}", {**dict.fromkeys(outputs), **given}, opts
         )
 
 
-def _as_cloud(manifest: Manifest) -> Cloud:
+def _as_cloud(manifest: Manifest) -> CloudResource:
     """A Kubernetes object, as the provider takes it."""
     api_version = manifest["apiVersion"]
     group = api_version if "/" in api_version else f"core/{api_version}"
-    return Cloud(f"kubernetes:{group}:{manifest['kind']}", manifest)
+    return CloudResource(f"kubernetes:{group}:{manifest['kind']}", manifest)
 
 
 @cache
@@ -128,6 +130,6 @@ def _sdk_version(provider: str) -> str:
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
     """An argument, or the output that a Ref means, or what is secret marked as such."""
     if isinstance(value, Ref):
-        output = getattr(made[value.role], value.output)
+        output = getattr(made[value.suffix], value.output)
         return output if value.form == "{}" else pulumi.Output.format(value.form, output)
     return pulumi.Output.secret(value.value) if isinstance(value, Secret) else value
