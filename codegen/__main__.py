@@ -13,12 +13,21 @@ def main() -> None:
     )
     if arguments.returncode:
         sys.exit(arguments.returncode)
-    from codegen import objects, package_schema, pages, picture, sdk, stack_page, stack_schema
+    from codegen import (
+        objects,
+        package_schema,
+        pages,
+        picture,
+        rules_page,
+        sdk,
+        stack_page,
+        stack_schema,
+    )
 
     if "--check" not in sys.argv:
         sdk.update()
     write(package_schema.files() | stack_schema.files() | picture.files())
-    write(pages.files() | objects.files() | stack_page.files())
+    write(pages.files() | objects.files() | stack_page.files() | rules_page.files())
 
 
 if __name__ == "__main__":

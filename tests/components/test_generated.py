@@ -69,6 +69,7 @@ def test_host_schema_and_pages_have_every_component() -> None:
         "README.md",
         "node-pool.md",
         "pod.md",
+        "rules.md",
         "types.md",
     }
 
