@@ -2,10 +2,13 @@
 
 import re
 
+import yaml
+
 from tests.support import programs
 from tests.support.checkout import CHECKOUT
 
 FEATURES = (CHECKOUT / "docs" / "features.md").read_text()
+TESTED_FEATURES = yaml.safe_load((CHECKOUT / "tests" / "gke" / "features.yaml").read_text())
 PAGE = CHECKOUT / "docs" / "gke.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
@@ -22,24 +25,21 @@ def test_there_is_an_example_of_each_component() -> None:
         assert any(f"{component}(" in example for example in EXAMPLES)
 
 
-def test_every_feature_of_ours_names_tests_that_exist() -> None:
-    tables = FEATURES.partition("## Clusters and node pools")[2].partition("## Preconditions")[0]
-    features = [
-        row
-        for row in tables.splitlines()
-        if row.startswith("| ") and not row.rstrip(" |").endswith("\N{EN DASH}")
-    ]
-    ours = [row for row in features if "this package" not in row]
-    assert len(ours) > 30, "the tables are read"
+def test_every_feature_of_ours_has_tests_that_exist() -> None:
+    table, _, rest = FEATURES.partition("\n## On the nodes")
+    rows = [row for row in table.splitlines() if row.startswith("| ") and "this package" not in row]
+    ours = [row.split(" | ")[0][2:] for row in rows if not row.rstrip(" |").endswith("\N{EN DASH}")]
+    ours += re.findall(r"^- (.*)$", rest.partition("\n## ")[0], re.MULTILINE)
+    assert len(ours) > 30, "the table is read"
+    assert ours == [row["feature"] for row in TESTED_FEATURES]
     known = {
         name
         for file in (CHECKOUT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE)
     }
-    for row in ours:
-        named = re.findall(r"`(test_\w+)`", row)
-        assert named, row
-        assert known >= set(named), row
+    for row in TESTED_FEATURES:
+        assert row["tests"], row
+        assert known >= set(row["tests"]), row
 
 
 def test_every_precondition_names_a_case_that_exists() -> None:

@@ -5,6 +5,7 @@ import re
 
 import ml_foundations
 import pytest
+import yaml
 
 from codegen import objects
 from tests.support.checkout import CHECKOUT
@@ -13,7 +14,8 @@ PAGE = (CHECKOUT / "docs" / "workloads.md").read_text()
 
 
 TRAPS = (CHECKOUT / "docs" / "traps.md").read_text()
-TEST = re.compile(r"(test_\w+\.py)::(test_\w+)`")
+TESTED_TRAPS = yaml.safe_load((CHECKOUT / "tests" / "workloads" / "traps.yaml").read_text())
+TEST = re.compile(r"(test_\w+\.py)::(test_\w+)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("choice", objects.CHOICES)
@@ -28,9 +30,10 @@ def test_every_trap_names_tests_that_exist_and_most_run_on_a_replica() -> None:
         for node in ast.parse(file.read_text()).body
         if isinstance(node, ast.FunctionDef)
     }
-    traps = TRAPS.partition("|---|---|---|\n")[2].strip().splitlines()
-    assert len(traps) == 28
-    named = [TEST.findall(trap) for trap in traps]
+    rows = TRAPS.partition("|---|---|\n")[2].strip().splitlines()
+    assert [row.split(" | ")[0] for row in rows] == [f"| {row['trap']}" for row in TESTED_TRAPS]
+    assert len(rows) == 28
+    named = [TEST.findall("\n".join(row["tests"])) for row in TESTED_TRAPS]
     assert all(named)
     assert not {test for found in named for test in found} - known
     on_a_replica = [
