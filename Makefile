@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report quota test quick lint format bench differential faults lock generate outdated release install clean help
+.PHONY: up down status report quota test trials golden quick lint format bench differential faults lock generate outdated release install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -23,17 +23,23 @@ quota: ## print the quotas of Google Cloud and the APIs that a stack needs: make
 down status report quota: .venv/.ready
 	@$(REHEARSE) $@ --project "$(PROJECT)" --stack "$(STACK)"
 
-test: lint ## lint, type-check and run the whole test suite
-	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
+test: lint ## lint, type-check and run the test suite, with a small sample of each random trial
+	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not trial"
+
+trials: .venv/.ready ## repeat the random trials many times: kills, comparisons with Kubernetes, bad input
+	@$(RUN) pytest -n 2 --dist loadfile -m trial
 
 quick: .venv/.ready ## the tests that need no replica: two to four minutes
-	@$(RUN) pytest -q -m "not replica" -n 2 --dist loadfile
+	@$(RUN) pytest -q -m "not replica and not trial" -n 2 --dist loadfile
 
 lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks
 
 format: .venv/.ready ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
+
+golden: .venv/.ready ## rewrite the golden files after a wanted change: read their diff
+	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/stacks/test_golden.py tests/workloads/test_training_goldens.py
 
 bench: .venv/.ready ## measure, and print the figures
 	@$(RUN) benchmarks

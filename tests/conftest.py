@@ -25,6 +25,7 @@ COSTS = {"suffered": 360, "copy_checkout": 30, "cluster": 1, "tools": 1}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "trial: repeats a random trial many times; make trials")
     config.addinivalue_line(
         "markers",
         "replica: needs a replica or its tools; set for the tests that use their fixtures",

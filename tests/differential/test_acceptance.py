@@ -9,15 +9,17 @@ from tests.differential.acceptance import proof
 from tests.differential.acceptance.generator import Schema, case, good
 from tests.differential.acceptance.proof import Comparison
 from tests.support.cluster import Cluster
+from tests.support.trials import sizes
 
-CASES = 1500
 FIRST = 500_000
 MOST_WRONG = 3
 """What is left is at most this: amounts beyond 64 bits, a null where a text should be."""
 
 
-@pytest.fixture(scope="module")
-def found(cluster: Cluster) -> tuple[list[Comparison], list[Comparison]]:
+@pytest.fixture(scope="module", params=sizes(300, 1500))
+def found(
+    request: pytest.FixtureRequest, cluster: Cluster
+) -> tuple[list[Comparison], list[Comparison]]:
     """What both say of the objects that are not edited, and of the cases."""
 
     async def ask() -> tuple[list[Comparison], list[Comparison]]:
@@ -27,7 +29,7 @@ def found(cluster: Cluster) -> tuple[list[Comparison], list[Comparison]]:
             served = [each for each in good() if _is_served(schema, each)]
             return await proof.compare(
                 server, schema, [[each] for each in served]
-            ), await proof.compare(server, schema, _cases(schema))
+            ), await proof.compare(server, schema, _cases(schema, request.param))
 
     return asyncio.run(ask())
 
@@ -36,9 +38,9 @@ def _is_served(schema: Schema, document: dict[str, str]) -> bool:
     return (document["apiVersion"], document["kind"]) in schema.paths
 
 
-def _cases(schema: Schema) -> list[list[proof.Object]]:
+def _cases(schema: Schema, count: int) -> list[list[proof.Object]]:
     """Cases of the kinds that the API server has by itself."""
-    return [case(schema, number, served=True) for number in range(FIRST, FIRST + CASES)]
+    return [case(schema, number, served=True) for number in range(FIRST, FIRST + count)]
 
 
 def test_the_objects_that_are_edited_are_good(
@@ -56,6 +58,6 @@ def test_what_planning_refuses_the_api_server_refuses(
         f"{each.shape}\n  {each.documents}" for each in wrong
     )
     assert not any(each.crash for each in wrong)
-    refused = sum(bool(each.words) for each in found[1]) / CASES
+    refused = sum(bool(each.words) for each in found[1]) / len(found[1])
     assert 0.3 < refused < 0.9
-    assert sum(each.verdict is Verdict.UNDETERMINED for each in found[1]) < CASES // 20
+    assert sum(each.verdict is Verdict.UNDETERMINED for each in found[1]) < len(found[1]) // 20

@@ -16,9 +16,9 @@ from tests.differential.schema.comparing import compare, features
 from tests.differential.schema.generator import case
 from tests.differential.schema.oracle import Run
 from tests.differential.schema.run import Runs
+from tests.support.trials import sizes
 
 HERE = Path(__file__).parent
-CASES = 60
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,15 @@ def test_regressions_agree(runs: Runs) -> None:
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-def test_cases_settle_and_tell(runs: Runs) -> None:
-    cases = [case(runs.schema(), number) for number in range(CASES)]
-    found = [compare(*pair) for pair in zip(cases, runs.of(cases, "test"), strict=True)]
+@pytest.mark.parametrize("count", sizes(20, 60))
+def test_cases_settle_and_tell(count: int, runs: Runs) -> None:
+    cases = [case(runs.schema(), number) for number in range(count)]
+    found = [compare(*pair) for pair in zip(cases, runs.of(cases, f"test{count}"), strict=True)]
     outcomes = [comparison.outcome for comparison in found]
     assert outcomes.count("unsettled") <= 1
     assert (
         min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused"))
-        >= CASES // 10
+        >= count // 10
     )
 
 
