@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.planning.api_server.pod_security import broken
+from ml_foundations.planning.api_server.pod_security import violations
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
 
 Violation = tuple[Manifest, str, str]
@@ -250,8 +250,8 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
     }
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
-            for path, rule, _ in broken({"enforce": "baseline"}, pods.template):
-                yield pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {rule}"
+            for path, problem, _ in violations({"enforce": "baseline"}, pods.template):
+                yield pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {problem}"
 
 
 @guard("Leave it out: the device plugin sets it.", mandatory=True)

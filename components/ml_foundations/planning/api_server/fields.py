@@ -1,441 +1,321 @@
-"""Rules about the fields of an object, read from the tables beside this module: which field breaks which rule."""
+"""Rules about the fields of objects, from the tables next to this module.
+
+A table has a row for each rule: its place in the object (``places.csv``), the fields there, the
+constraint that their values meet, whether they may be left out, and a condition on which the rule
+holds. A row with an unknown constraint, place or presence, or with a field that
+``input/schema.json`` lacks, is an error at import.
+"""
 
 from __future__ import annotations
 
-import base64
-import ipaddress
-import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from enum import StrEnum
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
-from ml_foundations.kubernetes.cron import is_schedule
-from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, unknown_paths
+from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.planning.api_server import constraints
+from ml_foundations.planning.api_server.constraints import Constraint, value_at
+from ml_foundations.planning.input import field_catalog
 
-_network: Callable[[Any], Any] = ipaddress.ip_network
-_DEFAULTS = {"protocol": "TCP"}
-_UNSURE = "that "
-"""The beginning of rules that planning follows in part: what breaks one may still be accepted."""
-_OTHERS: Mapping[str, Callable[[Any], Any]] = {
-    "anything": lambda value: True,
-    "left out": lambda value: value in ("", []),
-    "not given": lambda value: False,
-    "true": lambda value: value is True,
-    "false": lambda value: not value,
-    "labels": lambda value: all(
-        is_valid("a qualified name", key) and is_valid("the value of a label", value[key] or "")
-        for key in value
-    ),
-    "at most 256 KiB": lambda value: (
-        sum(len(f"{key}{value[key] or ''}".encode()) for key in value) <= 2**18
-    ),
-    "at most 1 MiB": lambda value: (
-        sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20
-    ),
-    "an IP address": lambda value: is_valid("an address", value) and ipaddress.ip_address(value),
-    "a port": lambda value: (
-        is_valid("the name of a port", value) or is_valid("from 1 to 65535", value)
-    ),
-    "a port or 0": lambda value: value == 0 or is_valid("a port", value),
-    "a quantity": lambda value: parse_quantity(value) >= 0,
-    "a quantity above 0": lambda value: parse_quantity(value) > 0,
-    "a number or a percentage": lambda value: _share(value) >= 0,
-    "a number or at most 100%": lambda value: (
-        0 <= _share(value) <= (100 if isinstance(value, str) else 2**31)
-    ),
-    "a schedule": lambda value: is_schedule(value),
-    "a time zone": lambda value: not _zones() or value in _zones(),
-    "in ascending order": lambda value: value == sorted({*value}),
-    "with one controller": lambda value: (
-        len({str(each) for each in value if each.get("controller") is True}) < 2
-    ),
-    "with a label or an expression": lambda held: (
-        held.get("matchLabels") or held.get("matchExpressions")
-    ),
-    "without a path twice": lambda sources: _differ([*_paths(sources)]),
-    "a mapping": is_mapping,
-    "named where there are several": lambda ports: (
-        len(ports) < 2 or all(port.get("name") for port in ports)
-    ),
-    "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
-    "a network alone": lambda value: (
-        is_valid("an address with a prefix", value) and _network(value)
-    ),
-    "one of each IP family": lambda value: len({":" in each for each in value}) == len(value),
-    "with parts of its cidr as except": lambda held: all(
-        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"]))
-        for each in held.get("except", ())
-    ),
-    "without an item twice": lambda value: _differ([(each,) for each in value]),
-    "with an item": lambda value: len(value) > 0,
-    "with the resources that it covers": lambda held: all(
-        len({each["name"], name} - {UNKNOWN}) < 2
-        for flavor in held["flavors"]
-        for each, name in zip(flavor["resources"], held["coveredResources"], strict=True)
-    ),
-    "with each flavor once": lambda groups: _differ(
-        [(each["name"],) for held in groups for each in held["flavors"]]
-    ),
-    "with resources once": lambda groups: _differ(
-        [(each,) for held in groups for each in held["coveredResources"]]
-    ),
-    "whole where counted": lambda of: all(
-        is_whole(milli(of[k] or 0)) for k in of if is_valid("a counted resource", k)
-    ),
-    "with checks on flavors that it has": lambda held: (
-        {
-            each
-            for check in held["admissionChecksStrategy"]["admissionChecks"]
-            for each in check.get("onFlavors") or ()
-        }
-        <= {
-            UNKNOWN,
-            *(
-                each["name"]
-                for group in held.get("resourceGroups") or ()
-                for each in group["flavors"]
-            ),
-        }
-        or any(unknown_paths(held))
-    ),
-    "with default in enum": lambda of: any(each in (of["default"], UNKNOWN) for each in of["enum"]),
-    "with selectable fields that its schema has": lambda of: all(
-        _at(of["schema"], f"openAPIV3Schema{each['jsonPath'].replace('.', '.properties.')}.type")
-        in ("boolean", "integer", "string", UNKNOWN)
-        for each in of.get("selectableFields") or ()
-    ),
-    "with 1 MiB of base64 at most": lambda value: (
-        sum(len(each or "") for each in value.values()) <= 1398104
-    ),
-    "with a maxSurge or a maxUnavailable above 0": lambda held: any(
-        _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
-    ),
-    "with either maxSurge or maxUnavailable above 0": lambda held: (
-        (_share(held.get("maxSurge", 0)) > 0) != (_share(held.get("maxUnavailable", 1)) > 0)
-    ),
-}
-
-_KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
-    "one": lambda words, value: value in words,
-    "one only": lambda words, value: _count(words, value) == 1,
-    "one at most": lambda words, value: _count(words, value) <= 1,
-    "some": lambda words, value: _count(words, value),
-    "another": lambda words, value: value != int(words[-1]),
-    "alone": lambda words, value: words[-1] not in value or len({*value}) == 1,
-    "a": lambda words, value: {UNKNOWN, *words[2:]} & {*value},
-    "marked": lambda words, value: (
-        sum(each.get(words[1]) in (True, UNKNOWN) for each in value) == 1
-    ),
-    "named": lambda words, of: (
-        "".join([_at(of, "metadata.name")]) == ".".join(_at(of, each) for each in words[1::2])
-    ),
-    "from": lambda words, value: type(value) is int and int(words[0]) <= value <= int(words[-1]),
-    "equal": lambda words, value: parse_quantity(value) in map(parse_quantity, words[1:]),
-    "below": lambda words, value: parse_quantity(value) < parse_quantity(words[0]),
-    "only": lambda words, value: {*words} == {*value},
-    "at": lambda words, value: len(value) <= int(words[1]),
-    "different": lambda words, of: _differ(
-        [tuple(each.get(k) or _DEFAULTS.get(k) for k in words[1:]) for each in of]
-    ),
-    "with ascending values": lambda words, value: (
-        parse_quantity(value[words[0]]) <= parse_quantity(value[words[1]])
-    ),
-    "with rising values": lambda words, value: value[words[0]] < value[words[1]],
-    "with equal values": lambda words, value: (
-        len({_at(value, each) for each in words} - {UNKNOWN}) < 2
-    ),
-    "JSON": lambda words, value: _is_json(value, words[-1]),
-    "with": lambda words, value: any(
-        {*words} & {*section(value, key)} for key in ("data", "stringData")
-    ),
-    "without a key in both": lambda words, value: (
-        not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())}
-    ),
-    "without": lambda words, value: not {words[1], words[-1]} <= {*value},
-    "CEL": lambda words, value: (
-        {each.partition(".")[0] for each in _read(value)} <= {"any", *words}
-    ),
-    "declaring what is named in the CEL": lambda words, of: (
-        {
-            name.partition(".")[2]
-            for each in of.get(words[0]) or ()
-            for name in _read(_at(each, words[1]) or "''")
-        }
-        <= {
-            "",
-            *words,
-            *(of.get("properties") or ()),
-            *(each["name"] for each in of.get("variables") or ()),
-        }
-        or any(unknown_paths(of))
-    ),
-    "exactly": lambda words, value: len(value) == int(words[0]),
-}
-"""What the first words of a rule say, by the rest."""
-
-
-@cache
-def _zones() -> Set[str]:
-    """The time zones of the machine's database; none where it has no database."""
-    import zoneinfo  # few need it
-
-    return zoneinfo.available_timezones()
+_PACKAGE = "ml_foundations.planning.api_server"
+_LIKE_PARENT = "like_parent"
+"""In place of a constraint: the fields have the rules of the object that holds them."""
 
 
 class Violation(NamedTuple):
     """A field that breaks a rule, or may break one."""
 
     path: str
-    rule: str
-    known: bool = True
-    """Whether the value is known, and it is certain that the rule is broken."""
+    problem: str
+    is_certain: bool = True
+    """Whether the value is known, and the API server certainly refuses it."""
+
+
+class Presence(StrEnum):
+    """Whether a field may be left out."""
+
+    OPTIONAL = ""
+    """It may be left out, and an empty text is as good as that."""
+    REQUIRED = "required"
+    """It is there, and not empty."""
+    PRESENT = "present"
+    """It is there; it may be empty."""
+    STRICT = "strict"
+    """It may be left out, but an empty text has to meet the constraint, too."""
+
+
+class _Term(NamedTuple):
+    """A part of a condition: a field is set, or has one of some values; or the opposite."""
+
+    path: str
+    values: tuple[str, ...]
+    is_negated: bool
+
+    def holds(self, holder: Manifest) -> bool:
+        """Return whether it is true of an object; it is not if the value is unknown."""
+        value = value_at(holder, self.path)
+        if value is UNKNOWN:
+            return False
+        if self.values:
+            text = str(value).lower() if isinstance(value, bool) else value
+            return (text in self.values) != self.is_negated
+        return (value is None or value is False or value in ("", [], {})) == self.is_negated
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is {'not ' if self.is_negated else ''}{' or '.join(self.values) or 'set'}"
+        )
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The terms that are all true if a rule holds, such as ``!key operator=In|NotIn``."""
+
+    terms: tuple[_Term, ...]
+    key: str
+    """A field that is set if the condition holds; asked first, since most do not hold."""
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> Condition:
+        """Return the condition of a table's cell, or raise a ValueError."""
+        terms: list[_Term] = []
+        for word in text.split():
+            match = re.fullmatch(r"(!?)([\w.-]+)(?:(!?)=(\S+))?", word)
+            if match is None or (match[1] and match[4]):
+                raise ValueError(f"{word!r} is not a condition")
+            values = tuple(match[4].split("|")) if match[4] else ()
+            terms.append(_Term(match[2], values, bool(match[1] or match[3])))
+        needed = [term.path.partition(".")[0] for term in terms if not term.is_negated]
+        return cls(tuple(terms), needed[0] if needed else "")
+
+    def holds(self, holder: Manifest) -> bool:
+        """Return whether all terms are true of an object."""
+        return (not self.key or self.key in holder) and all(
+            term.holds(holder) for term in self.terms
+        )
+
+    def as_cause_of(self, violation: Violation) -> Violation:
+        """Return a violation that names the other fields which cause it."""
+        causes = [
+            str(term)
+            for term in self.terms
+            if not f"{violation.path}.".startswith(f"{term.path}.")
+            and term.path not in violation.problem.replace(",", "").split()
+        ]
+        if not causes or not violation.is_certain:
+            return violation
+        return violation._replace(problem=f"{violation.problem}, because {' and '.join(causes)}")
+
+
+class _Row(NamedTuple):
+    """A row of a table of fields.
+
+    Attributes:
+        kinds: The kinds of objects that it is for.
+        paths: Where its place is in an object; each ends with a dot, or is empty.
+        inside: The path below the place at which the condition is asked.
+        fields: The paths from there; "" for the object there itself.
+        constraint: What the values meet; None if the fields have the rules of their parent.
+    """
+
+    kinds: tuple[str, ...]
+    paths: tuple[str, ...]
+    inside: str
+    fields: tuple[str, ...]
+    constraint: Constraint | None
+    presence: Presence
+    condition: Condition | None
+    cells: Mapping[str, str]
 
 
 @dataclass
-class Rules:
-    """The rules of a field and of the fields below it."""
+class FieldRules:
+    """The rules of a field and of the fields below it.
 
-    below: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
-    when: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
-    """More rules, by the condition on which they hold."""
-    must: list[str] = field(default_factory=list[str])
-    given: str = ""
-    needed: list[str] = field(default_factory=list[str])
-    """The fields below that must be given."""
+    Attributes:
+        constraints: What its value meets.
+        presence: Whether it may be left out.
+        children: The rules of the fields below; "[]" is each item of a list, "*" each value.
+        conditional: More rules, by the condition on which they hold.
+        required: The fields below that may not be left out.
+    """
 
-    def at(self, path: str) -> Rules:
-        """The rules of a field below."""
+    constraints: list[Constraint] = field(default_factory=list[Constraint])
+    presence: Presence = Presence.OPTIONAL
+    children: dict[str, FieldRules] = field(default_factory=dict[str, "FieldRules"])
+    conditional: dict[Condition, FieldRules] = field(default_factory=dict[Condition, "FieldRules"])
+    required: list[str] = field(default_factory=list[str])
+
+    def at(self, path: str) -> FieldRules:
+        """Return the rules of a field below."""
         node = self
-        for key in filter(None, path.replace("[]", ".[]").split(".")):
-            node = node.below.setdefault(key, Rules())
+        for key in _keys(path):
+            node = node.children.setdefault(key, FieldRules())
         return node
 
-    def add(self, path: str, must: str, given: str) -> None:
-        """Add a rule about a field below."""
-        node = self.at(path)
-        node.must.append(must)
-        node.given = given or node.given
-        if given in ("always", "present"):
-            holder, _, key = path.rpartition(".")
-            self.at(holder).needed.append(key)
+    def add(self, row: _Row) -> None:
+        """Add the rules of a row."""
+        for place in row.paths:
+            holder = self.at(f"{place}{row.inside}")
+            if row.condition:
+                holder = holder.conditional.setdefault(row.condition, FieldRules())
+            for path in row.fields:
+                parent_path, _, key = path.rpartition(".")
+                if row.constraint is None:
+                    holder.at(parent_path).children[key] = holder
+                    continue
+                node = holder.at(path)
+                node.constraints.append(row.constraint)
+                node.presence = row.presence or node.presence
+                if row.presence in (Presence.REQUIRED, Presence.PRESENT):
+                    holder.at(parent_path).required.append(key)
 
-    def broken(self, value: Any) -> list[Violation]:
-        """The fields that break a rule."""
+    def violations(self, value: Any) -> list[Violation]:
+        """Return the fields of a value that break a rule."""
         if value is UNKNOWN:
-            return [Violation("", "is not known yet", known=False)]
-        found: list[Violation] = []
-        for rule in self.must if value != "" or self.given == "not empty" else ():
-            if not is_valid(rule, value):
+            return [Violation("", field_catalog.NOT_YET, is_certain=False)]
+        violations: list[Violation] = []
+        for constraint in (
+            self.constraints if value != "" or self.presence is Presence.STRICT else ()
+        ):
+            if not constraint.is_met(value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                found.append(
-                    Violation("", f"must be {_in_words(rule)}{shown}", not rule.startswith(_UNSURE))
-                )
+                problem = f"must {constraint.requirement}{shown}"
+                violations.append(Violation("", problem, constraint.is_certain))
         if is_mapping(value):
-            for condition, rules in self.when.items():
-                key, terms = _terms(condition)
-                if (not key or key in value) and all(_holds(term, value) for term in terms):
-                    found += [_with_cause(each, terms) for each in rules.broken(value)]
-            for key in self.needed:
-                is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
-                if value.get(key) is None or is_empty:
-                    found.append(Violation(key, "must be given"))
-            for key, item in value.items():
-                rules = self.below.get(key) or self.below.get("*")
-                if item is not None and rules and (wrong := rules.broken(item)):
-                    found += [each._replace(path=joined(key, each.path)) for each in wrong]
-        elif isinstance(value, list) and (rules := self.below.get("[]")):
-            nothing: Any = {} if rules.below else ""  # what Kubernetes makes of a null in a list
-            for index, item in enumerate(
-                nothing if each is None else each for each in cast("list[Any]", value)
-            ):
-                found += [
-                    each._replace(path=joined(f"[{index}]", each.path))
-                    for each in rules.broken(item)
-                ]
-        return found
+            violations += self._violations_of_mapping(value)
+        elif isinstance(value, list) and (rules := self.children.get("[]")):
+            # Kubernetes reads null in a list as an empty item.
+            empty: Any = {} if rules.children else ""
+            for index, item in enumerate(cast("list[Any]", value)):
+                violations += _below(
+                    f"[{index}]", rules.violations(empty if item is None else item)
+                )
+        return violations
+
+    def _violations_of_mapping(self, value: Manifest) -> list[Violation]:
+        violations: list[Violation] = []
+        for condition, rules in self.conditional.items():
+            if condition.holds(value):
+                violations += map(condition.as_cause_of, rules.violations(value))
+        for key in self.required:
+            can_be_empty = self.children[key].presence is not Presence.REQUIRED
+            if value.get(key) is None or (not can_be_empty and value[key] in ("", [], {})):
+                violations.append(Violation(key, "must be given"))
+        for key, item in value.items():
+            rules = self.children.get(key) or self.children.get("*")
+            if item is not None and rules and (below := rules.violations(item)):
+                violations += _below(key, below)
+        return violations
 
 
-_table = partial(rows, package="ml_foundations.planning.api_server")
-_FORMATS = {
-    row["name"]: re.compile(
-        rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII | re.DOTALL
+def _below(key: str, violations: Iterable[Violation]) -> Iterator[Violation]:
+    for violation in violations:
+        yield violation._replace(path=joined(key, violation.path))
+
+
+def _keys(path: str) -> Iterator[str]:
+    """Yield the keys of a path: a[].b is a, [] and b."""
+    return filter(None, path.replace("[]", ".[]").split("."))
+
+
+def _read(table: str) -> list[_Row]:
+    """Return the rows of a table, checked."""
+    checked: list[_Row] = []
+    for cells in rows(table, _PACKAGE):
+        try:
+            checked.append(read_row(cells))
+        except ValueError as error:
+            raise ValueError(f"{table}: {', '.join(cells.values())}: {error}") from None
+    return checked
+
+
+def read_row(cells: Mapping[str, str]) -> _Row:
+    """Return a row of a table.
+
+    Raises:
+        ValueError: A cell is invalid, or an object of a kind lacks a field.
+    """
+    place, _, inside = cells["place"].partition(".")
+    if place not in _PLACES:
+        raise ValueError(f"{place!r} is not a place of places.csv")
+    text = cells["constraint"]
+    row = _Row(
+        tuple(cells.get("kinds", "").split()),
+        tuple(_PLACES[place]),
+        inside,
+        tuple(cells["fields"].split()) or ("",),
+        None if text == _LIKE_PARENT else constraints.parse(text),
+        Presence(cells["presence"]),
+        Condition.parse(cells["condition"]) if cells.get("condition") else None,
+        cells,
     )
-    for row in _table("formats.csv", delimiter=";")
-}
-_CEL = {row["name"]: re.compile(row["expression"]) for row in _table("cel.csv", delimiter=";")}
-_SORTS = ("nothing", "bool", "text", "list", "patch", "value", "any")
+    _require_fields(row)
+    return row
+
+
+def _require_fields(row: _Row) -> None:
+    """Raise an error if a kind of the row has a field at none of the row's places."""
+    inside = f"{row.inside}." if row.inside else ""
+    asked = [term.path for term in row.condition.terms] if row.condition else []
+    for path in row.fields:
+        below = row.constraint.fields if row.constraint else ()
+        asked += [path, *(f"{path}{'' if name[0] == '[' else '.'}{name}" for name in below)]
+    for kind in row.kinds or (_POD_SPEC,):
+        for path in asked:
+            full_paths = [f"{place}{inside}{path.lstrip('.')}" for place in row.paths]
+            if not any(field_catalog.has_field(kind, full_path) for full_path in full_paths):
+                raise ValueError(f"{kind} has no field {inside}{path}")
+
+
+_POD_SPEC = "PodSpec"
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
-for place in _table("places.csv"):
-    _PLACES[place["name"]].append(place["path"])
+for _place in rows("places.csv", _PACKAGE):
+    _PLACES[_place["name"]].append(_place["path"])
+POD_ROWS, POD_SECURITY_ROWS = _read("pod_fields.csv"), _read("pod_security.csv")
+OBJECT_ROWS = [
+    row
+    for table in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv")
+    for row in _read(table)
+]
+NAMESPACED_KINDS = frozenset(
+    kind for row in OBJECT_ROWS if "metadata.namespace" in row.fields for kind in row.kinds
+)
 
 
 @lru_cache
-def pod_spec() -> Rules:
-    """The rules of a pod's spec."""
-    return _rules(_table("pod_fields.csv"))
+def pod_spec() -> FieldRules:
+    """Return the rules of a pod's spec."""
+    return _rules(POD_ROWS)
 
 
 @lru_cache
-def of_object(kind: str) -> Rules:
-    """The rules of an object of a kind, its pods apart."""
-    listed = (
-        row
-        for name in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv")
-        for row in _table(name)
-    )
-    return _rules(row for row in listed if {"all", kind} & {*row["kinds"].split()})
+def of_object(kind: str) -> FieldRules:
+    """Return the rules of an object of a kind, without those of its pods."""
+    return _rules(row for row in OBJECT_ROWS if kind in row.kinds or "all" in row.kinds)
 
 
 @lru_cache
-def pod_security(level: str, version: int, let_off: frozenset[str]) -> Rules:
-    """The rules that a Pod Security level has in a minor version; some are not for pods that are let off."""
+def pod_security(level: str, version: int, exemptions: frozenset[str]) -> FieldRules:
+    """Return the rules of a Pod Security level in a minor version, for pods with exemptions."""
     return _rules(
         row
-        for row in _table("pod_security.csv")
-        if row["level"] in ("baseline", level)
-        and int(row["since"]) <= version < int(row["before"] or version + 1)
-        and row["but"] not in let_off
+        for row in POD_SECURITY_ROWS
+        if row.cells["level"] in ("baseline", level)
+        and int(row.cells["since"]) <= version < int(row.cells["before"] or version + 1)
+        and row.cells["exempt"] not in exemptions
     )
 
 
-def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
-    root = Rules()
-    for row in rows:
-        name, _, inner = row["where"].partition(".")
-        for path in _PLACES[name]:
-            if condition := row.get("when"):
-                node = root.at(f"{path}{inner}").when.setdefault(condition, Rules())
-                node.add(row["field"], row["must"], row["given"])
-            elif row["must"] == "one like this":
-                holder, _, key = row["field"].rpartition(".")
-                root.at(f"{path}{holder}").below[key] = root.at(path)
-            else:
-                root.add(f"{path}{inner}{row['field']}", row["must"], row["given"])
+def _rules(table: Iterable[_Row]) -> FieldRules:
+    root = FieldRules()
+    for row in table:
+        root.add(row)
     return root
-
-
-@cache
-def _terms(condition: str) -> tuple[str, list[tuple[str, ...]]]:
-    """A field that a condition needs, if it does, and its terms: field, !field, field=value or field!=value."""
-    terms: list[tuple[str, ...]] = re.findall(r"(!?)([\w.-]+)(?:(!?)=(\S*))?", condition)
-    return next(
-        (path.partition(".")[0] for out, path, differs, _ in terms if not (out or differs)), ""
-    ), terms
-
-
-def _at(held: Any, path: str) -> Any:
-    for key in path.split("."):
-        held = held.get(key) if is_mapping(held) else held
-    return held
-
-
-def _holds(term: tuple[str, ...], held: Manifest) -> bool:
-    """Whether a term of a condition holds; of what is not known, none."""
-    is_left_out, path, differs, value = term
-    found = _at(held, path)
-    if found is UNKNOWN:
-        return False
-    if value:
-        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(
-            differs
-        )
-    return (found is None or found is False or found in ("", [], {})) == bool(is_left_out)
-
-
-def _with_cause(broken: Violation, terms: Iterable[tuple[str, ...]]) -> Violation:
-    """Add the other fields that make a rule hold: "must be Never, because podFailurePolicy is set"."""
-    causes = [
-        f"{path} is {'not ' if is_left_out or differs else ''}{value or 'set'}"
-        for is_left_out, path, differs, value in terms
-        if not (broken.path == path or broken.path.startswith(f"{path}."))
-        and path not in broken.rule.split()
-    ]
-    return (
-        broken._replace(rule=f"{broken.rule}, because {' and '.join(causes)}")
-        if causes and broken.known
-        else broken
-    )
-
-
-def _in_words(rule: str) -> str:
-    """Return a rule as a message shows it: "one of Never" is "Never"."""
-    kind, _, options = rule.partition("one of ")
-    if kind or rule in _OTHERS:
-        return "left out" if rule == "not given" else rule
-    return f"one of {', '.join(options.split())}" if " " in options else options
-
-
-def is_valid(rule: str, value: Any) -> bool:
-    """Whether a value is as a rule of the tables wants it, or may be: one of another type is not."""
-    if is_mapping(value) and UNKNOWN in value.values():
-        return True
-    try:
-        return bool(_check(rule)(value))
-    except (AttributeError, TypeError, ValueError, LookupError, OSError):
-        return any(unknown_paths(value))
-
-
-@cache
-def _check(rule: str) -> Callable[[Any], Any]:
-    """What tells whether a value is as a rule wants it."""
-    rule = rule.removeprefix("that is ")
-    if rule in _FORMATS:
-        return _FORMATS[rule].fullmatch
-    if rule in _OTHERS:
-        return _OTHERS[rule]
-    if (of := rule.removeprefix("with keys like ")) != rule:
-        return lambda value: all(is_valid(of, key) for key in value)
-    kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
-    return partial(_KINDS[kind], words.split())
-
-
-def _read(expression: str) -> set[str]:
-    """What an expression of CEL gives, and what it takes from around it, such as "object" and "variables.v"."""
-    bare = _CEL["quoted"].sub(lambda found: "" if found[0].startswith("//") else "''", expression)
-    outline = bare = _CEL["field"].sub(r"\1", _CEL["dot"].sub(".", " ".join(bare.split())))
-    bound = {name for pair in _CEL["bound"].findall(bare) for name in pair}
-    found = {
-        name
-        for part in ("name", "strange call", "strange field")
-        for name in _CEL[part].findall(bare)
-    }
-    while (
-        outer := _CEL["inner"].sub(lambda found: "°¤§"[(found.lastindex or 1) - 1], outline)
-    ) != outline:
-        outline = outer
-    sort = next(sort for sort in _SORTS if _CEL[sort].fullmatch(outline))
-    return {sort, *found} - bound
-
-
-def _count(options: list[str], value: Manifest) -> int:
-    return sum(value.get(option) not in (None, "", []) for option in options)
-
-
-def _is_json(secret: Manifest, key: str) -> bool:
-    """Whether a Secret holds a JSON object under a key; what it holds as text replaces what it holds in base64."""
-    text = section(secret, "stringData").get(key)
-    return isinstance(
-        json.loads(base64.b64decode(secret["data"][key]) if text is None else text), dict | None
-    )
-
-
-def _differ(seen: list[tuple[Any, ...]]) -> bool:
-    return all(seen.count(each) == 1 for each in seen if each[0] and UNKNOWN not in each)
-
-
-def _paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
-    """Where the sources of a projected volume put files, tokens apart."""
-    found = [section(each, key) for each in sources for key in each if key != "serviceAccountToken"]
-    for held in (*found, *(item for each in found for item in items(each, "items"))):
-        yield from ((held[key],) for key in held if key.lower().endswith("path"))
-
-
-def _share(value: Any) -> int:
-    """A number, or the number of a percentage."""
-    return int(re.findall(r"^([0-9]+)%\Z", value)[0]) if isinstance(value, str) else value

@@ -12,7 +12,7 @@ from ml_foundations.kubernetes.quantities import (
     milli,
     millis,
 )
-from ml_foundations.planning.api_server.fields import is_valid
+from ml_foundations.planning.api_server.text_formats import CONTAINER_RESOURCE
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import (
     HUGE_PAGES,
@@ -124,7 +124,7 @@ def _invalid(
 ) -> Iterable[Refusal]:
     for name, amount in dict.fromkeys((*limits.items(), *requests.items())):
         size = name.removeprefix(HUGE_PAGES)
-        may_have = is_pod_level(name) if of_pod else is_valid("a resource of a container", name)
+        may_have = is_pod_level(name) if of_pod else CONTAINER_RESOURCE.matches(name)
         if not may_have or amount < 0 or (size != name and not _is_multiple(amount, size)):
             yield told(
                 "no-such-resource", f"{path}.limits.{name}", amount=format_milli(amount), name=name

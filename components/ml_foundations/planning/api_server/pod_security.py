@@ -39,7 +39,7 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
     }
     level = policy.get("enforce", "privileged")
     remedy = "Set what the level wants, or lower the level of the namespace."
-    for path, rule, known in broken(policy, template):
+    for path, rule, known in violations(policy, template):
         message = f"Pod Security {level} of the namespace refuses the pods: {path} {rule}".replace(
             "  ", " "
         )
@@ -55,11 +55,11 @@ def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
                 yield f"metadata.labels.{key}", f"must be {wanted.pattern}, not {value}"
 
 
-def broken(policy: Manifest, template: Manifest) -> Iterable[Violation]:
+def violations(policy: Manifest, template: Manifest) -> Iterable[Violation]:
     """What pods do that a policy does not allow; its keys are the ends of the labels', such as enforce."""
     level = policy.get("enforce", "privileged")
     if unknown := [name for name, value in policy.items() if value is UNKNOWN]:
-        return [Violation("", f"its label {_LABEL}{unknown[0]} is not known", known=False)]
+        return [Violation("", f"its label {_LABEL}{unknown[0]} is not known", is_certain=False)]
     if level == "privileged":
         return []
     number = policy.get("enforce-version", "latest").rpartition(".")[2]
@@ -70,7 +70,7 @@ def broken(policy: Manifest, template: Manifest) -> Iterable[Violation]:
     rules = fields.pod_security(
         level, version, frozenset(name for name, holds in let_off.items() if holds)
     )
-    found = [*rules.broken(spec)]
+    found = [*rules.violations(spec)]
     for key, value in annotations_of(template).items():
         for prefix, (last, accepted) in _ANNOTATIONS.items():
             if (
@@ -79,7 +79,9 @@ def broken(policy: Manifest, template: Manifest) -> Iterable[Violation]:
                 and not re.fullmatch(accepted, str(value))
             ):
                 found.append(
-                    Violation("", f"the annotation {key} is {value}", known=value is not UNKNOWN)
+                    Violation(
+                        "", f"the annotation {key} is {value}", is_certain=value is not UNKNOWN
+                    )
                 )
     return [*found, *(_unsaid(spec, version, let_off) if level == "restricted" else ())]
 

@@ -12,9 +12,10 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
-from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
+from ml_foundations.planning.api_server.fields import of_object, pod_spec
 from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
+from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL_1035
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.model.refusals import Refusal, invalid, told
@@ -47,12 +48,12 @@ def refusals(workload: Workload) -> list[Refusal]:
         return []  # the API server has stored it
     found = [
         (path, rule)
-        for path, rule, known in of_object(workload.kind).broken(workload.manifest)
+        for path, rule, known in of_object(workload.kind).violations(workload.manifest)
         if known
     ]
     for pods in workload.pods:
         spec = section(pods.template, "spec")
-        of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
+        of_spec = [(path, rule) for path, rule, known in pod_spec().violations(spec) if known]
         of_spec += _repeated(
             ((path, container.get("name")) for path, container in _containers(spec)), "name"
         )
@@ -73,7 +74,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     for document in documents:
         if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
             about = f"{document['kind']} {name_of(document)}"
-            broken = of_object(document["kind"]).broken(document)
+            broken = of_object(document["kind"]).violations(document)
             notes = () if field_catalog.is_judged(document) else field_catalog.notes(document)
             wrong = dict.fromkeys(
                 (path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain
@@ -372,7 +373,7 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     completions = own.get("completions")
     if is_indexed(workload) and isinstance(completions, int) and completions > 0:
         host = f"{workload.name}-{completions - 1}"
-        if workload.name not in ("", UNKNOWN) and not is_valid("a DNS label", host):
+        if workload.name not in ("", UNKNOWN) and not DNS_LABEL.matches(host):
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
 
 
@@ -399,9 +400,7 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
         count, has_indexes = own.get("completions"), own.get("completionMode") != "NonIndexed"
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
-        if name not in ("", UNKNOWN) and not is_valid(
-            "a DNS label that begins with a letter", longest
-        ):
+        if name not in ("", UNKNOWN) and not DNS_LABEL_1035.matches(longest):
             yield (
                 f"spec.replicatedJobs[{index}].name",
                 f"must make DNS labels of at most 63 characters, not {longest}",

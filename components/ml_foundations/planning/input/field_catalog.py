@@ -26,6 +26,11 @@ HARMLESS, UNKNOWN_KIND = "harmless", "unknown"
 NOT_YET = "is not known yet"
 """The reason of a note on a value that a program does not know yet."""
 _METADATA = "meta.v1.ObjectMeta"
+_UNDESCRIBED_KINDS = (
+    *("BackendConfig", "Gateway", "HTTPRoute", "PodMonitor", "PodMonitoring", "PrometheusRule"),
+    *("ServiceMonitor", "VolumeSnapshot"),
+)
+"""Kinds with rules about their metadata whose definitions are not in ``schema.json``."""
 
 
 class Note(NamedTuple):
@@ -144,6 +149,40 @@ def _type_of(kind: str) -> tuple[str, bool]:
     """The type of a kind's objects, if it has one of which the fields are known, and whether they are judged."""
     type_ = schema()["kinds"].get(kind, "")
     return type_ if type_ in schema()["types"] else "", kind in judged_kinds()
+
+
+@cache
+def _types_by_kind() -> Mapping[str, Sequence[str]]:
+    """Return the types of the objects of each kind, in all versions."""
+    types = {"all": ["core.v1.ConfigMap"], "PodSpec": ["core.v1.PodSpec"]}
+    types |= {kind: ["any"] for kind in _UNDESCRIBED_KINDS}
+    for kind, type_ in schema()["kinds"].items():
+        types.setdefault(kind.rpartition(" ")[2], []).append(type_)
+    return types
+
+
+def has_field(kind: str, path: str) -> bool:
+    """Return whether objects of a kind have a field in some version; "all" stands for what all kinds have.
+
+    Below values of which the schema does not know the fields, there may be any.
+    """
+    return any(
+        _has_field(type_, path.replace("[]", ".[]").split("."))
+        for type_ in _types_by_kind().get(kind, ())
+    )
+
+
+def _has_field(type_: str, keys: Sequence[str]) -> bool:
+    for key in filter(None, keys):
+        fields = schema()["types"].get(type_)
+        if fields is not None:
+            type_ = fields.get(key, "")
+        elif type_.startswith("[" if key == "[]" else "{"):
+            type_ = type_[1:-1]
+        else:
+            # A type such as any or core.v1.Event, unlike string, may have more fields.
+            return type_ == "any" or "." in type_.partition(":")[0]
+    return type_ != ""
 
 
 def wrong_metadata(manifest: Manifest) -> list[Note]:

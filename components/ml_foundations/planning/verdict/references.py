@@ -20,6 +20,7 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import told
@@ -29,12 +30,6 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
 _ROWS = list(rows("references.csv", "ml_foundations.planning.verdict"))
-_NAMESPACED = {
-    kind
-    for row in rows("object_fields.csv", "ml_foundations.planning.api_server")
-    if row["field"] == "metadata.namespace"
-    for kind in row["kinds"].split()
-}
 _SYSTEM = (
     "kube-system",
     "kube-public",
@@ -234,7 +229,7 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
 
 
 def _namespace(manifest: Manifest) -> Any:
-    return namespace_of(manifest) if manifest["kind"] in _NAMESPACED else ""
+    return namespace_of(manifest) if manifest["kind"] in NAMESPACED_KINDS else ""
 
 
 def _full_name(manifest: Manifest) -> str:
@@ -278,7 +273,7 @@ def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Ref
         for path, holder, name in _values(tree, keys, at):
             if name and not holder.get("optional"):
                 yield _Reference(
-                    path, kind, namespace if kind in _NAMESPACED else "", name, is_needed
+                    path, kind, namespace if kind in NAMESPACED_KINDS else "", name, is_needed
                 )
 
 

@@ -14,7 +14,7 @@ from ml_foundations.catalog.machine_types import (
 )
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits, pool_sizes
 from ml_foundations.kubernetes import labels
-from ml_foundations.planning.api_server.fields import is_valid
+from ml_foundations.planning.api_server.text_formats import LABEL_VALUE, QUALIFIED_NAME
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
@@ -200,7 +200,7 @@ def _taint(taint: Inputs) -> dict[str, str]:
     effect = _one_of("effect", taint.get("effect"), tuple(TAINT_EFFECTS))
     if effect is None:
         raise bad_request(f"Taint {taint.get('key')} has no effect")
-    key, value = _label("taint", taint.get("key") or "", taint.get("value") or "")
+    key, value = _label("taint", str(taint.get("key") or ""), taint.get("value") or "")
     return {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
 
 
@@ -208,12 +208,12 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
     """A label or taint of nodes, checked as Kubernetes checks it."""
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
-    if not is_valid("a qualified name", key):
+    if not QUALIFIED_NAME.matches(key):
         raise bad_request(
             f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 letters, digits, '
             '"-", "_" and ".", that begin and end with a letter or digit'
         )
-    if not is_valid("the value of a label", text):
+    if not LABEL_VALUE.matches(text):
         raise bad_request(
             f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" and ".", '
             "that begin and end with a letter or digit, or nothing"

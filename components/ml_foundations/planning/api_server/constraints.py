@@ -1,0 +1,558 @@
+"""Constraints on the values of fields, by the names that the tables of fields use.
+
+``parse("in_range 0 511")`` calls the constructor ``in_range`` with two words. Formats of texts
+(``dns_label``) and conditions without arguments (``true``) are constraints already. A test may
+raise an error for a value of another type: such a value does not meet the constraint.
+"""
+
+import base64
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ml_foundations.kubernetes.cron import is_schedule
+from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
+from ml_foundations.planning.api_server import cel
+from ml_foundations.planning.api_server.text_formats import (
+    ADDRESS,
+    CIDR_TEXT,
+    COUNTED_RESOURCE,
+    FORMATS,
+    LABEL_VALUE,
+    PORT_NAME,
+    QUALIFIED_NAME,
+)
+
+_Test = Callable[[Any], Any]
+_MAX_BASE64 = 1398104
+"""The characters of base64 for 1 MiB."""
+_DEFAULTS = {"protocol": "TCP"}
+"""Values that the API server sets before it compares the items of a list."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition that the value of a field meets.
+
+    Attributes:
+        requirement: The end of the sentence "The field must …".
+        test: Returns a true value if a value meets the condition.
+        fields: Paths of the fields below the value that the condition is about.
+        is_certain: False if the API server may accept a value that does not meet it.
+    """
+
+    requirement: str
+    test: _Test
+    fields: tuple[str, ...] = ()
+    is_certain: bool = True
+
+    def is_met(self, value: Any) -> bool:
+        """Return whether a value meets the condition, or may meet it once it is known."""
+        if is_mapping(value) and UNKNOWN in value.values():
+            return True
+        try:
+            return bool(self.test(value))
+        except (AttributeError, TypeError, ValueError, LookupError, OSError):
+            return any(unknown_paths(value))
+
+
+_CONSTRAINTS = {
+    name: Constraint(f"be {form.description}", form.matches) for name, form in FORMATS.items()
+}
+_CONSTRAINTS |= {
+    "anything": Constraint("have a value", lambda value: True),
+    "empty": Constraint("be left out", lambda value: value in ("", [])),
+    "absent": Constraint("be left out", lambda value: False),
+    "true": Constraint("be true", lambda value: value is True),
+    "false": Constraint("be false", lambda value: not value),
+    "mapping": Constraint("be a mapping", is_mapping),
+    "quantity": Constraint("be a quantity", lambda value: parse_quantity(value) >= 0),
+    "positive_quantity": Constraint(
+        "be a quantity above 0", lambda value: parse_quantity(value) > 0
+    ),
+    "count_or_percentage": Constraint(
+        "be a number or a percentage", lambda value: _share(value) >= 0
+    ),
+    "cron_schedule": Constraint("be a cron schedule", is_schedule),
+    "time_zone": Constraint(
+        "be a time zone", lambda value: not _time_zones() or value in _time_zones()
+    ),
+    "one_item": Constraint("have one item", lambda value: len(value) == 1),
+    "some_items": Constraint("have an item", lambda value: len(value) > 0),
+    "no_items": Constraint("have no items", lambda value: len(value) == 0),
+    "unique_items": Constraint(
+        "have no item twice", lambda value: _are_unique([(item,) for item in value])
+    ),
+    "ascending_items": Constraint(
+        "have items in ascending order, none twice", lambda value: value == sorted({*value})
+    ),
+    "one_per_ip_family": Constraint(
+        "have one item of each IP family",
+        lambda value: len({":" in address for address in value}) == len(value),
+    ),
+    "unique_projected_paths": Constraint(
+        "have no path twice in its sources", lambda value: _are_unique([*_projected_paths(value)])
+    ),
+}
+_CONSTRUCTORS: dict[str, Callable[..., Constraint]] = {}
+
+
+@cache
+def parse(text: str) -> Constraint:
+    """Return the constraint of a table's cell: a name and its arguments, separated by spaces.
+
+    ``uncertain`` in front makes a constraint whose violation does not refuse an object for certain.
+
+    Raises:
+        ValueError: No constraint has the name, or its arguments are invalid.
+    """
+    name, *arguments = text.split() or [""]
+    if name == "uncertain":
+        return replace(parse(" ".join(arguments)), is_certain=False)
+    try:
+        return _CONSTRUCTORS[name](*arguments) if arguments else _CONSTRAINTS[name]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is not a constraint: {error}") from None
+
+
+def names() -> frozenset[str]:
+    """Return the names of all constraints."""
+    return frozenset({*_CONSTRAINTS, *_CONSTRUCTORS})
+
+
+def _constructor(function: Callable[..., Constraint]) -> Callable[..., Constraint]:
+    """Register a function that makes a constraint of arguments."""
+    _CONSTRUCTORS[function.__name__] = function
+    return function
+
+
+def _condition(requirement: str, *fields: str) -> Callable[[_Test], _Test]:
+    """Register a function as the test of a constraint without arguments."""
+
+    def register(test: _Test) -> _Test:
+        _CONSTRAINTS[test.__name__] = Constraint(requirement, test, fields)
+        return test
+
+    return register
+
+
+# --- Single values
+
+
+@_constructor
+def one_of(*values: str) -> Constraint:
+    listed = ", ".join(values)
+    return Constraint(
+        f"be one of {listed}" if len(values) > 1 else f"be {listed}", lambda value: value in values
+    )
+
+
+@_constructor
+def in_range(minimum: str, maximum: str) -> Constraint:
+    least, most = int(minimum), int(maximum)
+    return Constraint(
+        f"be from {least} to {most}", lambda value: type(value) is int and least <= value <= most
+    )
+
+
+@_constructor
+def other_than(number: str) -> Constraint:
+    excluded = int(number)
+    return Constraint(f"be another number than {excluded}", lambda value: value != excluded)
+
+
+@_constructor
+def quantity_of(*amounts: str) -> Constraint:
+    accepted = [*map(parse_quantity, amounts)]
+    return Constraint(
+        f"be one of {', '.join(amounts)}", lambda value: parse_quantity(value) in accepted
+    )
+
+
+@_constructor
+def quantity_below(amount: str) -> Constraint:
+    limit = parse_quantity(amount)
+    return Constraint(f"be below {amount}", lambda value: parse_quantity(value) < limit)
+
+
+@_constructor
+def cel_expression(types: str, *variables: str) -> Constraint:
+    """Return a constraint on an expression of CEL: types that it may return, such as bool|list."""
+    accepted = {cel.Type(name) for name in types.split("|")} | {cel.Type.ANY}
+
+    def test(value: Any) -> bool:
+        expression = cel.parse(value)
+        is_known = expression.variables <= {*variables} and not expression.unknown
+        return is_known and expression.type in accepted
+
+    described = types.replace("|", " or ")
+    return Constraint(
+        f"be a CEL expression of {', '.join(variables)} that returns {described}", test
+    )
+
+
+@_condition("be an IP address")
+def ip_address(value: str) -> bool:
+    return ADDRESS.matches(value) and bool(ipaddress.ip_address(value))
+
+
+@_condition("be the address of a network, with its prefix")
+def cidr(value: str) -> bool:
+    return CIDR_TEXT.matches(value) and bool(_network(value))
+
+
+@_condition("be a port")
+def port(value: Any) -> bool:
+    return 1 <= value <= 65535 if type(value) is int else PORT_NAME.matches(value)
+
+
+@_condition("be a port or 0")
+def port_or_zero(value: Any) -> bool:
+    return value == 0 or port(value)
+
+
+@_condition("be from 30000 to 32767, or 0")
+def node_port_or_zero(value: int) -> bool:
+    return value == 0 or (type(value) is int and 30000 <= value <= 32767)
+
+
+@_condition("be a number, or at most 100%")
+def count_or_share(value: str | int) -> bool:
+    return 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31)
+
+
+# --- Lists, texts and maps
+
+
+@_constructor
+def max_items(count: str) -> Constraint:
+    most = int(count)
+    return Constraint(f"have at most {most} items", lambda value: len(value) <= most)
+
+
+@_constructor
+def max_length(count: str) -> Constraint:
+    most = int(count)
+    return Constraint(f"have at most {most} characters", lambda value: len(value) <= most)
+
+
+@_constructor
+def unique_by(*keys: str) -> Constraint:
+    def test(listed: list[Manifest]) -> bool:
+        return _are_unique(
+            [tuple(item.get(key) or _DEFAULTS.get(key) for key in keys) for item in listed]
+        )
+
+    fields = tuple(f"[].{key}" for key in keys)
+    return Constraint(f"have no two items with the same {' and '.join(keys)}", test, fields)
+
+
+@_constructor
+def alone(item: str) -> Constraint:
+    return Constraint(
+        f"have no items besides {item}", lambda value: item not in value or len({*value}) == 1
+    )
+
+
+@_constructor
+def not_both(first: str, second: str) -> Constraint:
+    return Constraint(
+        f"not have both {first} and {second}", lambda value: not {first, second} <= {*value}
+    )
+
+
+@_constructor
+def contains_one_of(*accepted: str) -> Constraint:
+    return Constraint(
+        f"have an item {' or '.join(accepted)}", lambda value: {UNKNOWN, *accepted} & {*value}
+    )
+
+
+@_constructor
+def only_keys(*keys: str) -> Constraint:
+    return Constraint(f"have only {', '.join(keys)}", lambda value: {*keys} == {*value}, keys)
+
+
+@_constructor
+def keys_of(name: str) -> Constraint:
+    key = parse(name)
+    return Constraint(
+        f"have keys that must {key.requirement}", lambda value: all(map(key.is_met, value))
+    )
+
+
+@_constructor
+def one_marked(key: str) -> Constraint:
+    def test(listed: list[Manifest]) -> bool:
+        return sum(item.get(key) in (True, UNKNOWN) for item in listed) == 1
+
+    return Constraint(f"have one item with {key}: true", test, (f"[].{key}",))
+
+
+@_condition("have at most one item with controller: true", "[].controller")
+def one_controller(value: list[Manifest]) -> bool:
+    return len({str(owner) for owner in value if owner.get("controller") is True}) < 2
+
+
+@_condition("have a name for each of several items", "[].name")
+def named_items(value: list[Manifest]) -> bool:
+    return len(value) < 2 or all(item.get("name") for item in value)
+
+
+@_condition("be labels")
+def labels(value: Manifest) -> bool:
+    return all(
+        QUALIFIED_NAME.matches(key) and LABEL_VALUE.matches(value[key] or "") for key in value
+    )
+
+
+@_condition("have at most 256 KiB")
+def annotations_size(value: Manifest) -> bool:
+    return sum(len(f"{key}{value[key] or ''}".encode()) for key in value) <= 2**18
+
+
+@_condition("have at most 1 MiB")
+def texts_size(value: Manifest) -> bool:
+    return sum(len(text.encode()) for text in value.values() if isinstance(text, str)) <= 2**20
+
+
+@_condition("have at most 1 MiB, encoded in base64")
+def base64_size(value: Manifest) -> bool:
+    return sum(len(text or "") for text in value.values()) <= _MAX_BASE64
+
+
+@_condition("have whole numbers of what is counted")
+def whole_counts(value: Manifest) -> bool:
+    return all(
+        is_whole(milli(value[name] or 0)) for name in value if COUNTED_RESOURCE.matches(name)
+    )
+
+
+# --- Fields of a mapping against each other
+
+
+@_constructor
+def exactly_one(*keys: str) -> Constraint:
+    return Constraint(
+        f"have exactly one of {', '.join(keys)}", lambda value: _count(value, keys) == 1, keys
+    )
+
+
+@_constructor
+def at_most_one(*keys: str) -> Constraint:
+    return Constraint(
+        f"have at most one of {', '.join(keys)}", lambda value: _count(value, keys) <= 1, keys
+    )
+
+
+@_constructor
+def at_least_one(*keys: str) -> Constraint:
+    return Constraint(f"have one of {', '.join(keys)}", lambda value: _count(value, keys), keys)
+
+
+@_constructor
+def ascending(lower: str, upper: str) -> Constraint:
+    def test(value: Manifest) -> bool:
+        return parse_quantity(value[lower]) <= parse_quantity(value[upper])
+
+    return Constraint(f"have {lower} of at most {upper}", test, (lower, upper))
+
+
+@_constructor
+def below(lower: str, upper: str) -> Constraint:
+    return Constraint(
+        f"have {lower} below {upper}", lambda value: value[lower] < value[upper], (lower, upper)
+    )
+
+
+@_constructor
+def equal(first: str, second: str) -> Constraint:
+    def test(value: Manifest) -> bool:
+        return len({value_at(value, first), value_at(value, second)} - {UNKNOWN}) < 2
+
+    return Constraint(f"have the same {first} and {second}", test, (first, second))
+
+
+@_constructor
+def disjoint(first: str, second: str) -> Constraint:
+    def test(value: Manifest) -> bool:
+        return not {*(value.get(first) or ())} & {*(value.get(second) or ())}
+
+    return Constraint(f"have no key both in {first} and {second}", test, (first, second))
+
+
+@_constructor
+def named_by(*paths: str) -> Constraint:
+    def test(value: Manifest) -> bool:
+        return "".join([value_at(value, "metadata.name")]) == ".".join(
+            value_at(value, path) for path in paths
+        )
+
+    return Constraint(f"be named by {' and '.join(paths)}", test, paths)
+
+
+@_constructor
+def secret_key(*keys: str) -> Constraint:
+    def test(secret: Manifest) -> bool:
+        return any({*keys} & {*section(secret, field)} for field in ("data", "stringData"))
+
+    return Constraint(f"have the key {' or '.join(keys)}", test)
+
+
+@_constructor
+def secret_json(key: str) -> Constraint:
+    """Return a constraint on a Secret with a JSON object under a key."""
+
+    def test(secret: Manifest) -> bool:
+        # Kubernetes replaces data by stringData.
+        text = section(secret, "stringData").get(key)
+        decoded = base64.b64decode(secret["data"][key]) if text is None else text
+        return isinstance(json.loads(decoded), dict | None)
+
+    return Constraint(f"have JSON in {key}", test)
+
+
+@_constructor
+def cel_variables(items_key: str, expression_path: str, *declared: str) -> Constraint:
+    """Return a constraint: expressions of CEL use only variables or properties of the object."""
+
+    def test(value: Manifest) -> bool:
+        names = {variable["name"] for variable in value.get("variables") or ()}
+        names.update(declared, value.get("properties") or ())
+        used: set[str] = set()
+        for item in value.get(items_key) or ():
+            used |= cel.member_names(value_at(item, expression_path) or "''")
+        return used <= names or any(unknown_paths(value))
+
+    return Constraint(
+        f"declare the names that {items_key} use", test, (f"{items_key}[].{expression_path}",)
+    )
+
+
+@_condition("have a label or an expression", "matchLabels", "matchExpressions")
+def some_selector(value: Manifest) -> Any:
+    return value.get("matchLabels") or value.get("matchExpressions")
+
+
+@_condition("have an except of parts of its cidr", "cidr", "except[]")
+def inner_exceptions(value: Manifest) -> bool:
+    return all(
+        excepted != value["cidr"] and _network(excepted).subnet_of(_network(value["cidr"]))
+        for excepted in value.get("except", ())
+    )
+
+
+@_condition("have a maxSurge or a maxUnavailable above 0", "maxSurge", "maxUnavailable")
+def surge_or_unavailable(value: Manifest) -> bool:
+    return _share(value.get("maxSurge", 1)) > 0 or _share(value.get("maxUnavailable", 1)) > 0
+
+
+@_condition("have either maxSurge or maxUnavailable above 0", "maxSurge", "maxUnavailable")
+def surge_or_unavailable_only(value: Manifest) -> bool:
+    return (_share(value.get("maxSurge", 0)) > 0) != (_share(value.get("maxUnavailable", 1)) > 0)
+
+
+@_condition("have flavors with the resources of coveredResources, in their order")
+def covered_resources(group: Manifest) -> bool:
+    covered = group["coveredResources"]
+    for flavor in group["flavors"]:
+        for resource, name in zip(flavor["resources"], covered, strict=True):
+            if len({resource["name"], name} - {UNKNOWN}) > 1:
+                return False
+    return True
+
+
+@_condition("have no flavor twice", "[].flavors[].name")
+def unique_flavors(groups: list[Manifest]) -> bool:
+    return _are_unique([(flavor["name"],) for group in groups for flavor in group["flavors"]])
+
+
+@_condition("cover no resource twice", "[].coveredResources[]")
+def unique_covered(groups: list[Manifest]) -> bool:
+    return _are_unique([(name,) for group in groups for name in group["coveredResources"]])
+
+
+@_condition("have checks on flavors of its resourceGroups")
+def checks_on_own_flavors(queue: Manifest) -> bool:
+    flavors: set[Any] = {UNKNOWN}
+    for group in queue.get("resourceGroups") or ():
+        flavors.update(flavor["name"] for flavor in group["flavors"])
+    checked: set[Any] = set()
+    for check in queue["admissionChecksStrategy"]["admissionChecks"]:
+        checked.update(check.get("onFlavors") or ())
+    return checked <= flavors or any(unknown_paths(queue))
+
+
+@_condition("have its default in its enum")
+def default_in_enum(schema: Manifest) -> bool:
+    return any(value in (schema["default"], UNKNOWN) for value in schema["enum"])
+
+
+@_condition("have selectableFields of its schema", "selectableFields[].jsonPath")
+def own_selectable_fields(version: Manifest) -> bool:
+    for selectable in version.get("selectableFields") or ():
+        path = selectable["jsonPath"].replace(".", ".properties.")
+        type_ = value_at(version["schema"], f"openAPIV3Schema{path}.type")
+        if type_ not in ("boolean", "integer", "string", UNKNOWN):
+            return False
+    return True
+
+
+# --- What the tests share
+
+
+def value_at(tree: Any, path: str) -> Any:
+    """Return the value at a path of keys; a value that is not a mapping counts for those below."""
+    for key in path.split("."):
+        tree = tree.get(key) if is_mapping(tree) else tree
+    return tree
+
+
+@cache
+def _time_zones() -> Set[str]:
+    """Return the time zones of the machine's database; none if it has no database."""
+    import zoneinfo  # only CronJobs with a time zone need it
+
+    return zoneinfo.available_timezones()
+
+
+def _network(value: str) -> Any:
+    return ipaddress.ip_network(value)
+
+
+def _count(value: Manifest, keys: Iterable[str]) -> int:
+    return sum(value.get(key) not in (None, "", []) for key in keys)
+
+
+def _are_unique(items: list[tuple[Any, ...]]) -> bool:
+    """Return whether no item is there twice.
+
+    Items whose first value is empty, or with an unknown value, do not count.
+    """
+    return all(items.count(item) == 1 for item in items if item[0] and UNKNOWN not in item)
+
+
+def _projected_paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
+    """Yield the paths of the files of a projected volume, except those of tokens."""
+    kinds = [
+        section(source, kind)
+        for source in sources
+        for kind in source
+        if kind != "serviceAccountToken"
+    ]
+    files = [file for kind in kinds for file in items(kind, "items")]
+    for holder in (*kinds, *files):
+        for key, path in holder.items():
+            if key.lower().endswith("path"):
+                yield (path,)
+
+
+def _share(value: str | int) -> int:
+    """Return a number, or the number of a percentage."""
+    return int(re.findall(r"^([0-9]+)%\Z", value)[0]) if isinstance(value, str) else value
