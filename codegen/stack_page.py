@@ -14,15 +14,26 @@ _OF_TEAMS = {to_camel(name) for name in Tenancy.model_fields}
 _INTRODUCTION = """# The stack file
 
 After this page you can describe an environment in `stacks/Pulumi.<stack>.yaml`. To begin, copy
-`stacks/Pulumi.dev.yaml`, the shortest. For example, this adds a training job to it:
+`stacks/Pulumi.dev.yaml`, the shortest. For example, these lines add a training job to it:
 
 ```yaml
 config:
   ml-foundations:teams:
     research:
       trainingJobs:
-        evaluate: {image: "python:3.12-slim", command: [python, -c, "print(1)"], cpu: "2", memory: 4Gi}
+        evaluate:
+          image: pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime
+          command: [python, /workspace/evaluate.py]
+          files: {/workspace/evaluate.py: "@scripts/evaluate.py"}
+          gpu: L4
+          gpus: 1
+          cpu: "4"
+          memory: 16Gi
+          mounts: [{claim: shared-checkpoints, path: /checkpoints}]
 ```
+
+Put your script into `stacks/scripts/evaluate.py`, and run `make up`. If you change the script or
+the job and repeat `make up`, only the job is replaced.
 
 The first line of the file names `stacks/schema.json`, with which your editor completes and checks
 the keys. A preview reports all errors at once, each with its path, the value and the allowed
