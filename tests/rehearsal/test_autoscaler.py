@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GKE_REQUEST, GPU_RESOURCE, HOSTNAME, ZONE
-from ml_foundations.rehearsal.cli import _parser
+from ml_foundations.rehearsal.cli import _parsers
 from ml_foundations.rehearsal.cloud import autoscaler, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, plan
 from ml_foundations.rehearsal.cloud.store import Store
@@ -161,15 +161,15 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
     store = Store(rehearsal)
     for pool in (BIG, QUEUED):
         store.save_pool(pool)
-    given = _parser().parse_args(["up", "--stock", f"{BIG.name}=1", "--stock", "gone=5"])
-    store.put("stock", dict(given.stock))
+    given = _parsers()[0].parse_args(["up", "--max-nodes", f"{BIG.name}=1", "--stock", "gone=5"])
+    store.put("stock", dict(given.max_nodes))
     assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {
         BIG.name: 1,
         "queued": 20,
     }
     assert store.pools()[BIG.name].max_nodes == 20
     with pytest.raises(SystemExit):
-        _parser().parse_args(["up", "--stock", BIG.name])
+        _parsers()[0].parse_args(["up", "--stock", BIG.name])
 
 
 def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(

@@ -85,7 +85,7 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
             ["up", "--quite"],
             "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help",
         ),
-        (["up", "--stock", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
+        (["up", "--max-nodes", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
     ],
 )
 def test_an_invalid_word_ends_the_command_with_the_nearest_names(
@@ -182,7 +182,7 @@ def test_a_program_without_a_proof_is_judged_once_before_the_wait(
     def judged(_: Rehearsal, read: Any = commands.fleet.deployed) -> Verdicts:
         return replace(judge(()), reasons=tuple(verdicts[read]))
 
-    monkeypatch.setattr(commands.fleet, "judged", judged)
+    monkeypatch.setattr(commands.fleet, "judge_stack", judged)
     commands.console.cache_clear()
     warned = set[tuple[str, str]]()
     commands._warn_early(rehearsal, warned)

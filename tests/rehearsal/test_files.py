@@ -33,8 +33,8 @@ def test_a_folder_that_cannot_go_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
-    files.require_room(tmp_path / "new", 1, "for this")
+    files.require_free_space(tmp_path / "new", 1, "for this")
     with pytest.raises(
         RehearsalError, match=r"the disk of .* GB free, and 1048576.0 GB are needed for this"
     ):
-        files.require_room(tmp_path / "new", 1024**5, "for this")
+        files.require_free_space(tmp_path / "new", 1024**5, "for this")

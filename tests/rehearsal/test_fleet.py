@@ -19,8 +19,8 @@ from ml_foundations.rehearsal.protocol.values import (
 )
 from ml_foundations.rehearsal.report import fleet
 from ml_foundations.rehearsal.report.deployed import deployed, previewed
-from ml_foundations.rehearsal.report.fleet import Life, Node
-from ml_foundations.rehearsal.report.workloads import STEADY, _Evidence
+from ml_foundations.rehearsal.report.fleet import Node, PodTimes
+from ml_foundations.rehearsal.report.workloads import STEADY, _Observations
 
 MADE = "2026-01-02T12:00:00Z"
 
@@ -48,7 +48,7 @@ def test_a_node_tells_who_holds_its_gpus_and_what_is_wrong() -> None:
     assert fleet._node(node(ready="Unknown"), []).fault == "not ready"
 
 
-def test_the_life_of_a_pod() -> None:
+def test_pod_times() -> None:
     def at(second: int) -> str:
         return f"2026-01-02T12:00:{second:02}Z"
 
@@ -63,7 +63,7 @@ def test_the_life_of_a_pod() -> None:
         "status": {"conditions": conditions, "containerStatuses": ended},
     }
     second = [datetime(2026, 1, 2, 12, 0, each, tzinfo=UTC) for each in range(10)]
-    assert fleet._life(found) == Life("team/p", "n", second[0], second[2], None, second[9])
+    assert fleet._pod_times(found) == PodTimes("team/p", "n", second[0], second[2], None, second[9])
 
 
 def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_where_the_proof_fails_the_page_says_so(
 
     monkeypatch.setattr(fleet, "judge_program", fail)
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
-    (finding,) = fleet.judged(Rehearsal.of("dev", tmp_path)).findings
+    (finding,) = fleet.judge_stack(Rehearsal.of("dev", tmp_path)).findings
     assert (
         finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
     )
@@ -167,7 +167,7 @@ def test_where_the_proof_fails_the_page_says_so(
 def test_what_kueue_has_not_looked_at_yet_is_under_way(
     labels: dict[str, str], said: tuple[str, str]
 ) -> None:
-    seen = _Evidence([], lambda _: [], {}, {}, [], {})
+    seen = _Observations([], lambda _: [], {}, {}, [], {})
     assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
 
@@ -188,6 +188,6 @@ def test_what_has_its_turn_in_a_queue_is_under_way(
 ) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
-    seen = _Evidence([], lambda _: [], {}, {}, [], queued)
+    seen = _Observations([], lambda _: [], {}, {}, [], queued)
     assert seen.suspended({"metadata": {"uid": "u"}}) == said
     assert (said[0] in STEADY) == (reserved == "False")

@@ -18,7 +18,7 @@ from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict.cost import cost_of
 from ml_foundations.rehearsal.report.contents import Quota, Report
-from ml_foundations.rehearsal.report.fleet import Fleet, Life, Node
+from ml_foundations.rehearsal.report.fleet import Fleet, Node, PodTimes
 from ml_foundations.rehearsal.report.page import render
 from ml_foundations.rehearsal.report.workloads import Workload
 
@@ -72,16 +72,16 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
             f"0/2 ready. 0/12 nodes are available: {name}",
         ),
     ]
-    lives = [
-        Life(
+    pod_times = [
+        PodTimes(
             f"research/{name}-0",
             "h100-0",
             NOW,
             NOW + timedelta(seconds=20),
             NOW + timedelta(seconds=31),
         ),
-        Life("serving/chat-0", "", NOW + timedelta(seconds=5)),
-        Life(
+        PodTimes("serving/chat-0", "", NOW + timedelta(seconds=5)),
+        PodTimes(
             "research/done-0",
             "h100-1",
             NOW,
@@ -110,7 +110,7 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
     fleet = Fleet(
         nodes,
         {"h100": [NOW + timedelta(seconds=10)]},
-        lives,
+        pod_times,
         cost_of(map(node_class, declared[:1])),
         verdicts,
     )

@@ -1,4 +1,4 @@
-"""What the commands of a rehearsal do."""
+"""The commands of a rehearsal."""
 
 import argparse
 import json
@@ -25,29 +25,31 @@ from ml_foundations.rehearsal.cloud import imported_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
+from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
-from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
+from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
 from ml_foundations.rehearsal.watching import repeated, watched
 
 _FREE_BYTES = 300 * 1024**2
-"""Room that an ``up`` must find: for etcd, which ends where it cannot write, and for Pulumi's state."""
+"""Free space that ``up`` needs, for Pulumi's state and for etcd, which ends when it cannot write."""
 _SETTLE_SECONDS = 120
 _POLL_SECONDS = 0.25
 _PAGE_SECONDS = 2
-_QUIET_SECONDS = 20
-"""After this long without any change, what is still pending is taken to stay so."""
+_UNCHANGED_SECONDS = 20
+"""After this long without a change, a pending workload is considered to stay pending."""
 _HANDOVER_SECONDS = 3
-"""After this long, what waits for the quota that others have left is taken to stay so."""
+"""The same for workloads that wait only for the quota that completed workloads have released."""
 
 
 def run(name: str, args: argparse.Namespace) -> None:
-    """Run one command; an error meant for the user ends the process with status 1."""
+    """Run one command. An error that is meant for the user ends the process with status 1."""
     os.umask(0o077)
     with user_errors():
         _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)
@@ -55,10 +57,10 @@ def run(name: str, args: argparse.Namespace) -> None:
 
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.source_stack_file(rehearsal)
-    files.require_room(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
+    files.require_free_space(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
     console().quiet = args.quiet
     if toolchain.to_build():
-        _refuse_early(rehearsal)
+        _require_working_program(rehearsal)
     tools = toolchain.ensure()
     _lock(rehearsal)
     if rehearsal.removal_marker.exists():
@@ -70,14 +72,15 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         official_kubernetes=args.official_kubernetes_plugin,
         allowed=args.allow_provider,
     )
-    stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
-    (rehearsal.root / fleet.ACCEPTED).unlink(
-        missing_ok=True
-    )  # the program notes it anew, if it has a Proof
-    files.remove(rehearsal.root / running_calls.FOLDER)  # calls that were killed
+    # The pulumi of an interrupted run may still be creating a cluster.
+    stack.process(rehearsal).stop()
+    # A program with a Proof writes this file again.
+    (rehearsal.root / fleet.ACCEPTED).unlink(missing_ok=True)
+    # Calls of plugins that were killed.
+    files.remove(rehearsal.root / running_calls.FOLDER)
     with stack.start_early(rehearsal) as early:
-        for each in rehearsal.replicas:
-            Store(each).put("stock", dict(args.stock))
+        for cluster in rehearsal.replicas:
+            Store(cluster).put("stock", dict(args.max_nodes))
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
@@ -92,63 +95,68 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
                 rehearsal, early, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned)
             )
         except RehearsalError:
-            _warn(fleet.judged(rehearsal), rehearsal, warned)
+            _warn(fleet.judge_stack(rehearsal), rehearsal, warned)
             raise
-        result = _settle(rehearsal)
-        result = fleet.with_proof(result, rehearsal)
+        result = fleet.with_proof(_settle(rehearsal), rehearsal)
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)
         if args.watch:
-            console().print("The page stays fresh until Ctrl-C.")
+            console().print("The page is kept up to date until you press Ctrl-C.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
-    _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
-    if result.unwell:
-        count, of = len(result.unwell), number(len(result.workloads), "workload")
+    if args.watch:
+        _write_page(contents.collect(rehearsal), rehearsal, rehearsal.page)
+    else:
+        _write_page(result, rehearsal, rehearsal.page)
+    _require_success(result)
+
+
+def _require_success(report: contents.Report) -> None:
+    if report.unwell:
+        count = len(report.unwell)
+        total = number(len(report.workloads), "workload")
         raise RehearsalError(
-            f"{count} of {of} {verb(count, 'does', 'do')} not run; see the notes above"
+            f"{count} of {total} {verb(count, 'does', 'do')} not run; see the notes above"
         )
-    if result.errors:
+    if report.errors:
         raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
 
 def _warn_early(rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
-    """Show what the proof finds in a program without a Proof once it is previewed, before ``up`` waits for it."""
-    if not (rehearsal.root / fleet.ACCEPTED).exists():  # a Proof has noted there what it accepts
-        _warn(fleet.judged(rehearsal, previewed), rehearsal, warned)
+    """Show the errors that the proof finds in the preview, before ``up`` waits for the update.
+
+    A program with a Proof has already shown them. It has written the file of accepted rules.
+    """
+    if not (rehearsal.root / fleet.ACCEPTED).exists():
+        _warn(fleet.judge_stack(rehearsal, previewed), rehearsal, warned)
 
 
 def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
-    """Show the errors of verdicts, each once: of a deployment that fails, they are often the cause."""
-    for each in fleet.errors(verdicts, rehearsal):
-        if (each.rule, each.message) not in warned:
-            warned.add((each.rule, each.message))
-            console().print(
-                f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False
-            )
+    """Show the errors among verdicts, each once. They are often why a deployment fails."""
+    for finding in fleet.errors(verdicts, rehearsal):
+        key = (finding.rule, finding.message)
+        if key not in warned:
+            warned.add(key)
+            console().print(f"warning: {tables.finding_line(finding)}", markup=False)
 
 
-def _refuse_early(rehearsal: Rehearsal) -> None:
-    """Fail for a program that cannot run in any case, before tools are built for minutes."""
-    from ml_foundations.rehearsal.engine.dry_run import (
-        dry_run,
-    )  # needs Pulumi's SDK, which few commands do
-
-    with Step("looking at the program, before tools are built"):
-        found = dry_run(rehearsal)
-    if found.is_certain:
-        raise RehearsalError(f"the program fails: {found.error}")
+def _require_working_program(rehearsal: Rehearsal) -> None:
+    """Fail if the program cannot run, before minutes are spent on building tools."""
+    with Step("checking the program, before the tools are built"):
+        program = dry_run(rehearsal)
+    if program.is_certain:
+        raise RehearsalError(f"the program fails: {program.error}")
 
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
-    from ml_foundations.rehearsal.engine.dry_run import dry_run  # as above
-
     environment.source_stack_file(rehearsal)
-    found = dry_run(rehearsal, with_proof=False)
-    if found.error:
-        raise RehearsalError(f"the program fails: {found.error}")
-    resources = [named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()]
+    program = dry_run(rehearsal, with_proof=False)
+    if program.error:
+        raise RehearsalError(f"the program fails: {program.error}")
+    resources = [
+        named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
+    ]
     needs, apis = quota_needs(resources), needed_apis(resources)
     if args.json:
         print(json.dumps({"quota": [asdict(need) for need in needs], "apis": apis}, indent=2))
@@ -157,33 +165,38 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Say what is there, and what is to be built; ends with 0 either way."""
-    pulumi = toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))
+    """Show which tools exist and which are to be built. The exit status is 0 in both cases."""
     print(f"python         {sys.version.split()[0]}, {sys.executable}")
-    print(
-        f"go             {shutil.which('go') or 'not on PATH: pip brings it'}, used for building only"
-    )
-    lacking = toolchain.to_build()
+    go = shutil.which("go") or "not on PATH: pip installs it"
+    print(f"go             {go}, used for building only")
+    missing = toolchain.to_build()
     for group in GROUPS.values():
-        rest, yours = toolchain.parts(group)
-        if group is PULUMI and pulumi:
-            state = f"yours: {pulumi}"
-        elif toolchain.is_built(rest):
-            state = f"built: {toolchain.folder_of(rest)}" if rest.built or rest.copies else "yours:"
-        else:
-            when = "" if group in lacking else " when a program needs it"
-            state = f"to be built{when}, up to {group.minutes:g} min on 2 cores"
+        to_build, on_path = toolchain.parts(group)
+        state = _state_of_tools(group, to_build, is_missing=group in missing)
         version = f" {group.pinned(group.version_of)}" if group.version_of else ""
         print(f"{group.name:<14} {state}{version}")
-        for path in yours.values():
+        for path in on_path.values():
             print(f"{'':<14} yours: {path}")
-    minutes = sum(group.minutes for group in lacking)
+    minutes = sum(group.minutes for group in missing)
     print(f"The first rehearsal builds {f'for up to {minutes:g} min' if minutes else 'nothing'}.")
 
 
+def _state_of_tools(group: Group, to_build: Group, *, is_missing: bool) -> str:
+    """Return where the tools of a group are. ``to_build`` is the group without those on PATH."""
+    if group is PULUMI and (pulumi := toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))):
+        return f"yours: {pulumi}"
+    if not toolchain.is_built(to_build):
+        when = "" if is_missing else " when a program needs it"
+        return f"to be built{when}, up to {group.minutes:g} min on 2 cores"
+    if to_build.built or to_build.copies:
+        return f"built: {toolchain.folder_of(to_build)}"
+    return "yours:"
+
+
 def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Compare two commits; the exit codes are those of plan --diff."""
-    from ml_foundations.rehearsal import difference  # as above
+    """Compare two commits. The exit codes are those of ``plan --diff``."""
+    # Imported here, as it imports the plugins: that takes 0.1 s, which no other command needs.
+    from ml_foundations.rehearsal import difference
 
     with user_errors(status=2):
         comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
@@ -195,32 +208,34 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         console().print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     _lock(rehearsal)
-    left = fleet.judged(rehearsal).retained
+    retained = fleet.judge_stack(rehearsal).retained
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
-    if left:
-        console().print("\n".join(["Nothing of it is left on this machine.", *as_lines(left)]))
+    if retained:
+        console().print("\n".join(["Nothing of it is left on this machine.", *as_lines(retained)]))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 
 
 def _remove(rehearsal: Rehearsal) -> None:
-    """Remove all of a rehearsal. Where that is cut off, state may be left of objects that are gone: ``up`` ends it."""
+    """Remove all of a rehearsal.
+
+    An interruption may leave Pulumi's state of objects that no longer exist. Therefore a marker
+    exists during the removal, and the next ``up`` finishes it.
+    """
     rehearsal.removal_marker.touch()
     stack.process(rehearsal).stop()
-    for each in reversed(rehearsal.replicas):
-        replica.delete(each)
+    for cluster in reversed(rehearsal.replicas):
+        replica.delete(cluster)
     rehearsal.removal_marker.unlink()
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     processes = list(replica.processes(rehearsal))
     for process in processes:
-        print(
-            f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}"
-        )
-    if not all(process.running for process in processes):
-        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
+        pid = process.pid
+        print(f"{process.name:<26} {f'running, pid {pid}' if pid else 'not running'}")
+    _require_running(rehearsal, processes)
 
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -235,13 +250,12 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _fresh_page(rehearsal: Rehearsal) -> AbstractContextManager[None]:
-    """Keep the page as things are; it reads itself again as often as it is written."""
+    """Write the page again and again. It reloads as often as it is written."""
     console().print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
 
     def write() -> None:
-        _write_page(
-            contents.collect(rehearsal), rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS
-        )
+        report = contents.collect(rehearsal)
+        _write_page(report, rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS)
 
     return repeated(write, _PAGE_SECONDS)
 
@@ -275,63 +289,74 @@ def _kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def _lock(rehearsal: Rehearsal) -> None:
     """Lock the rehearsal's folder until this process ends: one command at a time changes it."""
     rehearsal.make()
-    # For what this process writes for a moment, as its plugins do.
+    # Private files of this process are then in the rehearsal's folder, like those of its plugins.
     os.environ["ML_FOUNDATIONS_REHEARSAL"] = str(rehearsal.root)
     if not files.lock(rehearsal.root):
         raise RehearsalError(
-            f"another command is changing the rehearsal of {rehearsal.stack}. Wait for it to end, then run this again"
+            f"another command is changing the rehearsal of {rehearsal.stack}. "
+            "Wait until it ends, then run this command again"
         )
 
 
 def _require_up(rehearsal: Rehearsal) -> None:
-    parts = [process for each in rehearsal.replicas for process in kwok.processes(each)]
-    if not rehearsal.kubeconfig.exists() or not all(process.running for process in parts):
+    processes: list[Process] = []
+    for cluster in rehearsal.replicas:
+        processes += kwok.processes(cluster)
+    _require_running(rehearsal, processes if rehearsal.kubeconfig.exists() else [])
+
+
+def _require_running(rehearsal: Rehearsal, processes: list[Process]) -> None:
+    """Raise an error unless there are processes and all of them run."""
+    if not (processes and all(process.running for process in processes)):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
 
 
 def _settle(rehearsal: Rehearsal) -> contents.Report:
-    """Wait until every workload has come to rest, or nothing has changed for a while."""
+    """Wait until every workload is steady, or nothing has changed for a while."""
     with Step("waiting for the workloads to settle") as progress:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
-        took = time.monotonic() - started
-        while waiting := _under_way(result):
+        read_seconds = time.monotonic() - started
+        while waiting := _not_settled(result):
             is_handover = all(workload.state in STEADY for workload in waiting)
-            quiet = _HANDOVER_SECONDS if is_handover else _QUIET_SECONDS
-            if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + quiet):
+            patience = _HANDOVER_SECONDS if is_handover else _UNCHANGED_SECONDS
+            if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + patience):
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
-            # Reading many thousands of pods takes from the replica what it needs to settle: the longer, the less often.
-            time.sleep(max(_POLL_SECONDS, 2 * took))
-            began = time.monotonic()
+            # Reading thousands of pods slows the replica down. A longer pause follows a longer read.
+            time.sleep(max(_POLL_SECONDS, 2 * read_seconds))
+            read_started = time.monotonic()
             latest = contents.collect(rehearsal)
-            took = time.monotonic() - began
+            read_seconds = time.monotonic() - read_started
             if latest != result:
                 result, changed = latest, time.monotonic()
     return result
 
 
-def _under_way(report: contents.Report) -> list[contents.Workload]:
-    """What has not come to rest; where some have completed, what waits in a queue may have their quota next."""
-    some_left = any(workload.state == "Completed" for workload in report.workloads)
-    return [
-        w
-        for w in report.workloads
-        if w.state not in STEADY or (some_left and w.state == "Suspended" and w.reason)
-    ]
+def _not_settled(report: contents.Report) -> list[contents.Workload]:
+    """Return the workloads whose state may still change.
+
+    If a workload has completed, one that waits in a queue may get its quota next.
+    """
+    has_completed = any(workload.state == "Completed" for workload in report.workloads)
+    waiting: list[contents.Workload] = []
+    for workload in report.workloads:
+        may_get_quota = has_completed and workload.state == "Suspended" and workload.reason
+        if workload.state not in STEADY or may_get_quota:
+            waiting.append(workload)
+    return waiting
 
 
 def _show_hints(rehearsal: Rehearsal) -> None:
-    folder = (
-        ""
-        if rehearsal.project == Path.cwd()
-        else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
-    )
-    if any(ASSUMED.name in Store(each).pools() for each in rehearsal.replicas):
+    if any(ASSUMED.name in Store(cluster).pools() for cluster in rehearsal.replicas):
         output().print(
-            f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed ones of {ASSUMED.machine_type}. "
-            f"On copies of yours: kubectl get nodes -o yaml > nodes.yaml; {rehearsal.command('up', nodes='nodes.yaml')}"
+            f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed nodes of "
+            f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
+            f"{rehearsal.command('up', nodes='nodes.yaml')}"
         )
+    folder = ""
+    if rehearsal.project != Path.cwd():
+        folder = f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
     output().print(
         f"\nLook further:\n"
         f'  eval "$({rehearsal.command("env")})"\n'
@@ -342,5 +367,14 @@ def _show_hints(rehearsal: Rehearsal) -> None:
     )
 
 
-_ALL = (_up, _down, _status, _report, _env, _kubeconfig, _diff, _doctor, _quota)
-_COMMANDS = {does.__name__[1:]: does for does in _ALL}
+_COMMANDS = {
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "report": _report,
+    "env": _env,
+    "kubeconfig": _kubeconfig,
+    "diff": _diff,
+    "doctor": _doctor,
+    "quota": _quota,
+}

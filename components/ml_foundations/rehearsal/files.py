@@ -110,7 +110,7 @@ def stamps(*roots: Path) -> dict[str, list[int]]:
     return found
 
 
-def require_room(folder: Path, needed: int, why: str) -> None:
+def require_free_space(folder: Path, needed: int, why: str) -> None:
     """Refuse to begin where a disk has fewer bytes free than are needed; ``why`` ends in what the user can do.
 
     Raises:

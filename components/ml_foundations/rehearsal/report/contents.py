@@ -1,4 +1,4 @@
-"""The state of a rehearsal as data: pools, workloads, quotas, and what was only recorded."""
+"""The state of a rehearsal as data: pools, workloads, quotas and recorded resources."""
 
 import json
 from collections import Counter, defaultdict
@@ -32,12 +32,12 @@ _SIMULATED = {
     DRA_DRIVER.name: "its ResourceSlices are simulated",
     NFS_PROVISIONER.name: "its volumes are simulated",
 }
-"""What a rehearsal has in place of a chart that it only records."""
+"""What a rehearsal does instead of installing a chart."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """A ResourceQuota: what it allows and what is used."""
+    """A ResourceQuota: its limits and its use."""
 
     namespace: str
     name: str
@@ -55,74 +55,73 @@ class Report:
     quotas: list[Quota]
     recorded: list[dict[str, str]]
     placeholders: list[str]
-    """The keys of encrypted configuration values, for which the program got a placeholder."""
+    """The keys of encrypted configuration values. The program got a placeholder for each."""
     calls: list[str] = field(default_factory=list[str])
-    """Namespaces that a server lets in, and whether their own network policies let them out to it."""
+    """The calls between namespaces that network policies allow or prevent."""
     retained: tuple[Retained, ...] = ()
-    """What would stay on Google Cloud after the stack is deleted."""
+    """The resources that ``pulumi destroy`` would keep on Google Cloud."""
     errors: tuple[Finding, ...] = ()
-    """What the proof finds as an error on the deployed stack, whether or not its pods run here."""
+    """The errors of the proof on the deployed stack, whether or not its pods run here."""
     to_replace: list[str] = field(default_factory=list[str])
-    """The values that a preview for Google Cloud refuses, such as networks of documentation, and what has each."""
+    """Placeholders that a preview for Google Cloud refuses, each with a resource that uses it."""
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return json.dumps(asdict(self), indent=2, default=float)
 
     @property
     def unwell(self) -> list[Workload]:
-        """The workloads that neither run nor have run to completion."""
+        """Return the workloads that neither run nor have completed."""
         return [workload for workload in self.workloads if not workload.is_well]
 
 
 def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
-    first, *others = map(_of_replica, rehearsal.replicas)
-    for other in others:
-        for part in ("pools", "workloads", "quotas", "recorded", "calls"):
-            getattr(first, part).extend(getattr(other, part))
-    return replace(first, to_replace=_to_replace(rehearsal))
+    report, *reports = map(_read_replica, rehearsal.replicas)
+    for other in reports:
+        report.pools.extend(other.pools)
+        report.workloads.extend(other.workloads)
+        report.quotas.extend(other.quotas)
+        report.recorded.extend(other.recorded)
+        report.calls.extend(other.calls)
+    return replace(report, to_replace=_to_replace(rehearsal))
 
 
 def _to_replace(rehearsal: Rehearsal) -> list[str]:
-    """Return each placeholder of what is deployed once, with the first object that has it."""
+    """Return each placeholder value of the deployed stack once, with the first resource that has it."""
     resources, _ = deployed(rehearsal)
-    found = placeholder_findings(resources)
-    by_value = {finding.message.split('"')[1]: finding.object for finding in reversed(list(found))}
-    # A link to what the stack makes has the project in it, which is listed already.
-    own = {value: owner for value, owner in by_value.items() if not value.startswith(_LINKS)}
-    return sorted(f"{value} ({owner})" for value, owner in own.items())
+    users: dict[str, str] = {}
+    for finding in placeholder_findings(resources):
+        value = finding.message.split('"')[1]
+        # A link to a resource of the stack contains the placeholder of its project.
+        if not value.startswith(_LINKS):
+            users.setdefault(value, finding.object)
+    return sorted(f"{value} ({user})" for value, user in users.items())
 
 
-def _of_replica(rehearsal: Rehearsal) -> Report:
+def _read_replica(rehearsal: Rehearsal) -> Report:
     api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
     declared = store.pools()
-    recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     nodes = api.get("/api/v1/nodes")["items"]
     pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
-    history = store.get("ran_on", {})
-    pool_by_node = {node: pool for nodes in history.values() for node, pool in nodes.items()}
-    pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
-    found = workloads.collect(
-        api, pods, history, store.get("unplaced", {}), _without_operator(rehearsal, api, declared)
-    )
+    job_nodes = store.get("ran_on", {})
+    pool_by_node: dict[str, str] = {}
+    for pools in job_nodes.values():
+        pool_by_node |= pools
+    for node in nodes:
+        pool_by_node[name_of(node)] = pool_of(node)
+    rows: list[Workload] = []
+    without_operator = _pools_without_operator(rehearsal, api, declared)
+    unplaced = store.get("unplaced", {})
+    for row in workloads.collect(api, pods, job_nodes, unplaced, without_operator):
+        pools = Counter(pool_by_node.get(node, "") for node in row.nodes)
+        rows.append(replace(row, namespace=within(rehearsal, row.namespace), pools=dict(pools)))
+    recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     return Report(
         stack=rehearsal.stack,
-        pools=[
-            pool | {"name": within(rehearsal, pool["name"])}
-            for pool in _pools(nodes, pods, declared)
-        ],
-        workloads=[
-            replace(
-                row,
-                namespace=within(rehearsal, row.namespace),
-                pools=dict(Counter(pool_by_node.get(node, "") for node in row.nodes)),
-            )
-            for row in found
-        ],
-        quotas=[
-            replace(quota, namespace=within(rehearsal, quota.namespace)) for quota in _quotas(api)
-        ],
+        pools=_pools(rehearsal, nodes, pods, declared),
+        workloads=rows,
+        quotas=_quotas(rehearsal, api),
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
         calls=_calls(api),
@@ -130,88 +129,92 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
 
 
 def _calls(api: Api) -> list[str]:
-    """Read the calls between namespaces that network policies declare."""
-    kinds = {
-        "Namespace": "/api/v1/namespaces",
-        "NetworkPolicy": "/apis/networking.k8s.io/v1/networkpolicies",
-    }
-    objects = [
-        {"kind": kind, **item} for kind, path in kinds.items() for item in api.get(path)["items"]
-    ]
-    return sorted(
-        {call.text for call in Network(objects).calls() if not workloads.is_system(call.caller)}
+    """Return the calls between namespaces that network policies declare."""
+    namespaces = api.get("/api/v1/namespaces")["items"]
+    policies = api.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
+    network = Network(
+        [
+            *({"kind": "Namespace", **item} for item in namespaces),
+            *({"kind": "NetworkPolicy", **item} for item in policies),
+        ]
     )
+    return sorted({call.text for call in network.calls() if not workloads.is_system(call.caller)})
 
 
 def pool_of(node: Object) -> str:
-    """The pool of a node, or the machine type of one that has none."""
-    found = labels_of(node)
-    return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
+    """Return the pool of a node, or its machine type if it has none."""
+    node_labels = labels_of(node)
+    return node_labels.get(labels.GKE_NODE_POOL) or node_labels.get(labels.INSTANCE_TYPE) or "other"
 
 
 def _pools(
-    nodes: list[Object], pods: list[Object], declared: dict[str, Pool]
+    rehearsal: Rehearsal, nodes: list[Object], pods: list[Object], declared: dict[str, Pool]
 ) -> list[dict[str, Any]]:
-    """The node pools with their nodes and GPUs; copied nodes of no pool by their machine type."""
-    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(
-        list, {(name, True): [] for name in declared}
-    )
+    """Return the node pools. Copied nodes without a pool are grouped by their machine type.
+
+    A pool of the user's own cluster may have the name of a declared pool. It has its own row.
+    """
+    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list)
+    for name in declared:
+        by_pool[name, True] = []
     for node in nodes:
-        # A pool of one's own cluster may have the name of one that is declared, and has its own place.
         by_pool[pool_of(node), is_simulated(node)].append(node)
     used: Counter[str] = Counter()
     for pod in filter(is_busy, pods):
         used[pod["spec"]["nodeName"]] += gpus(pod_requests(pod["spec"]))
-    return [
-        {
-            "name": name,
-            "machine_type": pool.machine_type
-            if pool
-            else labels_of(mine[0]).get(labels.INSTANCE_TYPE, ""),
-            "nodes": len(mine),
-            "min_nodes": pool.min_nodes if pool else len(mine),
-            "max_nodes": pool.max_nodes if pool else len(mine),
-            "gpus": sum(
-                int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0))
-                for node in mine
-            ),
-            "gpus_in_use": sum(used[name_of(node)] for node in mine),
-        }
-        for (name, simulated), mine in by_pool.items()
-        for pool in [declared.get(name) if simulated else None]
-    ]
+    rows: list[dict[str, Any]] = []
+    for (name, simulated), members in by_pool.items():
+        pool = declared.get(name) if simulated else None
+        gpu_count = 0
+        for node in members:
+            gpu_count += int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0))
+        machine_type = (
+            pool.machine_type if pool else labels_of(members[0]).get(labels.INSTANCE_TYPE, "")
+        )
+        rows.append(
+            {
+                "name": within(rehearsal, name),
+                "machine_type": machine_type,
+                "nodes": len(members),
+                "min_nodes": pool.min_nodes if pool else len(members),
+                "max_nodes": pool.max_nodes if pool else len(members),
+                "gpus": gpu_count,
+                "gpus_in_use": sum(used[name_of(node)] for node in members),
+            }
+        )
+    return rows
 
 
-def _without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
-    """The node pools that have no GPUs because they leave them to the GPU Operator, and it is not installed."""
-    left = [name for name, pool in declared.items() if pool.is_left_to_operator]
-    releases = (
-        api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"] if left else []
-    )
-    return [] if operator.find(rehearsal, map(operator.read_release, releases)) else left
+def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
+    """Return the pools whose GPUs are missing because the GPU Operator is not installed."""
+    pools = [name for name, pool in declared.items() if pool.is_left_to_operator]
+    if not pools:
+        return []
+    releases = api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
+    is_installed = operator.find(rehearsal, map(operator.read_release, releases))
+    return [] if is_installed else pools
 
 
-def _quotas(api: Api) -> list[Quota]:
-    found = [
-        each
-        for each in api.get("/api/v1/resourcequotas")["items"]
-        if not workloads.is_system(namespace_of(each))
-    ]
-    limits = [
-        (each, section(each, "status", "hard") or section(each, "spec", "hard")) for each in found
-    ]
-    return [
-        Quota(namespace_of(q), name_of(q), dict(hard), dict(section(q, "status", "used")))
-        for q, hard in limits
-    ]
+def _quotas(rehearsal: Rehearsal, api: Api) -> list[Quota]:
+    quotas: list[Quota] = []
+    for item in api.get("/api/v1/resourcequotas")["items"]:
+        namespace = namespace_of(item)
+        if not workloads.is_system(namespace):
+            # The controller manager writes the status of a new quota a moment later.
+            hard = section(item, "status", "hard") or section(item, "spec", "hard")
+            used = section(item, "status", "used")
+            namespace = within(rehearsal, namespace)
+            quotas.append(Quota(namespace, name_of(item), dict(hard), dict(used)))
+    return quotas
 
 
 def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
-    releases = (read_json(path, {}) for path in sorted(rehearsal.releases_dir.glob("*.json")))
-    found = (
-        (r, _SIMULATED.get(r["chart"]) or r["instead"]) for r in releases if not r["installed"]
-    )
-    return [
-        {"type": RELEASE, "name": f"{r['namespace']}/{r['name']}", "instead": instead}
-        for r, instead in found
-    ]
+    """Return the Helm releases that were recorded but not installed."""
+    recorded: list[dict[str, str]] = []
+    for path in sorted(rehearsal.releases_dir.glob("*.json")):
+        release = read_json(path, {})
+        if not release["installed"]:
+            name = f"{release['namespace']}/{release['name']}"
+            instead = _SIMULATED.get(release["chart"]) or release["instead"]
+            recorded.append({"type": RELEASE, "name": name, "instead": instead})
+    return recorded

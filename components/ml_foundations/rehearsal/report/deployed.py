@@ -1,8 +1,7 @@
-"""The resources of a rehearsal as the engine has them: deployed, or only previewed."""
+"""The resources of a rehearsal as Pulumi's engine has them: deployed, or only previewed."""
 
 import json
 from collections.abc import Iterable, Mapping
-from itertools import compress
 from typing import Any
 
 from ml_foundations.kubernetes.objects import RELEASE
@@ -14,33 +13,33 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.sdk import api_version_and_kind
 from ml_foundations.rehearsal.protocol.values import SIGNATURE, UNKNOWN_ON_THE_WIRE
 
-Found = tuple[list[Resource], list[Resource]]
-"""The resources that matter to the proof, and those of them that Pulumi leaves."""
+Resources = tuple[list[Resource], list[Resource]]
+"""The resources that the proof judges, and those among them that ``pulumi destroy`` keeps."""
 
 
-def deployed(rehearsal: Rehearsal) -> Found:
-    """Return the resources of the state; a secret is not known."""
-    latest = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {}).get("latest") or {}
-    return _found(each for each in latest.get("resources") or [] if not each.get("delete"))
+def deployed(rehearsal: Rehearsal) -> Resources:
+    """Return the resources of Pulumi's state. Their secrets are unknown."""
+    checkpoint = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {})
+    states = (checkpoint.get("latest") or {}).get("resources") or []
+    return _judged(state for state in states if not state.get("delete"))
 
 
-def previewed(rehearsal: Rehearsal) -> Found:
-    """Return the resources that the program declared in its last preview; outputs are not known, either."""
-    events = map(json.loads, read_text(rehearsal.preview_events).splitlines())
-    steps = (
-        event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event
-    )
-    states = {
-        step["urn"]: step["new"] for step in steps if step.get("new")
-    }  # a replacement takes several steps
+def previewed(rehearsal: Rehearsal) -> Resources:
+    """Return the resources that the last preview declared. Their secrets and outputs are unknown."""
+    states: dict[str, Mapping[str, Any]] = {}
+    for line in read_text(rehearsal.preview_events).splitlines():
+        step = json.loads(line).get("resourcePreEvent", {}).get("metadata", {})
+        if step.get("new"):  # a replacement has several steps
+            states[step["urn"]] = step["new"]
     parents = {state.get("parent") for state in states.values()}
-    return _found(_filled_in(state, has_children=urn in parents) for urn, state in states.items())
+    return _judged(_filled_in(state, has_children=urn in parents) for urn, state in states.items())
 
 
 def _filled_in(state: Mapping[str, Any], *, has_children: bool) -> Mapping[str, Any]:
-    """Return a resource of the kubernetes package as its plugin makes it, which is not asked before the cluster exists.
+    """Return a resource of the kubernetes package with the fields that its plugin adds.
 
-    A component that is not rendered yet becomes a chart that is not shown.
+    The plugin is not asked before the cluster exists. A component without children is not rendered
+    yet, and becomes a chart with unknown objects.
     """
     type_ = state["type"]
     if not type_.startswith("kubernetes:") or type_ == RELEASE or has_children:
@@ -52,19 +51,26 @@ def _filled_in(state: Mapping[str, Any], *, has_children: bool) -> Mapping[str, 
     return {**state, "inputs": named((type_, inputs), state["urn"].rpartition("::")[2])[1]}
 
 
-def _found(states: Iterable[Mapping[str, Any]]) -> Found:
-    resources = [each for each in states if is_judged(each["type"])]
-    found = [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
-    kept = (
-        is_kept(each["type"], retained=each.get("retainOnDelete"), protected=each.get("protect"))
-        for each in resources
-    )
-    return found, [*compress(found, kept)]
+def _judged(states: Iterable[Mapping[str, Any]]) -> Resources:
+    resources, kept = list[Resource](), list[Resource]()
+    for state in states:
+        type_ = state["type"]
+        if not is_judged(type_):
+            continue
+        resource = (type_, _plain(state.get("inputs", {})))
+        resources.append(resource)
+        retained, protected = state.get("retainOnDelete"), state.get("protect")
+        if is_kept(type_, retained=retained, protected=protected):
+            kept.append(resource)
+    return resources, kept
 
 
 def _plain(value: Any) -> Any:
+    """Return a value with an unknown in place of each secret and output."""
     if isinstance(value, dict):
-        return UNKNOWN if SIGNATURE in value else {key: _plain(each) for key, each in value.items()}
+        if SIGNATURE in value:
+            return UNKNOWN
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [*map(_plain, value)]
     return UNKNOWN if value == UNKNOWN_ON_THE_WIRE else value

@@ -1,4 +1,4 @@
-"""What the page draws beside the report: nodes and who holds their GPUs, times of pods, cost, and the proof."""
+"""The data that the page shows in addition to the report: nodes, times, cost and verdicts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -22,16 +22,16 @@ from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
-from ml_foundations.rehearsal.report.deployed import Found, deployed
+from ml_foundations.rehearsal.report.deployed import Resources, deployed
 from ml_foundations.rehearsal.report.workloads import is_system
 
 ACCEPTED = "accepted.json"
-"""The file of a rehearsal in which the program's Proof notes the rules that it accepts."""
+"""The file in which the program's Proof keeps the rules that it accepts."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: its GPUs, the namespace of the pod that holds each, and what is wrong with it."""
+    """A node: its GPUs, the namespace of the pod that holds each, and its fault."""
 
     name: str
     pool: str
@@ -40,16 +40,16 @@ class Node:
     pods: int = 0
     fault: str = ""
     missing: int = 0
-    """GPUs that the machine has and does not offer."""
+    """GPUs that the machine has but that are not allocatable."""
 
 
 @dataclass(frozen=True)
-class Life:
-    """When a pod was made, got its node, became ready and ended; None is not yet, or not known."""
+class PodTimes:
+    """When a pod was created, scheduled, ready and terminated. None means not yet, or not known."""
 
     name: str
     node: str
-    made: datetime
+    created: datetime
     scheduled: datetime | None = None
     ready: datetime | None = None
     ended: datetime | None = None
@@ -57,56 +57,62 @@ class Life:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All that the page draws beside the report."""
+    """The data that the page shows in addition to the report."""
 
     nodes: list[Node]
-    came: dict[str, list[datetime]]
-    """When the nodes of each pool came."""
-    lives: list[Life]
+    node_times: dict[str, list[datetime]]
+    """When the nodes of each pool were created."""
+    pod_times: list[PodTimes]
     cost: Cost
-    """What the nodes cost that are there."""
+    """The cost of the existing nodes."""
     verdicts: Verdicts
-    """What the proof says of the stack as it is deployed."""
+    """The verdicts of the proof on the deployed stack."""
 
 
 def collect(rehearsal: Rehearsal) -> Fleet:
-    """Read the replicas, and judge what the stack's state says is deployed."""
-    nodes, lives, machines = list[Node](), list[Life](), list[Object]()
-    came: defaultdict[str, list[datetime]] = defaultdict(list)
-    for each in rehearsal.replicas:
-        api = Api(Access(each.kubeconfig))
-        listed = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
-        pods = [pod for pod in listed if not is_system(namespace_of(pod))]
+    """Read the replicas, and judge the deployed stack."""
+    nodes, pod_times, manifests = list[Node](), list[PodTimes](), list[Object]()
+    node_times: defaultdict[str, list[datetime]] = defaultdict(list)
+    for cluster in rehearsal.replicas:
+        api = Api(Access(cluster.kubeconfig))
+        all_pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
+        pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
         busy = busy_by_node(pods)
-        for node in (there := api.get("/api/v1/nodes")["items"]):
-            nodes.append(
-                replace(_node(node, busy.get(name_of(node), [])), pool=within(each, pool_of(node)))
-            )
-            came[nodes[-1].pool].append(
-                datetime.fromisoformat(node["metadata"]["creationTimestamp"])
-            )
-        lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
-        machines += there
-    return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), judged(rehearsal))
+        cluster_nodes = api.get("/api/v1/nodes")["items"]
+        manifests += cluster_nodes
+        for node in cluster_nodes:
+            pool = within(cluster, pool_of(node))
+            nodes.append(replace(_node(node, busy.get(name_of(node), [])), pool=pool))
+            node_times[pool].append(_created(node))
+        for pod in pods:
+            times = _pod_times(pod)
+            pod_times.append(replace(times, name=within(cluster, times.name)))
+    cost = cost_of(map(node_class, manifests))
+    return Fleet(nodes, node_times, pod_times, cost, judge_stack(rehearsal))
 
 
 def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
-    """Return the report with what the proof finds of the deployed stack: its errors, and what would stay."""
-    verdicts = judged(rehearsal)
+    """Return the report with the errors of the proof, and with what ``pulumi destroy`` would keep."""
+    verdicts = judge_stack(rehearsal)
     return replace(report, retained=verdicts.retained, errors=errors(verdicts, rehearsal))
 
 
 def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
     """Return the errors among verdicts that the program's Proof does not accept."""
     accepted = read_json(rehearsal.root / ACCEPTED, [])
-    found = (finding for finding in verdicts.findings if finding.severity is Severity.ERROR)
-    return tuple(finding for finding in found if finding.rule not in accepted)
+    return tuple(
+        finding
+        for finding in verdicts.findings
+        if finding.severity is Severity.ERROR and finding.rule not in accepted
+    )
 
 
-def judged(rehearsal: Rehearsal, read: Callable[[Rehearsal], Found] = deployed) -> Verdicts:
-    """Return what the proof finds in the deployed stack, or in what ``read`` returns.
+def judge_stack(
+    rehearsal: Rehearsal, read: Callable[[Rehearsal], Resources] = deployed
+) -> Verdicts:
+    """Return the verdicts on the deployed stack, or on the resources that ``read`` returns.
 
-    If the proof fails, that is the finding: the stack is shown all the same.
+    If the proof itself fails, a warning says so: the stack is shown in any case.
     """
     try:
         resources, kept = read(rehearsal)
@@ -115,48 +121,62 @@ def judged(rehearsal: Rehearsal, read: Callable[[Rehearsal], Found] = deployed) 
         )
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
-        return replace(
-            judge(()),
-            reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),),
-        )
+        warning = Finding("proof", Severity.WARNING, "stack", "", message, "Report this.")
+        return replace(judge(()), reasons=(warning,))
 
 
 def _node(node: Object, pods: Iterable[Manifest]) -> Node:
-    held = [(namespace_of(pod), gpus(pod_requests(pod["spec"]))) for pod in pods]
-    status = section(node, "status")
-    has, offers = (
-        int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable")
-    )
-    holders = tuple(namespace for namespace, count in sorted(held) for _ in range(count))
+    holders: list[str] = []
+    count = 0
+    for pod in pods:
+        count += 1
+        holders += [namespace_of(pod)] * gpus(pod_requests(pod["spec"]))
+    gpu_capacity = _gpus(node, "capacity")
+    missing = max(0, gpu_capacity - _gpus(node, "allocatable"))
     return Node(
-        name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers)
+        name_of(node),
+        pool_of(node),
+        gpu_capacity,
+        tuple(sorted(holders)),
+        count,
+        _fault(node),
+        missing,
     )
+
+
+def _gpus(node: Object, part: str) -> int:
+    return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
 
 
 def _fault(node: Object) -> str:
-    conditions = {each["type"]: each for each in items(section(node, "status"), "conditions")}
-    if conditions.get("Ready", {}).get("status") != "True":
+    conditions = {
+        item["type"]: item["status"] for item in items(section(node, "status"), "conditions")
+    }
+    if conditions.pop("Ready", "") != "True":
         return "not ready"
-    pressed = [
-        name for name, each in conditions.items() if name != "Ready" and each["status"] == "True"
-    ]
-    return ", ".join(pressed) or ("cordoned" if node["spec"].get("unschedulable") else "")
+    pressures = [name for name, status in conditions.items() if status == "True"]
+    return ", ".join(pressures) or ("cordoned" if node["spec"].get("unschedulable") else "")
 
 
-def _life(pod: Object) -> Life:
+def _pod_times(pod: Object) -> PodTimes:
     status = section(pod, "status")
-    true = [
-        each
-        for each in items(status, "conditions")
-        if each["status"] == "True" and each.get("lastTransitionTime")
-    ]
-    met = {each["type"]: datetime.fromisoformat(each["lastTransitionTime"]) for each in true}
-    states = (section(each, "state", "terminated") for each in items(status, "containerStatuses"))
-    ends = [
-        datetime.fromisoformat(state["finishedAt"]) for state in states if state.get("finishedAt")
-    ]
-    name, node = f"{namespace_of(pod)}/{name_of(pod)}", pod["spec"].get("nodeName", "")
-    created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return Life(
-        name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None)
+    since: dict[str, datetime] = {}
+    for item in items(status, "conditions"):
+        if item["status"] == "True" and item.get("lastTransitionTime"):
+            since[item["type"]] = datetime.fromisoformat(item["lastTransitionTime"])
+    ends: list[datetime] = []
+    for container in items(status, "containerStatuses"):
+        if end := section(container, "state", "terminated").get("finishedAt"):
+            ends.append(datetime.fromisoformat(end))
+    return PodTimes(
+        f"{namespace_of(pod)}/{name_of(pod)}",
+        pod["spec"].get("nodeName", ""),
+        _created(pod),
+        since.get("PodScheduled"),
+        since.get("Ready"),
+        max(ends, default=None),
     )
+
+
+def _created(item: Object) -> datetime:
+    return datetime.fromisoformat(item["metadata"]["creationTimestamp"])

@@ -1,4 +1,4 @@
-"""The report as a page: one file with its data, which ``page.html`` draws; it needs nothing else."""
+"""The report as a page: ``page.html`` with the data, in one file without links to others."""
 
 import base64
 import hashlib
@@ -17,61 +17,65 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_seconds: int = 0) -> str:
-    """The page of a rehearsal under a title, as it was read at a time; it reloads after seconds, if any."""
+    """Return the page of a rehearsal as it was read at a time. It may reload itself periodically."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # No text can end the element that holds the data.
-    drawn = _data(report, fleet, title, now) | {"reload": reload_seconds}
-    plain = json.dumps(
-        drawn,
-        default=lambda value: float(value) if isinstance(value, Decimal) else value.isoformat(),
-    )
-    return template.replace("{{hash}}", digest, 1).replace(
-        "{{data}}", plain.replace("<", "\\u003c"), 1
-    )
+    data = _data(report, fleet, title, now) | {"reload": reload_seconds}
+    # Escaped, so that no text can end the script element that holds the data.
+    text = json.dumps(data, default=_as_json).replace("<", "\\u003c")
+    return template.replace("{{hash}}", digest, 1).replace("{{data}}", text, 1)
+
+
+def _as_json(value: Decimal | datetime) -> float | str:
+    return float(value) if isinstance(value, Decimal) else value.isoformat()
 
 
 def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, Any]:
     verdicts = fleet.verdicts
-    judged = ((item.workload, item.gpus) for item in verdicts.workloads)
-    costs = {(work.namespace, work.kind, work.name): asdict(gpus) for work, gpus in judged if gpus}
     least, most = (None, None) if verdicts.cost.text == "unknown" else verdicts.cost.at_least
-    workloads = [
-        {
-            **asdict(row),
-            "is_well": row.is_well,
-            "gpus": costs.get((row.namespace, row.kind, row.name)),
-        }
-        for row in report.workloads
-    ]
+    cost = {
+        "now": fleet.cost.at_least[0] + replace(verdicts.cost, pools=()).at_least[0],
+        "least": least,
+        "most": most,
+        "pools": [asdict(pool) for pool in verdicts.cost.every],
+        "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
+    }
     return {
         **asdict(report),
         "title": title,
         "now": now,
-        "workloads": workloads,
+        "workloads": _workloads(report, fleet),
         "quotas": list(map(_quota, report.quotas)),
-        "nodes": [asdict(node) for node in fleet.nodes],
-        "came": fleet.came,
-        "lives": [asdict(life) for life in fleet.lives],
-        "cost": {
-            "now": fleet.cost.at_least[0] + replace(verdicts.cost, pools=()).at_least[0],
-            "least": least,
-            "most": most,
-            "pools": [asdict(each) for each in verdicts.cost.every],
-            "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
-        },
-        "retained": [asdict(each) for each in verdicts.retained],
-        "teams": {team: asdict(cost) for team, cost in verdicts.teams.items()},
-        "findings": [asdict(finding) for finding in verdicts.findings],
+        "nodes": list(map(asdict, fleet.nodes)),
+        "node_times": fleet.node_times,
+        "pod_times": list(map(asdict, fleet.pod_times)),
+        "cost": cost,
+        "retained": list(map(asdict, verdicts.retained)),
+        "teams": {team: asdict(team_cost) for team, team_cost in verdicts.teams.items()},
+        "findings": list(map(asdict, verdicts.findings)),
     }
 
 
+def _workloads(report: Report, fleet: Fleet) -> list[dict[str, Any]]:
+    """Return the workloads, each with the cost of its GPUs if it has any."""
+    costs: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for verdict in fleet.verdicts.workloads:
+        if verdict.gpus:
+            workload = verdict.workload
+            costs[workload.namespace, workload.kind, workload.name] = asdict(verdict.gpus)
+    rows: list[dict[str, Any]] = []
+    for row in report.workloads:
+        gpus = costs.get((row.namespace, row.kind, row.name))
+        rows.append({**asdict(row), "is_well": row.is_well, "gpus": gpus})
+    return rows
+
+
 def _quota(quota: Quota) -> dict[str, Any]:
-    """A quota with the share of each resource that is used, in per cent; None where it allows none."""
+    """Return a quota with the percentage that is used of each resource; None if it allows none."""
     rows: list[dict[str, Any]] = []
     for resource, hard in sorted(quota.hard.items()):
-        used, most = quota.used.get(resource, "0"), parse_quantity(hard)
-        share = float(parse_quantity(used) / most * 100) if most else None
+        used, limit = quota.used.get(resource, "0"), parse_quantity(hard)
+        share = float(parse_quantity(used) / limit * 100) if limit else None
         rows.append({"resource": resource, "used": used, "hard": hard, "share": share})
     return {"title": f"{quota.namespace}/{quota.name}", "rows": rows}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -10,14 +11,26 @@ from rich.text import Text
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.words import number, verb
+from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.contents import Quota, Report
 from ml_foundations.rehearsal.report.workloads import Workload
 
 _MOST_NAMED = 8
-"""As many nodes of a workload as are shown by name."""
+"""A workload on more nodes than this shows their number per pool."""
+
+
+_QUOTA_COLUMNS = {
+    f"requests.{GPU_RESOURCE}": "GPUs",
+    "requests.cpu": "CPU",
+    "requests.memory": "memory",
+    "requests.storage": "storage",
+    "pods": "pods",
+    "count/jobs.batch": "Jobs",
+    "persistentvolumeclaims": "claims",
+}
 
 
 def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
@@ -27,7 +40,7 @@ def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
 
 
 def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Console) -> None:
-    """Print the quotas and the APIs of Google Cloud that a stack needs, the APIs as a command that enables them."""
+    """Print the quotas of Google Cloud that a stack needs, and the command that enables its APIs."""
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
         table.add_row(
@@ -38,28 +51,32 @@ def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Consol
     console.print(Text(f"\nAPIs\n{command}"))
 
 
+def finding_line(finding: Finding) -> str:
+    """Return a finding of the proof in one line."""
+    return f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}]"
+
+
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
-    nodes = sum(pool["nodes"] for pool in report.pools)
-    gpus = sum(pool["gpus"] for pool in report.pools)
+    node_count = sum(pool["nodes"] for pool in report.pools)
+    gpu_count = sum(pool["gpus"] for pool in report.pools)
     workloads = number(len(report.workloads), "workload")
-    room = f"{number(nodes, 'node')}, {number(gpus, 'GPU')}"
+    capacity = f"{number(node_count, 'node')}, {number(gpu_count, 'GPU')}"
+    title = f"\n{rehearsal.title}"
     if not report.workloads:
-        return Text(f"\n{rehearsal.title}: no workloads yet, {room}\n", style="bold")
-    errors = "".join(
-        f"{each.object}: {each.message}. {each.remedy} [{each.rule}]\n" for each in report.errors
-    )
-    if not report.unwell and errors:
-        said = f"\n{rehearsal.title}: {workloads} run here, and the proof finds errors, on {room}\n{errors}"
-        return Text(said, style="bold red")
-    if not report.unwell:
-        return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
-    do = verb(len(report.unwell), "does", "do")
-    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {do} not run, on {room}\n"
-    said += errors
-    if not nodes:
-        bring = rehearsal.command("up", nodes="nodes.yaml")
-        said += f"There is no node. Declare node pools, or bring copies of a cluster's: {bring}\n"
-    return Text(said, style="bold red")
+        return Text(f"{title}: no workloads yet, {capacity}\n", style="bold")
+    errors = "".join(f"{finding_line(finding)}\n" for finding in report.errors)
+    if report.unwell:
+        unwell = len(report.unwell)
+        answer = f"{unwell} of {workloads} {verb(unwell, 'does', 'do')} not run"
+    elif errors:
+        answer = f"{workloads} run here, and the proof finds errors"
+    else:
+        return Text(f"{title}: all is well: {workloads}, {capacity}\n", style="bold green")
+    fix = ""
+    if report.unwell and not node_count:
+        command = rehearsal.command("up", nodes="nodes.yaml")
+        fix = f"There is no node. Declare node pools, or use copies of a cluster's: {command}\n"
+    return Text(f"{title}: {answer}, on {capacity}\n{errors}{fix}", style="bold red")
 
 
 def _tables(report: Report) -> Iterable[RenderableType]:
@@ -76,14 +93,10 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, _nodes(row), row.reason)
     yield workloads
 
-    quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
-    for quota in report.quotas:
-        cells = (
-            f"{quota.used.get(k, '0')} / {quota.hard[k]}" if k in quota.hard else "-"
-            for k in _QUOTA_COLUMNS
-        )
-        quotas.add_row(quota.namespace, quota.name, *cells)
     if report.quotas:
+        quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
+        for quota in report.quotas:
+            quotas.add_row(quota.namespace, quota.name, *map(partial(_use, quota), _QUOTA_COLUMNS))
         yield quotas
     if report.calls:
         yield Text("\nCalls between namespaces", style="bold")
@@ -94,8 +107,14 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         yield Text(f"\n{text}", style="dim")
 
 
+def _use(quota: Quota, resource: str) -> str:
+    if resource not in quota.hard:
+        return "-"
+    return f"{quota.used.get(resource, '0')} / {quota.hard[resource]}"
+
+
 def _nodes(row: Workload) -> str:
-    """The names of a few nodes; of more, how many of each pool. ``report --json`` has all names."""
+    """Return the names of a few nodes, or the number of nodes per pool."""
     if len(row.nodes) <= _MOST_NAMED:
         return "\n".join(row.nodes)
     return "\n".join(
@@ -104,38 +123,22 @@ def _nodes(row: Workload) -> str:
 
 
 def _recorded_text(report: Report) -> str:
-    """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
-    recorded = report.recorded
-    counts = Counter(
-        item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE
-    )
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    charts = [
-        f"{item['name'].rpartition('/')[2]} ({item['instead']})"
-        for item in recorded
-        if item["type"] == RELEASE
-    ]
+    """Return the number of recorded resources by type, the recorded charts, and the placeholders."""
+    counts: Counter[str] = Counter()
+    charts: list[str] = []
+    for item in report.recorded:
+        if item["type"] == RELEASE:
+            charts.append(f"{item['name'].rpartition('/')[2]} ({item['instead']})")
+        else:
+            counts[item["type"].rpartition(":")[2]] += 1
+    kinds = [f"{count} {kind}" for kind, count in sorted(counts.items())]
     lines = (
         ("Recorded only, not simulated", kinds),
-        ("Recorded, chart not installed", ", ".join(charts)),
-        (
-            "Encrypted values, for which the program got a placeholder",
-            ", ".join(report.placeholders),
-        ),
-        ("Placeholders, which a preview for Google Cloud refuses", ", ".join(report.to_replace)),
+        ("Recorded, chart not installed", charts),
+        ("Encrypted values, for which the program got a placeholder", report.placeholders),
+        ("Placeholders, which a preview for Google Cloud refuses", report.to_replace),
     )
-    return "\n".join(f"{title}: {text}" for title, text in lines if text)
-
-
-_QUOTA_COLUMNS = {
-    f"requests.{GPU_RESOURCE}": "GPUs",
-    "requests.cpu": "CPU",
-    "requests.memory": "memory",
-    "requests.storage": "storage",
-    "pods": "pods",
-    "count/jobs.batch": "Jobs",
-    "persistentvolumeclaims": "claims",
-}
+    return "\n".join(f"{title}: {', '.join(names)}" for title, names in lines if names)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -17,7 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import draft_of, locked, require_room, stamp, write, write_json
+from ml_foundations.rehearsal.files import (
+    draft_of,
+    locked,
+    require_free_space,
+    stamp,
+    write,
+    write_json,
+)
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools import go_command
@@ -191,7 +198,7 @@ def _build(group: Group, target: Path) -> None:
     if target.exists():
         console().print(f"[yellow]![/] {target.name} is damaged and is built again")
     executable = go_command.find()
-    _require_room(executable, target.parent)
+    _require_free_space(executable, target.parent)
     with (
         draft_of(target) as draft,
         Step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
@@ -230,11 +237,11 @@ def _explain(group: Group, output: str) -> str:
     return f"building {group.name}: {reason.format(room=_FREE_BYTES // 1024**3)}\n{output.strip()[-3000:]}"
 
 
-def _require_room(executable: Path, folder: Path) -> None:
+def _require_free_space(executable: Path, folder: Path) -> None:
     caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
     way_out = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
     for wanted in (folder, *map(Path, filter(None, caches))):
-        require_room(wanted, _FREE_BYTES, f"to build the tools. {way_out}")
+        require_free_space(wanted, _FREE_BYTES, f"to build the tools. {way_out}")
 
 
 def _write_manifest(folder: Path) -> None:
