@@ -20,6 +20,7 @@ import yaml
 from codegen import ROOT
 
 WIDTH = 100
+LONGEST_TEST_NAME = 60
 GENERATED = ("typed_args.py", "_pb2.py")
 GENERATED_PAGES = "docs/components/"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -202,6 +203,10 @@ def violations() -> Iterator[str]:
         for line in sorted(module.nested_comprehensions()):
             yield f"{module.file}:{line}: name the inner comprehension of a nested one"
         yield from map(_idiom_violation, module.sentences())
+    for test in files(["tests"], ".py"):
+        for name in re.findall(r"def (test_\w+)", test.read_text()):
+            if len(name) >= LONGEST_TEST_NAME:
+                yield f"{test}: shorten {name} to less than {LONGEST_TEST_NAME} characters"
     for page in files(["*.md"], ".md"):
         if page.name != "STYLE.md":
             yield from map(_idiom_violation, page_sentences(page))

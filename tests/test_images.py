@@ -47,7 +47,7 @@ def images(tree: Any) -> Iterator[str]:
     ("kind", "name"),
     [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)],
 )
-def test_images_that_stacks_and_examples_deploy_are_in_the_table(kind: str, name: str) -> None:
+def test_images_of_stacks_and_examples_are_in_the_table(kind: str, name: str) -> None:
     resources = recording.stack(name) if kind == "stack" else recording.example(name)
     found = {image for resource in resources for image in images(resource["inputs"])}
     assert found

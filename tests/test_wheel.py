@@ -61,7 +61,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_it_holds_the_package_its_types_and_its_data_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_the_package_its_types_and_its_data_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {
         "ml_foundations"
@@ -91,9 +91,7 @@ def test_it_is_the_wheel_that_is_imported(python: Path) -> None:
     assert "fresh" in run(python, "import ml_foundations; print(ml_foundations.__file__)")
 
 
-def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(
-    python: Path, tmp_path: Path
-) -> None:
+def test_a_short_program_is_rehearsed_without_a_checkout(python: Path, tmp_path: Path) -> None:
     project = {
         "name": "five",
         "runtime": {"name": "python", "options": {"virtualenv": str(python.parent.parent)}},
@@ -110,9 +108,7 @@ def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(
         assert command(python, "down", cwd=tmp_path).returncode == 0
 
 
-def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_without_the_extra_it_plans_and_names_the_extra(wheel: Path, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     python = venv / "bin" / "python"

@@ -168,7 +168,7 @@ def test_planning_imports_neither_pulumi_nor_a_client() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_training_pod_goes_to_its_gpus_and_a_preprocessing_pod_to_none() -> None:
+def test_training_and_preprocessing_pods_run_on_their_own_nodes() -> None:
     def pod(**more: Any) -> dict[str, Any]:
         (job,) = spec_of("TrainingJob", JOB | more).manifests()
         return job["spec"]["template"]["spec"]

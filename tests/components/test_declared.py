@@ -70,7 +70,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("component", PROGRAMS, ids=lambda component: component.__name__)
-def test_children_are_named_after_their_component_and_belong_to_it(
+def test_children_are_named_after_their_component(
     component: type[pulumi.ComponentResource],
 ) -> None:
     requests = declared(PROGRAMS[component])
@@ -157,9 +157,7 @@ def test_data_is_protected_and_kept_and_scratch_is_neither() -> None:
     assert (scratch.protect, scratch.retainOnDelete) == (False, False)
 
 
-def test_a_job_ends_before_its_replacement_starts_and_is_replaced_where_kubernetes_refuses_an_update() -> (
-    None
-):
+def test_a_job_ends_before_its_replacement_starts() -> None:
     job = declared(PROGRAMS[TrainingJob])["x-job"]
     assert job.deleteBeforeReplace
     assert inputs(job)["metadata"]["name"] == "x"
@@ -182,7 +180,7 @@ def test_waiting_for_a_job_outlasts_its_deadline() -> None:
     assert job.customTimeouts.create == "7260s"
 
 
-def test_a_rollout_waits_longer_than_the_model_loads_and_pulumi_longer_than_the_rollout() -> None:
+def test_a_rollout_outlasts_the_models_load_time() -> None:
     requests = declared(lambda: InferenceService("x", {**WORKLOAD, "load_seconds": 605}))
     spec = inputs(requests["x-deployment"])["spec"]
     assert spec["progressDeadlineSeconds"] > 605
@@ -245,9 +243,7 @@ def test_quantities_are_as_the_api_server_writes_them_back(given: Any, canonical
     ("endpoint", "server"),
     [("dns", "gke-1.example"), ("private", "172.16.0.2"), ("public", "203.0.113.1")],
 )
-def test_a_kubeconfig_names_the_chosen_endpoint_and_holds_no_credential(
-    endpoint: str, server: str
-) -> None:
+def test_a_kubeconfig_has_the_chosen_endpoint_and_no_credential(endpoint: str, server: str) -> None:
     seen: list[str] = []
 
     def program() -> None:
@@ -286,7 +282,7 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
     assert any(urn.endswith("::research-namespace") for urn in requests["data"].dependencies)
 
 
-def test_a_hosted_component_takes_nested_arguments_in_the_schemas_names() -> None:
+def test_a_component_host_accepts_nested_arguments() -> None:
     args = {
         **{
             "project": "project",
@@ -309,7 +305,7 @@ def test_a_hosted_component_takes_nested_arguments_in_the_schemas_names() -> Non
     assert kubelet["podPidsLimit"] == 2048
 
 
-def test_a_hosted_component_reports_missing_and_unknown_arguments() -> None:
+def test_a_component_host_reports_missing_and_unknown_arguments() -> None:
     def program() -> None:
         args = {"storageClass": "zonal-ssd", "size": "1Gi", "accessModes": "ReadWriteMany"}
         with pytest.raises(pulumi.InputPropertiesError) as refused:
@@ -321,9 +317,7 @@ def test_a_hosted_component_reports_missing_and_unknown_arguments() -> None:
     declared(program)
 
 
-def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_without_a_traceback() -> (
-    None
-):
+def test_a_component_host_reports_invalid_arguments() -> None:
     args = {
         "namespace": "research",
         "size": "1Gi",
@@ -341,7 +335,7 @@ def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_witho
     declared(program)
 
 
-def test_other_languages_may_give_what_another_component_publishes() -> None:
+def test_other_languages_may_pass_what_a_component_publishes() -> None:
     """They have it as an Output only; types get their suffix from each language's SDK."""
     schema = json.loads(component_host().Host().schema)
     assert '"plain"' not in json.dumps(schema)

@@ -147,7 +147,7 @@ def test_the_host_finds_every_output_of_the_schema(name: str) -> None:
     }
 
 
-def test_inside_of_an_output_names_are_the_same_in_python_and_in_the_schema() -> None:
+def test_output_fields_have_their_schema_names_in_python() -> None:
     """The host translates the names of outputs only."""
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     outputs = json.dumps([entry.get("properties") for entry in schema["resources"].values()])
@@ -161,7 +161,7 @@ def page_of(component: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_and_output_is_on_the_page_of_its_component_in_both_spellings(
+def test_every_argument_and_output_is_on_its_components_page(
     name: str,
 ) -> None:
     entry = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"][
@@ -182,7 +182,7 @@ def test_every_argument_and_output_is_on_the_page_of_its_component_in_both_spell
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_objects_and_children_are_on_the_page_of_their_component(name: str) -> None:
+def test_objects_and_children_are_on_their_components_page(name: str) -> None:
     component = getattr(ml_foundations, name)
     arguments, _, rest = page_of(name).partition("\n## Arguments\n")[2].partition("\n## ")
     objects = component.spec_type().objects

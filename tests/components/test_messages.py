@@ -41,7 +41,7 @@ def reason(text: str, path: str) -> str:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_an_argument_in_the_other_spelling_is_answered_with_the_right_one(component: str) -> None:
+def test_a_camel_case_argument_is_answered_with_the_right_one(component: str) -> None:
     page = f"docs/components/{component}.md"
     assert (CHECKOUT / page).exists()
     text = message(component, **{to_camel(name): "x" for name in spec_of(component).model_fields})
@@ -83,7 +83,7 @@ def test_the_nearest_names_are_those_that_people_mean(
     assert nearest_names(name, spec_of(component).model_fields) == near
 
 
-def test_unknown_arguments_are_answered_with_at_most_three_names_and_a_page() -> None:
+def test_unknown_arguments_get_three_names_and_a_page() -> None:
     text = message(
         "TrainingJob",
         gpu_count=1,
@@ -124,12 +124,12 @@ def test_a_misspelt_object_is_answered_in_python_only() -> None:
         ),
     ],
 )
-def test_an_unknown_key_is_answered_with_the_page_of_its_section(path: str, page: str) -> None:
+def test_an_unknown_key_is_answered_with_its_sections_page(path: str, page: str) -> None:
     assert reason(errors(changed((path, {}))), path).endswith(f"? See {page}")
     assert page.startswith("https:") or (CHECKOUT / page).exists()
 
 
-def test_a_section_with_the_name_of_an_argument_is_in_the_path_as_it_is_written() -> None:
+def test_a_section_named_like_an_argument_keeps_its_path() -> None:
     """A pool may be called max_nodes: it is a name of the user, not an argument of GpuNodePool."""
     text = errors(
         changed(
@@ -170,7 +170,7 @@ def test_no_message_lists_more_than_five_names() -> None:
         assert line.count(",") <= 5, line
 
 
-def test_an_allowed_value_that_is_misspelt_is_answered_with_the_nearest() -> None:
+def test_a_misspelt_value_is_answered_with_the_nearest() -> None:
     text = message("GkeCluster", monitoring=["STATEFUL_SET"])
     see = "See docs/components/GkeCluster.md"
     assert (

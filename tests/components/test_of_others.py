@@ -113,7 +113,7 @@ def test_plain_values_are_checked_as_before() -> None:
         GkeCluster("ml", given)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_unknown_reservation_hides_its_label_and_nothing_else() -> None:
+def test_an_unknown_reservation_hides_only_its_label() -> None:
     affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "k", "values": [UNKNOWN]}
     config = {"machineType": "g2-standard-8", "reservationAffinity": affinity}
     pool = {"name": "gpus", "location": "us-central1", "nodeConfig": config, "nodeCount": 1}

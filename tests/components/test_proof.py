@@ -86,7 +86,7 @@ def errors(said: Said) -> list[str]:
     return message.splitlines()[1:]
 
 
-def test_what_can_never_run_fails_the_preview_with_every_finding(said: Said) -> None:
+def test_a_preview_fails_with_every_finding_at_once(said: Said) -> None:
     assert not said.ok
     assert [text.rpartition(" [")[2] for text in errors(said)] == [
         LARGE,
@@ -218,7 +218,7 @@ def mend(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformati
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_a_later_stack_transformation_may_mend_what_the_first_look_sees(follows: bool) -> None:
+def test_a_later_stack_transformation_may_fix_an_early_finding(follows: bool) -> None:
     def program() -> None:
         if not follows:
             pulumi.runtime.register_stack_transformation(mend)
@@ -230,7 +230,7 @@ def test_a_later_stack_transformation_may_mend_what_the_first_look_sees(follows:
     assert "p" in declared(program)
 
 
-def test_the_first_look_leaves_alone_a_program_that_is_not_declared_whole() -> None:
+def test_the_first_look_ignores_an_incomplete_program() -> None:
     def brings_yaml() -> None:
         proof = Proof()
         k8s.core.v1.Pod("p", **POD)
@@ -291,7 +291,7 @@ def test_a_pool_that_pulumi_names_is_known_by_that_name(name: str) -> None:
             declared(program)
 
 
-def test_a_refused_object_without_a_name_is_told_by_its_resource() -> None:
+def test_a_refused_object_without_a_name_shows_its_resource() -> None:
     def program() -> None:
         with Proof():
             k8s.core.v1.Pod("nameless", spec=POD["spec"])
@@ -310,9 +310,7 @@ with Proof():
 """
 
 
-def test_a_program_that_fails_tells_its_own_error_and_creates_nothing(
-    project: Rehearsal, tools: Tools
-) -> None:
+def test_a_failing_program_reports_its_error(project: Rehearsal, tools: Tools) -> None:
     (project.project / "__main__.py").write_text(FAILS)
     said = preview(project.project, tools)
     assert not said.ok

@@ -63,7 +63,7 @@ def test_pending_registrations_and_outputs_are_forgotten() -> None:
     declared(program)
 
 
-def test_the_last_stack_transformation_is_the_one_registered_last() -> None:
+def test_the_last_stack_transformation_is_registered_last() -> None:
     def first(args: pulumi.ResourceTransformationArgs) -> None: ...
 
     def last(args: pulumi.ResourceTransformationArgs) -> None: ...

@@ -209,7 +209,7 @@ def test_gke_adds_ranges_to_a_subnetwork_that_names_none() -> None:
     assert made["ipAllocationPolicy"] == {"stackType": "IPV4"}
 
 
-def test_the_nodes_account_has_the_least_roles_and_those_that_are_asked_for() -> None:
+def test_the_nodes_account_has_the_least_roles_and_added_ones() -> None:
     requests = declared(
         lambda: GkeCluster("c", BASE | {"node_roles": ["roles/storage.objectViewer"]})
     )
@@ -319,7 +319,7 @@ def test_the_rest_of_what_gke_is_told() -> None:
     assert made["deletionProtection"] is False
 
 
-def test_lustre_brings_private_services_access_to_a_network_that_is_made() -> None:
+def test_lustre_adds_private_services_access_to_a_new_network() -> None:
     made = declared(lambda: GkeCluster("c", BASE | {"lustre": True}))
     assert inputs(made["c-private-services"])["purpose"] == "VPC_PEERING"
     assert (

@@ -189,7 +189,7 @@ def test_the_one_name_of_an_accelerator_leads_back_to_it(
     assert gpus.product == GPUS[accelerator_type].product + suffix
 
 
-def test_every_name_of_accelerators_leads_back_to_all_of_their_types() -> None:
+def test_every_name_of_accelerators_leads_to_all_of_their_types() -> None:
     for gpu in GPUS.values():
         for name in gpu.names:
             assert accelerator(accelerator(name).typed_name.lower()) == accelerator(name), name

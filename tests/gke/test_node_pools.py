@@ -481,7 +481,7 @@ def test_who_installs_the_driver(
     assert ("gke-no-default-nvidia-gpu-device-plugin" in config["labels"]) is opted_out
 
 
-def test_partitions_and_shared_gpus_are_told_apart_by_their_label() -> None:
+def test_partitions_and_shared_gpus_differ_by_their_label() -> None:
     found: dict[str, Any] = {}
 
     def program() -> None:
@@ -734,7 +734,7 @@ def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
                 assert cut.product == f"{GPUS[spec.model.accelerator_type].product}-MIG-{profile}"
 
 
-def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:
+def test_a_pool_may_declare_a_machine_outside_the_catalog() -> None:
     new = COMMON | {
         "machine_type": "a9-highgpu-8g",
         "max_nodes": 2,
@@ -776,7 +776,7 @@ NEW = COMMON | {
 
 
 @pytest.mark.parametrize("sharing", [None, {"strategy": "TIME_SHARING", "clients": 2}])
-def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(
+def test_a_gpu_outside_the_catalog_is_proved_and_rehearsed(
     sharing: dict[str, Any] | None,
 ) -> None:
     """What the pool declares is all that the proof and the simulated GKE know of it."""
@@ -844,7 +844,7 @@ def test_a_pool_without_gpus_declares_none() -> None:
 
 
 @pytest.mark.parametrize("short_lived", ["flex_start", "queued_provisioning"])
-def test_nodes_that_gke_takes_away_again_have_no_upgrade_settings(short_lived: str) -> None:
+def test_nodes_that_gke_removes_have_no_upgrade_settings(short_lived: str) -> None:
     base = L4 | {"location_policy": "ANY"}
     assert "upgradeSettings" in pool(base)
     assert "upgradeSettings" not in pool(base | {short_lived: True})
@@ -962,7 +962,7 @@ def test_compact_placement_is_for_the_families_that_take_it() -> None:
             check(CpuNodePoolSpec, "p", given | {"machine_type": name})
 
 
-def test_pods_for_arm_nodes_tolerate_the_taint_that_gke_gives_them() -> None:
+def test_pods_for_arm_nodes_tolerate_the_taint_of_gke() -> None:
     arm = check(
         CpuNodePoolSpec,
         "p",

@@ -33,7 +33,7 @@ def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -
     assert values["logVerbosity"] == "6"
 
 
-def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off() -> None:
+def test_pool_labels_inform_the_autoscaler_and_advertisers() -> None:
     requests = declared(lambda: DeviceClasses("x", {}))
     assert inputs(requests["x-driver"])["chart"].startswith("oci://")
     assert labels.DRA_POOL_LABELS == {

@@ -217,7 +217,7 @@ def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:
     assert operator.advertised(2, "ubuntu", {"nvidia.com/gpu.deploy.device-plugin": "false"}) == 0
 
 
-def test_in_the_rehearsal_too_a_node_without_a_driver_has_no_gpus() -> None:
+def test_a_simulated_node_without_a_driver_has_no_gpus() -> None:
     operator = Operator.of(values_of(spec_of(mode="cos")))
     assert operator.advertised(2, "cos", {}) == 0
     assert operator.beside([driver_installer_manifest("cos")]).advertised(2, "cos", {}) == 2
@@ -238,7 +238,7 @@ def test_the_release_comes_after_quota_and_driver() -> None:
 
 
 @pytest.mark.parametrize("image", ["cos", "ubuntu"])
-def test_the_installer_goes_to_driverless_gpu_nodes_of_its_system_only(image: Any) -> None:
+def test_the_installer_runs_on_driverless_gpu_nodes_only(image: Any) -> None:
     spec = driver_installer_manifest(image)["spec"]["template"]["spec"]
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"

@@ -52,7 +52,7 @@ def test_an_accepted_rule_hides_no_other_error(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", BY_ERRORS)
-def test_a_stack_that_breaks_accepted_rules_alone_is_not_refused(rule: str) -> None:
+def test_a_stack_that_breaks_only_accepted_rules_is_not_refused(rule: str) -> None:
     trips, _ = EDGE[rule]
     assert errors(trips, rule) == {rule}
     assert judge(trips, accepted=[rule]).stack is not Verdict.CANNOT_FIT
@@ -67,7 +67,7 @@ def test_all_errors_of_a_workload_are_shown_at_once(rule: str) -> None:
     assert any(word in message for message in messages)
 
 
-def test_a_job_that_its_queue_refuses_may_be_too_large_for_the_nodes_as_well() -> None:
+def test_a_job_that_its_queue_refuses_may_exceed_the_nodes_too() -> None:
     stack = queued(gpus=9)
     assert errors(stack) == {"queue-quota", "resources"}
     assert errors(stack, "queue-quota") == {"queue-quota", "resources"}
@@ -81,7 +81,7 @@ def test_an_accepted_workload_takes_no_room_from_others() -> None:
     assert errors(stack, "resources") == {"resources", "competition"}
 
 
-def test_refused_pods_that_may_be_refused_for_another_reason_are_refused() -> None:
+def test_doubtful_pods_that_are_also_refused_are_refused() -> None:
     """Whether the namespace enforces a level is not known; two pods never share a port of one node."""
     ports = [{"containerPort": 80, "hostPort": 80}]
     server = namespaced("apps/v1", "Deployment", "web", spec={"replicas": 2})

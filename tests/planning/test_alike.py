@@ -219,7 +219,7 @@ def test_a_job_is_judged_as_if_alone(
         ),
     ],
 )
-def test_a_workload_that_differs_by_its_amounts_is_judged_as_if_alone(
+def test_a_workload_with_other_amounts_is_judged_as_if_alone(
     kind: str, resources: Any, beside: list[Manifest], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, other = (of_kind(kind, name) for name in ("first", "second"))

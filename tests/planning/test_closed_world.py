@@ -90,7 +90,7 @@ def test_what_decides_nothing_or_is_empty_changes_nothing(known: Manifest) -> No
     assert judge([deployment("web", 1, known), NODE]).stack is Verdict.FITS
 
 
-def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
+def test_cannot_fit_is_not_certain_if_a_field_is_unknown() -> None:
     (found,) = judge(
         [deployment("web", 9, template(schedulingGroup={"podGroupName": "g"})), NODE]
     ).workloads
@@ -134,7 +134,7 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
         ),
     ],
 )
-def test_an_unknown_field_of_another_object_touches_the_workloads_that_it_may_decide(
+def test_an_unknown_field_touches_the_workloads_it_may_decide(
     document: Manifest, path: str
 ) -> None:
     elsewhere = {**WEB, "metadata": {"name": "web", "namespace": "other"}}
@@ -200,9 +200,7 @@ def test_a_foreign_node_adds_no_capacity() -> None:
         ),
     ],
 )  # fmt: skip
-def test_workloads_of_kinds_that_planning_does_not_know_are_named(
-    document: Manifest, kind: str
-) -> None:
+def test_workloads_of_unknown_kinds_are_named(document: Manifest, kind: str) -> None:
     found = judge([document, NODE])
     assert [str(item.workload) for item in found.workloads] == [
         f"{kind} team/{document['metadata']['name']}"
@@ -236,7 +234,7 @@ def test_what_their_gpus_cost_is_the_least() -> None:
     assert found.teams["team"].count == "at least 4 GPUs"
 
 
-def test_an_object_of_an_unknown_kind_keeps_the_stack_from_fitting_and_names_itself() -> None:
+def test_an_object_of_unknown_kind_keeps_a_stack_undetermined() -> None:
     found = judge([WEB, cluster_wide("karpenter.sh/v1", "NodePool", "gpus", spec={}), NODE])
     assert [item.verdict for item in found.workloads] == [Verdict.FITS]
     assert found.stack is Verdict.UNDETERMINED
@@ -327,7 +325,7 @@ def definition(group: str, kind: str) -> Manifest:
         (definition("workloads.example.com", "Deployment"), Verdict.FITS),
     ],
 )
-def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(
+def test_a_matching_webhook_is_named_with_the_workload(
     document: Manifest, expected: Verdict
 ) -> None:
     found = judge([WEB, document, NODE])
@@ -347,7 +345,7 @@ def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(
         (webhook("configmaps"), Verdict.FITS),
     ],
 )
-def test_what_may_refuse_another_object_keeps_the_stack_from_fitting(
+def test_a_webhook_that_may_refuse_keeps_the_stack_from_fitting(
     hook: Manifest, expected: Verdict
 ) -> None:
     service = namespaced("v1", "Service", "web", spec={"ports": [{"port": 80}]})
@@ -400,7 +398,7 @@ def test_the_rule_of_gpu_models_is_followed(product: str, expected: Verdict) -> 
     assert judge([deployment("web", 1, pods), rule, high, nodes]).stack is expected
 
 
-def test_labels_of_a_declared_namespace_say_whether_a_webhook_matches() -> None:
+def test_namespace_labels_decide_whether_a_webhook_matches() -> None:
     hook = webhook("pods", namespaceSelector={"matchLabels": {"inject": "yes"}})
     assert judge([WEB, hook, NODE, cluster_wide("v1", "Namespace", "team")]).stack is Verdict.FITS
 
@@ -488,9 +486,7 @@ def test_what_a_program_does_not_show_is_not_known(
         ),
     ],
 )
-def test_values_that_are_not_known_yet_are_told_of_other_objects_too(
-    document: Manifest, path: str
-) -> None:
+def test_unknown_values_of_other_objects_are_reported_too(document: Manifest, path: str) -> None:
     found = judge([WEB, document, NODE])
     assert found.stack is Verdict.UNDETERMINED
     assert named(found) == [("unknown-field", path)]
@@ -523,7 +519,7 @@ def test_a_workload_with_metadata_that_are_not_known_yet(metadata: Any, path: st
     ]
 
 
-def test_a_claim_of_a_namespace_that_is_not_known_matters_to_pods_with_claims_only() -> None:
+def test_a_claim_of_an_unknown_namespace_concerns_its_pods_only() -> None:
     wanted = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -553,7 +549,7 @@ def test_a_workload_of_a_namespace_that_is_not_known_is_told() -> None:
     )
 
 
-def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
+def test_an_unknown_quota_may_be_in_any_namespace() -> None:
     found = judge([NODE, WEB, {**quota(hard={"pods": "9"}), "metadata": UNKNOWN}])
     assert found.stack is Verdict.UNDETERMINED
 
@@ -582,7 +578,7 @@ def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
         },
     ],
 )
-def test_what_is_not_known_of_a_kind_that_planning_does_not_know_is_undetermined(
+def test_an_unknown_field_of_an_unknown_kind_is_undetermined(
     more: Manifest,
 ) -> None:
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, **more}

@@ -94,7 +94,7 @@ def test_a_comparison_is_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (before["teams"], after["teams"]["team"]["per_hour"]) == ({}, 80.0)
 
 
-def test_a_new_workload_that_does_not_fit_is_worse_and_an_old_one_is_not(
+def test_a_new_workload_that_does_not_fit_is_worse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = write(tmp_path / "both.yaml", pool("p", 1), deployment("stuck", 5, template()))

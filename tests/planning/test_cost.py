@@ -152,7 +152,7 @@ def gpu_pool(name: str, machine: str, gpus: int) -> Manifest:
     return manifest
 
 
-def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
+def test_gpus_cost_their_part_of_the_cheapest_fitting_node() -> None:
     wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
     nodes = [gpu_pool("h100", "a3-highgpu-8g", 8), gpu_pool("dear", "a2-megagpu-16g", 1)]
     run = job("train", 2, template(**wants), activeDeadlineSeconds=5400)
@@ -304,7 +304,7 @@ def test_a_volume_that_exists_costs_the_stack_nothing() -> None:
     assert judge(found).cost.storage == ()
 
 
-def test_a_program_pays_for_its_cluster_its_network_and_the_disks_of_its_nodes() -> None:
+def test_a_program_pays_for_its_cluster_network_and_disks() -> None:
     ip = ("gcp:compute/address:Address", {"name": "ip", "addressType": "EXTERNAL"})
     peering = (
         "gcp:compute/globalAddress:GlobalAddress",

@@ -51,7 +51,7 @@ def test_an_annotation_of_the_pods_counts_too() -> None:
     assert judge_documents([*RACKS, train]).stack == "fits"
 
 
-def test_the_other_strategy_counts_for_the_holder_of_both_annotations() -> None:
+def test_the_other_strategy_counts_if_both_annotations_are_set() -> None:
     """The controller copies ``node-selector`` from a holder of ``exclusive-topology`` only."""
     train = job_set("a", 2, 1, **ALONE)
     train["metadata"]["annotations"] |= {f"{PREFIX}node-selector": ""}
@@ -135,7 +135,7 @@ def test_exclusive_jobs_repel_the_others_of_their_set() -> None:
     assert judge_documents([*RACKS, node("n2", {"rack": "r2"}), train]).stack == "fits"
 
 
-def test_the_first_pod_may_take_a_domain_without_room_for_the_others() -> None:
+def test_the_first_pod_may_choose_a_domain_that_is_too_small() -> None:
     nodes = [
         node("n0", {"rack": "r0"}),
         *(node(f"n1{number}", {"rack": "r1"}) for number in range(2)),

@@ -81,7 +81,7 @@ def test_the_values_that_do_not_decide_may_be_unknown() -> None:
     assert rules(deployment("web", UNKNOWN, pods), pool("p", 1)) == ["unknown-value"]  # pyright: ignore[reportArgumentType]
 
 
-def test_pods_that_request_gpus_tolerate_their_taint_and_no_others_do() -> None:
+def test_only_gpu_pods_tolerate_the_gpu_taint() -> None:
     gpus = pool("p", 1, taints=[GPU_TAINT], gpu="8")
     assert verdict(job("train", 1, template(containers=[container(gpu=8)])), gpus) is FITS
     assert rules(job("prepare", 1, template()), gpus) == ["taint"]
@@ -109,7 +109,7 @@ def test_the_api_server_refuses_impossible_requests(resources: Manifest) -> None
 # --- Pods and their number
 
 
-def test_a_plain_job_makes_progress_and_a_gang_needs_all_at_once() -> None:
+def test_a_gang_needs_all_pods_at_once_and_a_job_does_not() -> None:
     nodes = pool("p", 1)
     assert verdict(job("sweep", 9, template()), nodes) is FITS
     assert warnings(job("sweep", 9, template()), nodes) == ["runs-in-turns"]
@@ -165,7 +165,7 @@ def test_other_job_sets_may_run_in_turns() -> None:
     assert verdict(job_set(("workers", 3), gang=True), pool("p", 1), few) is CANNOT
 
 
-def test_jobs_that_wait_until_others_have_completed_run_after_them() -> None:
+def test_jobs_run_after_the_jobs_that_they_depend_on() -> None:
     jobs = ("load", 4), ("train", 4), ("report", 2)
     in_turn = {"train": ("load", "Complete"), "report": ("train", "Complete")}
     assert verdict(job_set(*jobs, after=in_turn), pool("p", 1)) is FITS
@@ -180,7 +180,7 @@ def test_jobs_that_wait_until_others_have_completed_run_after_them() -> None:
     assert judge([job_set(*jobs, after=in_turn), other, pool("p", 1)]).stack is OPEN
 
 
-def test_volumes_that_a_job_set_adds_may_be_those_that_its_pods_mount() -> None:
+def test_job_set_volumes_may_be_those_that_its_pods_mount() -> None:
     mounting = [container() | {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}]
     train = job_set(("workers", 1), containers=mounting)
     assert verdict(train, pool("p", 1)) is CANNOT
@@ -223,7 +223,7 @@ def test_pods_that_leave_their_node_make_no_verdict_certain() -> None:
     assert verdict(new, runs, going) is OPEN
 
 
-def test_competition_is_open_where_other_nodes_may_take_the_pods() -> None:
+def test_competition_is_undetermined_if_other_nodes_may_be_used() -> None:
     webs = [
         deployment(name, 3, template(nodeSelector={"disk": "ssd"}), strategy={"type": "Recreate"})
         for name in "ab"
@@ -251,7 +251,7 @@ def test_an_autoscaler_and_a_rollout_only_warn() -> None:
     assert verdict(deployment("web", 4, template()), pool("p", 1), scaler) is CANNOT
 
 
-def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
+def test_daemon_sets_use_space_on_every_node_that_they_match() -> None:
     agent = daemon_set("agent", template({"app": "agent"}, nodeSelector={"disk": "ssd"}))
     assert verdict(deployment("web", 4, template()), pool("p", 1), agent) is FITS
     beside = deployment("web", 4, template()), pool("p", 1, {"disk": "ssd"}), agent
@@ -364,7 +364,7 @@ def test_running_pods_take_room_unless_they_give_way() -> None:
     assert verdict(important, node("n"), running("old"), polite) is CANNOT
 
 
-def test_running_pods_of_a_judged_workload_are_not_counted_twice() -> None:
+def test_running_pods_of_a_judged_workload_count_once() -> None:
     mine = running("web-6d4b-x")
     mine["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-6d4b"}]
     mine["metadata"]["labels"] = {"pod-template-hash": "6d4b"}
@@ -744,7 +744,7 @@ def test_where_the_order_decides_the_stack_is_undetermined() -> None:
     assert judge([anywhere, picky, pool("p", 1), pool("q", 2, {"disk": "ssd"})]).stack is FITS
 
 
-def test_pods_with_a_higher_priority_find_their_place_among_others() -> None:
+def test_pods_with_a_higher_priority_displace_others() -> None:
     urgent = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -157,7 +157,7 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
         ),
     ],
 )
-def test_a_flavor_takes_pods_that_select_its_labels_and_tolerate_its_taints(
+def test_a_flavor_accepts_pods_that_select_and_tolerate_it(
     spec: Manifest, taints: list[Manifest], expected: Verdict
 ) -> None:
     flavor = {**FLAVOR, "spec": {"nodeLabels": {"gpu": "h100"}, "nodeTaints": taints}}
@@ -208,9 +208,7 @@ def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdic
 @pytest.mark.parametrize(
     ("kind", "expected"), [("Job", Verdict.FITS), ("Deployment", Verdict.CANNOT_FIT)]
 )
-def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(
-    kind: str, expected: Verdict
-) -> None:
+def test_kueue_counts_job_templates_and_deployment_pods(kind: str, expected: Verdict) -> None:
     """GKE adds the sidecar of a bucket to pods, and to no template."""
     pods = template({"app": "train"}, [container(gpu=8)])
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}

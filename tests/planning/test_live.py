@@ -85,7 +85,7 @@ def test_a_healthy_cluster_fits() -> None:
     assert found.quotas[0].left == {"requests.cpu": 2000}
 
 
-def test_pods_of_a_replica_set_are_not_those_of_a_deployment_with_a_like_name() -> None:
+def test_replica_set_pods_do_not_count_for_a_similar_deployment() -> None:
     alone = stored(deployment("web-2", 3, PODS) | {"kind": "ReplicaSet"}, replicas=3)
     pods = [pod_of(alone, number) for number in range(3)]
     assert verdicts_of(judge([node("n", cpu="6"), alone, WEB, *pods])) == {
@@ -109,7 +109,7 @@ def cluster_wide(kind: str, version: str, name: str, **fields: Any) -> Manifest:
     )
 
 
-def test_namespaces_and_priority_classes_change_no_verdict_on_what_runs() -> None:
+def test_namespaces_and_priorities_change_no_running_verdict() -> None:
     """As GKE has them, with an agent of its own that looks into nodes."""
     agent = stored(
         daemon_set(
@@ -245,7 +245,7 @@ def claim(name: str, **spec: Any) -> Manifest:
     return namespaced("v1", "PersistentVolumeClaim", name, spec=CLAIM["spec"] | spec)
 
 
-def test_a_claim_of_a_stateful_set_that_is_there_counts_once_and_keeps_its_zone() -> None:
+def test_an_existing_stateful_set_claim_counts_once() -> None:
     zone = "topology.kubernetes.io/zone"
     db = stateful_set("db", 1, template(), volumeClaimTemplates=[CLAIM])
     one = quota(hard={"persistentvolumeclaims": "1"})

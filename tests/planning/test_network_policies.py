@@ -158,9 +158,7 @@ def test_internet_policy_of_a_team_covers_no_pods() -> None:
         ("s3://chat.serving", False),
     ],
 )
-def test_server_that_the_environment_names_must_let_the_caller_in(
-    url: str, is_reported: bool
-) -> None:
+def test_the_configured_server_must_accept_the_caller(url: str, is_reported: bool) -> None:
     found = messages(server() + caller(TO_SERVING, url=url))
     assert (
         found

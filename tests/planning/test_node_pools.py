@@ -65,7 +65,7 @@ def test_what_gke_runs_itself_is_taken_from_the_node() -> None:
     assert alone["pods"] - full["pods"] == 2000  # gke-metadata-server and netd
 
 
-def test_a_pool_without_the_metadata_server_has_neither_its_label_nor_its_pods() -> None:
+def test_a_pool_without_metadata_server_lacks_label_and_pods() -> None:
     cluster = {
         "datapathProvider": "LEGACY_DATAPATH",
         "workloadIdentityConfig": {"workloadPool": "p"},

@@ -586,7 +586,7 @@ def test_a_list_may_hold_lists() -> None:
     ] == ["Pod"]
 
 
-def test_company_that_a_selector_of_namespaces_finds_may_come_too_late() -> None:
+def test_pods_that_a_namespace_selector_finds_may_come_too_late() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
     namespace = {
         "apiVersion": "v1",
@@ -616,7 +616,7 @@ def test_an_evicted_pod_of_a_job_may_be_its_last() -> None:
     assert judge([*nodes, high, web, train(backoffLimit=0)]).stack is OPEN
 
 
-def test_a_job_with_room_for_one_pod_may_lose_others_by_eviction() -> None:
+def test_a_job_with_space_for_one_pod_may_evict_others() -> None:
     nodes = [node("a", cpu="2", memory="8Gi"), priority_class("high", 10)]
     web = deployment("web", 1, template(containers=[container(cpu=1)], priorityClassName="high"))
     two: Manifest = {"completions": 2}
@@ -708,7 +708,7 @@ def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:
     assert judge(documents).stack is OPEN
 
 
-def test_pods_of_which_not_all_is_known_may_be_those_that_others_wait_for() -> None:
+def test_unknown_pods_may_be_those_that_others_wait_for() -> None:
     nodes = [
         node("a", {ZONE: "a"}, cpu="2", memory="8Gi"),
         node("b", {ZONE: "b"}, cpu="2", memory="8Gi"),

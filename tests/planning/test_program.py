@@ -212,7 +212,7 @@ def in_namespace(release: list[Resource]) -> list[Resource]:
     return [(type_, inputs | {"namespace": "gpu-operator"}), *others]
 
 
-def test_the_operators_pods_stay_within_the_quota_of_critical_pods() -> None:
+def test_the_operators_pods_stay_within_the_critical_quota() -> None:
     nodes = [cluster(), pool(nodes=1), pool("a2-highgpu-2g", 14, **LEFT_TO_OPERATOR)]
     # 6 on each of 14 GPU nodes (the driver is off), 1 on each of 15, and 3 beside.
     some = in_namespace(operator(driver={"enabled": False}))
@@ -286,7 +286,7 @@ def test_a_kueue_that_leaves_half_a_gang_on_its_nodes_is_told(
     assert "half-a-gang" not in {each.rule for each in judge_program([cluster()]).findings}
 
 
-def test_machines_that_the_components_refuse_are_not_known_in_a_plain_pool_either() -> None:
+def test_machines_that_components_refuse_are_unknown() -> None:
     assert judge_program([cluster(), pool("a4x-highgpu-4g"), web(1)]).stack is OPEN
 
 
@@ -364,7 +364,7 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
         ),
     ],
 )
-def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
+def test_a_kind_that_the_clusters_settings_exclude_is_refused(
     settings: dict[str, Any], kind: str, brought_by: str | None
 ) -> None:
     version, _, name = kind.partition(" ")
@@ -491,7 +491,7 @@ OWN = kubernetes(
         ({"filestore": {}, "network": "ml"}, [], False),
     ],
 )
-def test_a_network_that_is_made_has_the_access_that_its_file_systems_need(
+def test_a_new_network_has_the_access_of_its_file_systems(
     given: dict[str, Any], more: list[Resource], is_refused: bool
 ) -> None:
     classes = map(kubernetes, check(StorageClassesSpec, "classes", given).manifests())
@@ -567,7 +567,7 @@ def on(**addons: Any) -> dict[str, Any]:
         ({"enableAutopilot": True}, INLINE, [], None),
     ],
 )
-def test_a_volume_needs_the_driver_that_the_clusters_settings_bring(
+def test_a_volume_needs_a_driver_that_the_cluster_enables(
     settings: dict[str, Any], mounted: dict[str, Any], more: list[Resource], setting: str | None
 ) -> None:
     stack = [pool(), kubernetes(deployment("web", 1, template(volumes=[mounted]))), *more]
@@ -858,7 +858,7 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
     assert verdict.verdict is FITS
 
 
-def test_filestore_that_is_made_at_once_is_reached_from_every_zone() -> None:
+def test_filestore_with_immediate_binding_is_in_every_zone() -> None:
     """The driver limits no volume to a zone; a class that waits makes none for a node outside its topology."""
     topology = {
         "matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]
@@ -917,9 +917,7 @@ def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdi
         ("others", "others", CANNOT),
     ],
 )
-def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(
-    name: Any, told: str, expected: Verdict
-) -> None:
+def test_a_pod_may_select_a_pool_that_pulumi_names(name: Any, told: str, expected: Verdict) -> None:
     type_, inputs = pool()
     mine = named((type_, inputs | {"name": name}), "gpus")
     selector = {"cloud.google.com/gke-nodepool": "gpus-1a2b3c4"}
@@ -955,7 +953,7 @@ def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
     )
 
 
-def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None:
+def test_a_declared_default_class_is_newer_than_that_of_gke() -> None:
     type_, made = storage_class("x.example.com")
     default = {
         "metadata": {
@@ -1040,7 +1038,7 @@ def test_gpus_of_a_region_without_zones_are_told(
     assert found == [("NodePool p", "info")] * told
 
 
-def test_who_shows_all_of_a_cluster_is_told_for_certain_that_a_metric_is_not_served() -> None:
+def test_a_complete_cluster_makes_a_missing_metric_certain() -> None:
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"scaleTargetRef": target, "maxReplicas": 2, "metrics": [metric]}

@@ -94,7 +94,7 @@ PD, FILESTORE, LUSTRE = (f"{name}.csi.storage.gke.io" for name in ("pd", "filest
         ("g2-standard-8", gpus("nvidia-l4", 1, spot=True), "GPUS_ALL_REGIONS", (1, 4)),
     ],
 )  # fmt: skip
-def test_nodes_take_quota_by_their_machine_and_the_way_they_are_bought(
+def test_node_quota_follows_from_machine_and_provisioning(
     machine: str, config: dict[str, Any], name: str, amounts: tuple[int, int]
 ) -> None:
     assert found(cluster(), pool(machine, config=config))[name] == amounts
@@ -155,7 +155,7 @@ def test_a_limit_for_each_zone_counts_in_every_zone() -> None:
     assert found(cluster(), pool("n2-standard-8", **zones))["N2_CPUS"] == (16, 32)
 
 
-def test_the_default_pool_that_is_removed_needs_quota_before_the_other_pools() -> None:
+def test_the_removed_default_pool_needs_quota_first() -> None:
     """GKE's default disk in three zones: the 300 GB of terraform-google-kubernetes-engine issue 1795."""
     alone = found(cluster(nodePools=None, removeDefaultNodePool=True, initialNodeCount=1))
     assert alone["SSD_TOTAL_GB"] == (300, 300)
@@ -165,7 +165,7 @@ def test_the_default_pool_that_is_removed_needs_quota_before_the_other_pools() -
     assert found(*kept)["SSD_TOTAL_GB"] == (400, 800)
 
 
-def test_our_own_cluster_begins_within_the_quota_of_a_new_project() -> None:
+def test_our_own_cluster_begins_within_a_new_projects_quota() -> None:
     spec = GkeClusterSpec(name="c", project="project", location=REGION)
     [made] = [part.declared for part in spec.children() if part.suffix == "cluster"]
     assert isinstance(made, CloudResource)
@@ -324,7 +324,7 @@ def test_every_api_has_a_source() -> None:
         assert date.fromisoformat(row["source_date"]), row
 
 
-def test_nodes_that_gke_makes_by_itself_are_named_but_not_those_of_a_cluster_that_exists() -> None:
+def test_nodes_created_by_gke_are_named_for_new_clusters() -> None:
     made = named("nodes of pools that GKE makes", cluster(clusterAutoscaling={"enabled": True}))
     assert "not counted" in made.note
     pods = of_kind("v1", "Namespace", metadata={"name": "ml"})

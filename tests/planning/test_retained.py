@@ -100,7 +100,7 @@ def test_a_namespace_that_is_deleted_takes_kept_claims_along(
     assert "namespace-data" not in {each.rule for each in alone.findings}
 
 
-def test_a_protected_namespace_is_kept_and_a_protected_claim_is_not_left() -> None:
+def test_a_protected_namespace_keeps_its_protected_claims() -> None:
     assert is_kept("kubernetes:core/v1:Namespace", retained=None, protected=True)
     assert not is_kept("kubernetes:core/v1:PersistentVolumeClaim", retained=None, protected=True)
     assert is_kept("kubernetes:core/v1:PersistentVolumeClaim", retained=True, protected=None)

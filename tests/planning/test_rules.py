@@ -653,9 +653,7 @@ def test_pods_that_declare_no_grace_count_on_none() -> None:
     ("least", "expected"),
     [("0", Verdict.CANNOT_FIT), ("1", Verdict.UNDETERMINED), ("2", Verdict.FITS)],
 )
-def test_pods_of_a_low_priority_have_the_nodes_that_are_there_anyway(
-    least: str, expected: Verdict
-) -> None:
+def test_pods_of_a_low_priority_use_the_existing_nodes(least: str, expected: Verdict) -> None:
     assert judge(of_priority(-11, least)).stack is expected
 
 
@@ -913,7 +911,7 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, Verdict.UNDETERMINED, "admits nothing without"),
     ],
 )  # fmt: skip
-def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
+def test_queued_nodes_follow_the_admission_check(
     checks: list[Manifest], of_queue: Manifest, expected: Verdict, words: str
 ) -> None:
     found = judge(queued_for_nodes(*checks, **of_queue)).workloads[0]
@@ -954,7 +952,7 @@ def test_the_budget() -> None:
     assert over_budget(cost, Decimal(1000)) is None
 
 
-def test_training_that_bypasses_the_networks_between_gpus_is_told_what_it_costs() -> None:
+def test_training_without_the_gpu_networks_reports_the_cost() -> None:
     (told,) = [each for each in judge(training_together(2)).findings if each.rule == "gpu-network"]
     assert told.severity == "warning"
     assert told.message == (
@@ -1153,7 +1151,7 @@ def test_metrics_that_are_not_known_yet_are_no_reason_to_worry(metrics: Any) -> 
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "name"])
-def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> None:
+def test_an_autoscaler_of_an_unknown_target_is_valid(field: str) -> None:
     stack = scaled_by("queue")
     stack[1]["spec"]["scaleTargetRef"][field] = UNKNOWN
     assert "unknown-field" in found(stack)
@@ -1170,9 +1168,7 @@ def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> 
         ("/opt", False),
     ],
 )
-def test_an_agent_reads_its_own_logs_only_if_it_has_their_folder(
-    folder: str, is_told: bool
-) -> None:
+def test_an_agent_needs_the_folder_of_its_own_logs(folder: str, is_told: bool) -> None:
     (*agent, nodes) = reading_logs("", folder)
     assert ("reads-own-logs" in found([*agent, nodes])) is is_told
     warnings = [f.severity for f in judge([*agent, nodes]).findings if f.rule == "reads-own-logs"]
@@ -1298,7 +1294,7 @@ def slice_of(node: str, *products: str) -> Manifest:
     }
 
 
-def test_the_devices_of_a_node_are_those_that_its_driver_publishes() -> None:
+def test_the_devices_of_a_node_are_those_of_its_driver() -> None:
     train, gpus, _ = claiming(2)
     of_gke = {
         "cloud.google.com/gke-nodepool": "p",

@@ -79,7 +79,7 @@ def test_webhook_that_may_stop_all_pods(
     assert rules([webhook(**hook), *behind(replicas)]) == ["webhook"] * is_reported
 
 
-def test_webhook_of_a_deployment_that_is_not_shown_is_not_reported() -> None:
+def test_a_webhook_of_a_hidden_deployment_is_not_reported() -> None:
     assert rules([webhook()]) == []
 
 
@@ -139,6 +139,6 @@ def test_queued_workload_is_of_a_kind_that_kueue_manages(
     assert [str(each.severity) for each in found] == ["error"] * is_reported
 
 
-def test_queue_of_a_kueue_that_is_not_shown_may_manage_every_kind() -> None:
+def test_a_hidden_kueues_queue_may_manage_every_kind() -> None:
     findings = judge_program([queued(web())]).findings
     assert "queue-kind" not in {each.rule for each in findings}

@@ -195,7 +195,7 @@ GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("resources", "rule", "words"), GPUS_AS_THE_API_SERVER_REFUSES_THEM)
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 @pytest.mark.parametrize("kind", guards.POD_SPECS)
-def test_the_packs_proof_refuses_gpus_that_the_api_server_refuses(
+def test_the_policy_pack_refuses_invalid_gpu_requests(
     kind: str, field: str, resources: dict[str, Any], rule: str, words: str
 ) -> None:
     """Also where the nodes are not known. No guard repeats the rule."""

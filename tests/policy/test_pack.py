@@ -118,7 +118,7 @@ QUOTA = {
 }
 
 
-def test_what_planning_proves_stops_the_preview_of_a_program_in_yaml(
+def test_the_proof_stops_the_preview_of_a_yaml_program(
     preview: Callable[[dict[str, object]], str],
 ) -> None:
     said = preview({"train": JOB, "quota": QUOTA})
@@ -130,7 +130,7 @@ def test_what_planning_proves_stops_the_preview_of_a_program_in_yaml(
     assert "Raise requests.nvidia.com/gpu of ResourceQuota quota to 1, or ask for less." in said
 
 
-def test_where_the_nodes_are_not_known_nothing_is_proved_and_nothing_stopped(
+def test_nothing_is_proved_if_the_nodes_are_unknown(
     preview: Callable[[dict[str, object]], str],
 ) -> None:
     said = preview({"train": JOB})

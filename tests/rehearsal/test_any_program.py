@@ -274,7 +274,7 @@ resources:
     ids=["python", "yaml, and a component whose pods wait"],
 )
 @pytest.mark.usefixtures("tools")
-def test_a_program_whose_pods_no_node_takes_is_warned_of_at_once_and_ends_early(
+def test_a_program_with_unschedulable_pods_ends_early(
     project: str, program: str, tools: Tools, tmp_path: Path
 ) -> None:
     (tmp_path / "Pulumi.yaml").write_text(project)

@@ -106,7 +106,7 @@ def test_pods_are_spread_over_the_zones() -> None:
     assert found.new_nodes == Counter({(BIG.name, zone): 1 for zone in BIG.zones})
 
 
-def test_a_node_with_room_is_used_and_one_that_other_pods_bar_is_not() -> None:
+def test_a_node_with_space_is_used_unless_other_pods_bar_it() -> None:
     node = nodes.new_node(BIG, BIG.zones[0], None)
     assert planned(pending(), existing=(node,)) == Plan(
         Counter(), frozenset({node["metadata"]["name"]})
@@ -147,7 +147,7 @@ def test_queued_pools_grow_for_requests_alone() -> None:
     assert (per_pool(asked), asked.unplaced) == ({"queued": 2}, ())
 
 
-def test_a_request_for_more_nodes_than_there_may_be_is_told_from_one_that_fits() -> None:
+def test_a_request_beyond_the_largest_pool_is_reported() -> None:
     small = replace(QUEUED, max_nodes=3)
     there = (nodes.new_node(small, small.zones[0], None, "earlier"),)
     assert there[0]["metadata"]["labels"][GKE_REQUEST] == "earlier"
@@ -172,7 +172,7 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
         _parsers()[0].parse_args(["up", "--stock", BIG.name])
 
 
-def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(
+def test_pods_that_only_space_separates_are_planned_in_one_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []
@@ -217,7 +217,7 @@ def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
     )
 
 
-def test_of_a_queued_pool_it_is_reported_what_its_nodes_come_for() -> None:
+def test_a_queued_pool_reports_what_its_nodes_come_for() -> None:
     [reason] = set(reasons(planned(apart(2), QUEUED)))
     assert (
         reason
@@ -233,7 +233,7 @@ def test_of_a_queued_pool_it_is_reported_what_its_nodes_come_for() -> None:
     }
 
 
-def test_pods_that_other_pods_keep_off_new_nodes_are_reported_as_that() -> None:
+def test_pods_kept_off_new_nodes_by_others_are_reported() -> None:
     [reason] = set(reasons(planned(pending(5, **anti_affinity(ZONE)))))
     assert (
         reason

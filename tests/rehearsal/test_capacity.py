@@ -173,9 +173,7 @@ def l4_pool(**more: Any) -> str:
     """
 
 
-def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(
-    project: Project, cloud: Cloud
-) -> None:
+def test_a_pool_of_scarce_machines_is_not_replaced_silently(project: Project, cloud: Cloud) -> None:
     """Two GPUs for one is another pool. It goes once its owner has said so, in an update before."""
     made = {**cloud.store.clusters()["ml"], "id": "projects/p/locations/us-central1/clusters/ml"}
     cloud.store.save("clusters", made["id"], made)

@@ -58,7 +58,7 @@ def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "few:key: 2\n"
 
 
-def test_a_rehearsal_is_called_by_its_stack_and_elsewhere_by_its_project_too(
+def test_a_rehearsal_is_named_by_its_stack_and_project(
     tmp_path: Path,
 ) -> None:
     assert Rehearsal.of("dev", CHECKOUT).title == "dev"
@@ -88,7 +88,7 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
         (["up", "--max-nodes", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
     ],
 )
-def test_an_invalid_word_ends_the_command_with_the_nearest_names(
+def test_an_invalid_word_is_answered_with_the_nearest_names(
     words: list[str],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_an_invalid_word_ends_the_command_with_the_nearest_names(
     assert capsys.readouterr().err.endswith(f"{message}\n")
 
 
-def test_what_waits_in_a_queue_may_have_the_quota_next_of_what_has_just_completed(
+def test_a_waiting_workload_may_use_quota_of_a_completed_one(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = Workload("research", "Job", "holder", "Running")
@@ -132,7 +132,7 @@ def test_one_command_at_a_time_changes_a_rehearsal(tmp_path: Path) -> None:
     assert not rehearsal.root.exists()
 
 
-def test_a_removal_that_was_cut_off_is_ended_before_anything_else(
+def test_an_interrupted_removal_ends_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
@@ -165,7 +165,7 @@ def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
     assert not rehearsal.root.parent.exists()
 
 
-def test_a_program_without_a_proof_is_judged_once_before_the_wait(
+def test_a_program_without_a_proof_is_judged_before_the_wait(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def found(message: str) -> Finding:

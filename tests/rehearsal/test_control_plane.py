@@ -247,9 +247,7 @@ def test_gos_memory_is_bounded_unless_the_environment_bounds_it(
 
 
 @pytest.mark.parametrize("port", ["kubeControllerManagerPort", "kubeSchedulerPort"])
-def test_what_the_control_plane_serves_is_signed_by_its_own_authority(
-    rehearsal: Rehearsal, port: str
-) -> None:
+def test_the_control_plane_is_signed_by_its_own_authority(rehearsal: Rehearsal, port: str) -> None:
     assert (
         kwok.probe(
             configuration.ports(rehearsal)[port], "/healthz", configuration.admin_context(rehearsal)
@@ -258,7 +256,7 @@ def test_what_the_control_plane_serves_is_signed_by_its_own_authority(
     )
 
 
-def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(
+def test_only_pods_that_request_gpus_tolerate_their_taint(
     rehearsal: Rehearsal,
 ) -> None:
     apply(rehearsal, pod("with-gpu", gpus=1), pod("without-gpu"))
@@ -328,7 +326,7 @@ def test_a_look_at_what_runs_warns_nobody_of_certificates(
         kwok.start(rehearsal, tools)
 
 
-def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(
+def test_jobs_run_for_their_declared_time(
     rehearsal: Rehearsal,
 ) -> None:
     apply(
@@ -399,9 +397,7 @@ def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: T
     )
 
 
-def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(
-    rehearsal: Rehearsal, tools: Tools
-) -> None:
+def test_a_process_with_a_reused_pid_is_ignored(rehearsal: Rehearsal, tools: Tools) -> None:
     save(rehearsal, "before-reboot")
     for pid in pids(rehearsal).values():
         os.kill(pid or 0, signal.SIGKILL)

@@ -110,7 +110,7 @@ def waits(cloud: Cloud, pod: str) -> bool:
     return any("allocate all claims" in condition.get("message", "") for condition in found)
 
 
-def test_the_scheduler_allocates_gpus_of_a_model_until_there_are_no_more(cloud: Cloud) -> None:
+def test_the_scheduler_allocates_all_gpus_of_a_model(cloud: Cloud) -> None:
     cloud.store.save_pool(replace(A100, max_nodes=1))
     until(lambda: len(slices(cloud)) == 1)
     for name in ("one", "two", "three"):
@@ -123,7 +123,7 @@ def test_the_scheduler_allocates_gpus_of_a_model_until_there_are_no_more(cloud: 
     until(lambda: len(cloud.running(late)) == 1)
 
 
-def test_a_claim_of_another_model_or_of_more_memory_stays_pending_and_grows_nothing(
+def test_a_claim_of_another_model_stays_pending(
     cloud: Cloud,
 ) -> None:
     cloud.store.save_pool(A100)

@@ -46,7 +46,7 @@ def test_the_official_plugin_is_the_newest_of_the_users_own(
     assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
 
 
-def test_a_provider_that_is_allowed_runs_by_the_users_own_plugin(
+def test_an_allowed_provider_runs_with_the_users_plugin(
     rehearsal: Rehearsal,
     tools: Tools,
     tmp_path: Path,
@@ -76,7 +76,7 @@ def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools:
         environment.install(rehearsal, tools)
 
 
-def test_in_a_rehearsals_own_shell_the_official_plugin_is_still_the_users(
+def test_the_rehearsals_shell_keeps_the_users_official_plugin(
     rehearsal: Rehearsal, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment.install(rehearsal, tools)
@@ -112,7 +112,7 @@ def rehearsed(rehearsal: Rehearsal) -> Any:
     return yaml.safe_load(environment.stack_file(rehearsal).read_text())
 
 
-def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(
+def test_a_stack_file_is_copied_again_and_keeps_its_salt(
     rehearsal: Rehearsal,
 ) -> None:
     stack_file(rehearsal, "config: {t:insecure: true}")
@@ -125,7 +125,7 @@ def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(
     assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
 
 
-def test_a_setting_goes_into_the_projects_file_and_a_secret_into_the_rehearsals(
+def test_settings_are_in_the_project_secrets_in_the_rehearsal(
     rehearsal: Rehearsal, tools: Tools, tmp_path: Path
 ) -> None:
     path = stack_file(rehearsal, "config: {}")
@@ -178,7 +178,7 @@ def test_encrypted_values_have_a_placeholder_and_are_named(
     assert "for t:deep, t:key" in said
 
 
-def test_a_secret_of_the_rehearsal_outlives_an_edit_and_stands_for_one_that_it_cannot_read(
+def test_a_secret_of_the_rehearsal_survives_an_edit(
     rehearsal: Rehearsal,
 ) -> None:
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}}")
@@ -192,7 +192,7 @@ def test_a_secret_of_the_rehearsal_outlives_an_edit_and_stands_for_one_that_it_c
     assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
 
 
-def test_a_plain_value_that_is_set_takes_the_place_of_a_secret_of_the_rehearsal(
+def test_a_plain_value_replaces_a_secret_of_the_rehearsal(
     rehearsal: Rehearsal,
 ) -> None:
     stack_file(rehearsal, "config: {t:open: 1}")
@@ -281,9 +281,7 @@ def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
 
 
 @pytest.mark.replica
-def test_a_rehearsal_that_was_half_removed_gets_a_passphrase_and_a_salt_of_its_own(
-    rehearsal: Rehearsal, tools: Tools
-) -> None:
+def test_a_half_removed_rehearsal_gets_a_new_passphrase(rehearsal: Rehearsal, tools: Tools) -> None:
     stack_file(rehearsal, "config: {t:a: b}")
     environment.install(rehearsal, tools)
     environment.stack_file(rehearsal).write_text("config: {t:a: b}\nencryptionsalt: old\n")

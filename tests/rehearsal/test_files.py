@@ -32,7 +32,7 @@ def test_a_folder_that_cannot_go_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         files.remove(tmp_path)
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_the_start(tmp_path: Path) -> None:
     files.require_free_space(tmp_path / "new", 1, "for this")
     with pytest.raises(
         RehearsalError, match=r"the disk of .* GB free, and 1048576.0 GB are needed for this"

@@ -122,7 +122,7 @@ def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
     assert found == kept == [(POOL, {"cluster": UNKNOWN, "project": UNKNOWN, "nodeCount": 1})]
 
 
-def test_a_preview_before_the_cluster_exists_lacks_what_the_plugin_fills_in(tmp_path: Path) -> None:
+def test_a_preview_without_a_cluster_lacks_plugin_defaults(tmp_path: Path) -> None:
     type_ = "kubernetes:apps/v1:Deployment"
     metadata: dict[str, Any] = {"metadata": {"name": "chat"}}
     ([(_, chat), (_, named)], _) = seen(
@@ -133,7 +133,7 @@ def test_a_preview_before_the_cluster_exists_lacks_what_the_plugin_fills_in(tmp_
     assert named == {"apiVersion": "apps/v1", "kind": "Deployment", **metadata}
 
 
-def test_a_component_that_is_not_rendered_yet_is_a_chart_that_is_not_shown(tmp_path: Path) -> None:
+def test_an_unrendered_component_is_reported_as_a_hidden_chart(tmp_path: Path) -> None:
     group, child = "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:ConfigMap"
     ([(type_, _)], _) = seen(tmp_path, event(group, "all", custom=False))
     assert type_ == RELEASE

@@ -146,7 +146,7 @@ def test_system_daemonsets_take_their_part_of_every_node(cloud: Cloud) -> None:
         assert sum(map(parse_quantity, requests)) == parse_quantity("244m")
 
 
-def test_pods_of_gkes_own_daemonsets_are_left_out_and_those_of_others_are_not(cloud: Cloud) -> None:
+def test_pods_of_gkes_daemon_sets_are_ignored(cloud: Cloud) -> None:
     def pods(**query: str) -> list[str]:
         found = cloud.api.get("/api/v1/namespaces/kube-system/pods", **query)["items"]
         return [pod["metadata"]["labels"]["k8s-app"] for pod in found]
@@ -193,7 +193,7 @@ def test_pending_pods_share_the_nodes_that_are_to_come(cloud: Cloud) -> None:
     assert cloud.report("l4")["nodes"] == 1
 
 
-def test_a_pod_that_waited_runs_on_the_node_that_a_pool_begins_with(cloud: Cloud) -> None:
+def test_a_waiting_pod_runs_on_the_first_node_of_a_pool(cloud: Cloud) -> None:
     cloud.run("early", gpus=1)
     until(lambda: all("conditions" in pod["status"] for pod in cloud.pods("run=early")))
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
@@ -222,7 +222,7 @@ def test_too_many_gpus_stay_pending_and_grow_nothing(cloud: Cloud) -> None:
     assert cloud.report("l4")["nodes"] == 0
 
 
-def test_a_program_that_declares_no_nodes_gets_some_until_it_declares_its_own(cloud: Cloud) -> None:
+def test_a_program_without_nodes_gets_default_nodes(cloud: Cloud) -> None:
     cluster = cloud.store.clusters()["ml"]
     cloud.store.delete("clusters", "ml")
     cloud.store.delete("node_pools", "system")
@@ -262,7 +262,7 @@ def test_idle_nodes_go_and_busy_ones_stay(cloud: Cloud) -> None:
     until(lambda: not cloud.nodes("l4"))
 
 
-def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -> None:
+def test_history_keeps_a_jobs_nodes_until_the_job_is_gone(cloud: Cloud) -> None:
     cloud.store.save_pool(L4)
     container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -322,7 +322,7 @@ def test_an_operator_that_cannot_advertise_gives_no_gpus(
     assert cloud.gpus("operated") == [0]
 
 
-def test_a_toolkit_that_asks_containerd_breaks_the_nodes_that_gke_manages_too(cloud: Cloud) -> None:
+def test_a_toolkit_that_asks_containerd_breaks_managed_nodes(cloud: Cloud) -> None:
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
     record_operator(cloud)
     until(lambda: cloud.gpus("l4") == [2])
@@ -364,7 +364,7 @@ def test_a_driver_that_does_not_support_the_gpus_gives_none(cloud: Cloud) -> Non
     until(lambda: cloud.gpus("operated") == [2])
 
 
-def test_gpus_that_gke_manages_are_there_at_once_without_the_operators_labels(cloud: Cloud) -> None:
+def test_gpus_managed_by_gke_need_no_operator_labels(cloud: Cloud) -> None:
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
     until(lambda: cloud.gpus("l4") == [2])
     labels = cloud.nodes("l4")[0]["metadata"]["labels"]
@@ -440,7 +440,7 @@ def test_how_a_node_was_bought_is_on_its_labels(cloud: Cloud) -> None:
         assert have == labels
 
 
-def test_preempted_node_ends_its_pods_in_the_time_that_spot_leaves(cloud: Cloud) -> None:
+def test_a_preempted_node_ends_its_pods_in_time(cloud: Cloud) -> None:
     cloud.store.save_pool(
         replace(
             L4, name="spot", min_nodes=1, max_nodes=1, initial_nodes=1, spot=True, shutdown_grace=4
@@ -523,7 +523,7 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
     } == before
 
 
-def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
+def test_the_daemon_restarts_if_its_address_or_code_changes(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = daemon.process(cloud.rehearsal).pid
@@ -849,7 +849,7 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
         ({"ingressClassName": "gce"}, None, False),
     ],
 )
-def test_an_ingress_of_a_class_that_nobody_serves_gets_no_address(
+def test_an_ingress_of_an_unserved_class_gets_no_address(
     spec: dict[str, str], annotation: str | None, served: bool
 ) -> None:
     noted = {INGRESS_CLASS: annotation} if annotation else {}
@@ -857,7 +857,7 @@ def test_an_ingress_of_a_class_that_nobody_serves_gets_no_address(
     assert load_balancers.is_served(ingress, {"nginx"}) == served
 
 
-def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() -> None:
+def test_an_address_follows_from_its_object() -> None:
     first = load_balancers.address("a", ())
     assert load_balancers.address("a", ()) == first
     second = load_balancers.address("a", {first})
@@ -865,7 +865,7 @@ def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() 
     assert load_balancers.address("a", load_balancers.ADDRESSES) == first
 
 
-def test_the_autoscaler_reports_which_pool_is_the_nearest_and_what_it_lacks(cloud: Cloud) -> None:
+def test_the_autoscaler_reports_what_the_nearest_pool_lacks(cloud: Cloud) -> None:
     cloud.store.save_pool(L4)
     cloud.run("of-four-gpus", gpus=4)
     events = "/api/v1/namespaces/default/events"

@@ -96,7 +96,7 @@ def test_late_events_do_not_bring_back_what_was_deleted(api: LateApi) -> None:
     assert api.seen == [[], []]
 
 
-def test_a_list_that_was_on_its_way_does_not_bring_back_what_was_deleted(api: LateApi) -> None:
+def test_a_late_list_does_not_restore_deleted_objects(api: LateApi) -> None:
     made = api.create(PATH, BODY)
 
     def delete() -> None:

@@ -123,7 +123,7 @@ def kept(path: str, name: str, *keys: str) -> tuple[str, dict[str, Any]]:
     return f"{DEFAULT}/{path}", {"metadata": {"name": name}, "data": dict.fromkeys(keys, "")}
 
 
-def test_no_container_starts_before_its_config_maps_and_secrets_are_there(cloud: Cloud) -> None:
+def test_containers_start_after_their_config_maps_and_secrets(cloud: Cloud) -> None:
     cloud.api.create(*kept("secrets", "there", "a"))
     waiting = {name: given for name, (given, _) in SOURCES.items()}
     for name, given in (waiting | HARMLESS).items():

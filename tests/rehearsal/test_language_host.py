@@ -331,9 +331,7 @@ def test_the_environment_is_that_of_the_projects_toolchain(
     assert language_host.project_python(tmp_path, settings) == tmp_path / where / "bin" / "python"
 
 
-def test_a_program_has_providers_of_its_own_of_other_versions_and_other_stacks(
-    project: Project, own_tools: Tools
-) -> None:
+def test_a_program_may_have_providers_of_other_versions(project: Project, own_tools: Tools) -> None:
     prod = Rehearsal.of("prod", project.folder)
     write(
         project.folder / "Pulumi.prod.yaml",
@@ -540,7 +538,7 @@ def test_required_packages_are_those_of_the_installed_sdks() -> None:
     assert found["gcp"].kind == "resource"
 
 
-def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
+def test_a_component_host_starts_without_the_sdk() -> None:
     """Each command starts several of our processes: the import of the SDK would be most of what they do."""
     body = """
 import sys, ml_foundations.rehearsal.engine.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.provider

@@ -37,9 +37,7 @@ def rehearse(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess
     )
 
 
-def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(
-    project: Path, tools: Tools
-) -> None:
+def test_only_unknown_values_are_undetermined_at_preview(project: Path, tools: Tools) -> None:
     said = preview(project, tools)
     assert said.ok, said.of("error")
     assert said.of("warning") and all(
@@ -48,7 +46,7 @@ def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(
 
 
 @pytest.mark.usefixtures("tools")
-def test_it_rehearses_while_its_page_is_watched_and_its_secret_stays_one(project: Path) -> None:
+def test_a_watched_rehearsal_keeps_its_secret(project: Path) -> None:
     rehearsal = Rehearsal.of("dev", project)
     with (project / "up.log").open("w") as log:
         up = subprocess.Popen(

@@ -182,7 +182,7 @@ def test_no_text_from_manifests_can_end_the_data() -> None:
     assert json.loads(data)["workloads"][0]["name"] == EVIL
 
 
-def test_the_page_needs_nothing_from_outside_and_runs_no_other_script() -> None:
+def test_the_page_loads_nothing_and_runs_no_other_script() -> None:
     page = page_of(3)
     assert not re.search(r"(?:src|href)=|url\(|@import|https?:|innerHTML|eval\(", page)
     script = page.rpartition("<script>")[2].partition("</script>")[0]

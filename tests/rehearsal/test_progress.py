@@ -20,7 +20,7 @@ def test_a_silent_step_prints_lines_in_a_log(
     progress.console.cache_clear()
 
 
-def test_a_step_among_other_lines_prints_lines_on_a_terminal_too(
+def test_a_step_prints_lines_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = Console(force_terminal=True, file=io.StringIO())

@@ -228,7 +228,7 @@ def test_servers_wait_in_queues_too(project: Project, component: str, more: dict
     assert "updated" not in project.up(body)
 
 
-def test_a_program_that_names_another_cluster_does_not_leave_the_replica(project: Project) -> None:
+def test_a_program_that_names_another_cluster_uses_the_replica(project: Project) -> None:
     """Whatever the user's own kubeconfig leads to, or none is there: the replica stands for it."""
     body = f"""
         for name, kubeconfig in {{"elsewhere": {ELSEWHERE!r}, "missing": "~/no/such/kubeconfig"}}.items():
@@ -320,7 +320,7 @@ def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
     }
 
 
-def test_a_controller_is_ready_when_its_webhooks_know_their_paths(
+def test_a_controller_is_ready_when_its_webhooks_are_served(
     project: Project, replica: Cluster, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readiness alone says that they listen: an object made in between was refused with a 404."""
@@ -413,7 +413,7 @@ def test_a_gang_of_a_job_set_runs_on_gpu_nodes_over_updates(project: Project) ->
     assert "updated" not in project.up(gang(image="i:2", nodes=3))
 
 
-def test_a_gang_of_a_job_set_meets_at_the_address_of_its_first_pod(project: Project) -> None:
+def test_a_job_set_meets_at_the_address_of_its_first_pod(project: Project) -> None:
     project.up(gang())
     until(lambda: len(members(project)) == 2)
     by_host = {pod["spec"]["hostname"]: pod["spec"] for pod in members(project)}
@@ -458,7 +458,7 @@ def fail(project: Project, pod: dict[str, Any]) -> None:
     )
 
 
-def test_a_gang_of_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> None:
+def test_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> None:
     """Of three nodes two are red's: the gang of two starts, and one of three does not, not even in part."""
     project.up(queue(borrowing=False, red=16) + gang(queue="training"))
     until(lambda: len(members(project)) == 2)

@@ -102,7 +102,7 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_replica(
+def test_the_first_update_overlaps_the_replicas_start(
     tmp_path: Path,
 ) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
@@ -134,7 +134,7 @@ def test_nothing_is_updated_if_the_preview_fails(tmp_path: Path) -> None:
     assert rehearsal.up_log.read_text() == "preview --event-log\n"
 
 
-def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends(
+def test_an_update_waits_for_a_replica_that_is_still_starting(
     tmp_path: Path,
 ) -> None:
     rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
@@ -188,7 +188,7 @@ def test_every_line_is_shown_and_how_long_a_silent_update_takes(
     progress.console.cache_clear()
 
 
-def test_an_update_that_fails_beside_the_start_is_told_as_any_other(tmp_path: Path) -> None:
+def test_an_update_that_fails_during_the_start_is_reported(tmp_path: Path) -> None:
     rehearsal = with_pulumi(tmp_path, "sys.exit(print('error: no such zone') or 'up' in sys.argv)")
     with stack.start_early(rehearsal) as early:
         assert early
@@ -209,7 +209,7 @@ def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path
     assert early.read(list[str]().append) != 0
 
 
-def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(
+def test_applied_objects_are_updated_only_if_that_changes_them(
     tmp_path: Path,
 ) -> None:
     called = tmp_path.with_suffix(".called")
@@ -235,7 +235,7 @@ def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_so
     assert calls() == ["preview", "up"]
 
 
-def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project) -> None:
+def test_resources_created_before_pulumi_was_killed_are_adopted(project: Project) -> None:
     body = """
         import pulumi_gcp as gcp
         gcp.storage.Bucket("data", location="US", project="p")
@@ -276,7 +276,7 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
     assert not lock.exists()
 
 
-def test_the_draft_of_a_lock_that_a_full_disk_cut_off_hinders_nothing(project: Project) -> None:
+def test_a_lock_cut_off_by_a_full_disk_blocks_nothing(project: Project) -> None:
     project.up("")
     draft = (
         project.rehearsal.backend_dir
@@ -294,7 +294,7 @@ def test_the_draft_of_a_lock_that_a_full_disk_cut_off_hinders_nothing(project: P
 
 
 @pytest.mark.parametrize("kept", ["bak", "backup"])
-def test_a_state_that_a_full_disk_cut_off_is_restored_and_what_was_made_since_is_taken_over(
+def test_a_state_cut_off_by_a_full_disk_is_restored(
     project: Project, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = (

@@ -126,7 +126,7 @@ def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) 
     assert (row.nodes, row.pools) == (["counted"], {"some": 1})
 
 
-def test_events_are_read_only_of_a_namespace_where_something_does_not_start() -> None:
+def test_events_are_read_only_in_namespaces_with_stuck_pods() -> None:
     asked: list[str] = []
 
     class Answers:

@@ -130,7 +130,7 @@ def clean(project: Project) -> Iterator[None]:
     kubectl(project, "delete", "pvc", "--all")
 
 
-def test_all_of_a_service_is_accepted_and_unchanged_when_it_is_up_again(project: Project) -> None:
+def test_a_second_up_of_all_of_a_service_changes_nothing(project: Project) -> None:
     everything = chat(
         gpu="L4",
         replicas=2,
@@ -290,7 +290,7 @@ def test_another_size_or_name_is_refused_at_preview(
     assert uid(get(project, "statefulset", "parts")) == before
 
 
-def test_volumes_grow_by_the_documented_steps_and_no_shard_restarts(project: Project) -> None:
+def test_volumes_grow_stepwise_without_a_restart_of_shards(project: Project) -> None:
     project.up(parts())
     running = set(pods(project, "parts"))
     grown = json.dumps({"spec": {"resources": {"requests": {"storage": "20Gi"}}}})

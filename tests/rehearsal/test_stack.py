@@ -93,7 +93,7 @@ def test_every_workload_runs_or_has_completed(dev: Checkout) -> None:
     assert all(w["nodes"] for w in workloads.values())
 
 
-def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(
+def test_gpu_pods_run_only_on_nodes_of_the_declared_product(
     dev: Checkout,
 ) -> None:
     nodes = {node["metadata"]["name"]: node for node in get(dev, "nodes")}
@@ -320,7 +320,7 @@ def edit(checkout: Checkout, stack: str, change: Callable[[dict[str, Any]], None
     path.write_text(yaml.safe_dump(content))
 
 
-def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
+def test_an_invalid_stack_file_is_refused_and_creates_nothing(
     dev: Checkout, copy_checkout: Callable[[], Checkout]
 ) -> None:
     """A second rehearsal of the same name is up meanwhile, and the first one stays as it was."""
@@ -359,7 +359,7 @@ def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
     assert dev.run("status").returncode == 0
 
 
-def test_without_the_operator_there_are_no_gpus_and_the_report_says_so(dev: Checkout) -> None:
+def test_without_the_operator_the_report_shows_no_gpus(dev: Checkout) -> None:
     release = next(dev.rehearsal().releases_dir.glob("gpu-operator.*.json"), None)
     if release is None:
         pytest.skip("Pulumi's own plugin keeps no record of releases")

@@ -194,7 +194,7 @@ def test_a_claim_of_what_exists_binds_to_it(cloud: Cloud, kind: str) -> None:
     until(lambda: phase(cloud, "data") == "Bound")
 
 
-def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(cloud: Cloud) -> None:
+def test_a_pod_does_not_start_if_its_disk_cannot_attach(cloud: Cloud) -> None:
     make_classes(cloud)
     mounted(cloud, "attaches", "zonal-ssd")
     until(lambda: len(cloud.running("attaches")) == 1)
@@ -211,9 +211,7 @@ def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(clo
 
 
 @pytest.mark.parametrize("disk", ["pd-extreme", "pd-sdd"])
-def test_a_disk_of_an_unknown_type_is_refused_and_keeps_no_other_claim_waiting(
-    cloud: Cloud, disk: str
-) -> None:
+def test_a_disk_of_an_unknown_type_delays_no_other_claim(cloud: Cloud, disk: str) -> None:
     make_classes(cloud)
     class_of_it = {
         "metadata": {"name": "a-class"},
@@ -340,7 +338,7 @@ def program(size: str = "100Gi", name: str = "nfs-client", mode: str = "ReadWrit
     return PROGRAM.format(volume=VOLUME.format(size=size, name=name, mode=mode))
 
 
-def test_a_volume_grows_in_place_never_shrinks_and_is_neither_replaced_nor_deleted(
+def test_a_volume_grows_in_place_and_is_never_replaced(
     project: Project,
 ) -> None:
     project.up(program())

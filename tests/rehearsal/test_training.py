@@ -178,7 +178,7 @@ def dry_run(project: Project, manifest: dict[str, Any]) -> str:
     )
 
 
-def test_a_gpu_job_runs_on_its_product_and_a_preprocessing_job_on_no_gpu_node(
+def test_gpu_and_preprocessing_jobs_run_on_their_own_nodes(
     project: Project,
 ) -> None:
     project.up(
@@ -191,7 +191,7 @@ def test_a_gpu_job_runs_on_its_product_and_a_preprocessing_job_on_no_gpu_node(
     assert not nodes_of(project, "preprocess") & {"training-l4", "training-t4"}
 
 
-def test_a_second_up_and_a_refresh_change_nothing_even_once_the_job_has_completed(
+def test_a_second_up_after_the_job_completed_changes_nothing(
     project: Project,
 ) -> None:
     body = train(gpu="L4", gpus=1, fail_on_exit_codes=[2], limits={"memory": "2048Mi"})
@@ -205,7 +205,7 @@ def test_a_second_up_and_a_refresh_change_nothing_even_once_the_job_has_complete
     assert uid(get(project, "job", "train")) == before
 
 
-def test_another_image_replaces_the_job_and_the_old_run_is_gone_first(project: Project) -> None:
+def test_another_image_replaces_the_job_after_the_old_run(project: Project) -> None:
     """All four GPUs are taken: the new run could not start beside the old one."""
     project.up(train(gpu="L4", gpus=4, **FOR_LONG))
     until(lambda: phases(project, "train") == {"Running"})
@@ -220,7 +220,7 @@ def test_another_image_replaces_the_job_and_the_old_run_is_gone_first(project: P
         until(lambda: phases(project, "train") == {"Running"})
 
 
-def test_another_script_runs_the_job_again_and_leaves_no_old_one_behind(project: Project) -> None:
+def test_another_script_runs_the_job_again(project: Project) -> None:
     project.up(train(files={"/workspace/train.py": "1"}))
     before = uid(get(project, "job", "train"))
     assert unchanged(project, train(files={"/workspace/train.py": "1"}))
@@ -405,7 +405,7 @@ def admission_suspends(project: Project) -> bool:
     return json.loads(answer)["spec"]["suspend"]
 
 
-def test_a_job_that_deletes_itself_is_made_again_after_a_refresh_as_documented(
+def test_a_job_that_deletes_itself_is_recreated_after_a_refresh(
     project: Project,
 ) -> None:
     body = train(ttl_seconds_after_finished=1)
@@ -441,7 +441,7 @@ def test_waiting_for_completion_waits_at_every_update(project: Project) -> None:
 NOWHERE = {"node_selector": {"nowhere": "true"}}
 
 
-def test_a_failed_run_that_was_waited_for_is_made_anew_by_the_next_update(project: Project) -> None:
+def test_an_awaited_failed_run_is_recreated_by_the_next_update(project: Project) -> None:
     waiting = {"wait_for_completion": True, "active_deadline_seconds": 1, "grace_seconds": 0}
     runs: set[str] = set()
     for _ in range(2):
@@ -452,7 +452,7 @@ def test_a_failed_run_that_was_waited_for_is_made_anew_by_the_next_update(projec
     assert get(project, "job", "train")["status"]["succeeded"] == 1
 
 
-def test_a_failed_run_that_was_not_waited_for_stays_for_somebody_to_look_at(
+def test_a_failed_run_without_a_wait_is_kept(
     project: Project,
 ) -> None:
     body = train(active_deadline_seconds=1, grace_seconds=0, **NOWHERE)
@@ -490,7 +490,7 @@ def test_a_preview_says_that_a_change_would_end_the_run(project: Project) -> Non
     assert uid(get(project, "job", "train")) == before
 
 
-def test_a_run_that_waits_for_nodes_can_be_refreshed_and_changed(project: Project) -> None:
+def test_a_run_that_waits_for_nodes_can_be_changed(project: Project) -> None:
     project.up(train(gpu="L4", gpus=64))
     for image in ("i:2", "i:3"):
         refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
@@ -499,7 +499,7 @@ def test_a_run_that_waits_for_nodes_can_be_refreshed_and_changed(project: Projec
     until(lambda: phases(project, "train") == {"Pending"})
 
 
-def test_whoever_lets_a_suspended_job_go_is_not_taken_back_by_an_update(project: Project) -> None:
+def test_an_update_does_not_suspend_a_released_job(project: Project) -> None:
     suspended = {"overrides": {"Job": {"spec": {"suspend": True}}}, **FOR_LONG}
     project.up(train(**suspended))
     assert not pods(project, "train")
@@ -512,7 +512,7 @@ def test_whoever_lets_a_suspended_job_go_is_not_taken_back_by_an_update(project:
     assert phases(project, "train") == {"Running"}
 
 
-def test_a_deletion_may_take_longer_than_the_grace_at_every_update(project: Project) -> None:
+def test_a_deletion_may_outlast_the_grace_of_every_update(project: Project) -> None:
     """What the state says counts: the old run is deleted by what was declared of it. Here none has started."""
     for grace in (600, 900):
         given = {"grace_seconds": grace, **NOWHERE}
@@ -571,7 +571,7 @@ def job_set_kind() -> dict[str, Any]:
     }
 
 
-def test_claims_survive_every_change_of_the_jobs_that_mount_them(project: Project) -> None:
+def test_claims_survive_every_change_of_their_jobs(project: Project) -> None:
     volume = {"namespace": NAMESPACE, "size": "1Gi", "storage_class": "training-ssd"}
 
     def body(**more: Any) -> str:
@@ -595,7 +595,7 @@ def gang(name: str = "gang", **more: Any) -> str:
     return program("DistributedTraining", name, WORKLOAD | {"nodes": 2} | more)
 
 
-def test_a_gang_finds_its_first_pod_by_name_before_anything_is_ready(project: Project) -> None:
+def test_a_gang_finds_its_first_pod_before_anything_is_ready(project: Project) -> None:
     project.up(gang(gpu="L4", gpus=2, **FOR_LONG))
     until(lambda: phases(project, "gang") == {"Running"})
     assert nodes_of(project, "gang") == {"training-l4"}
@@ -616,7 +616,7 @@ def test_a_gang_finds_its_first_pod_by_name_before_anything_is_ready(project: Pr
     assert {item["spec"]["hostname"] for item in selected["items"]} == set(members)
 
 
-def test_a_gang_of_another_size_is_a_new_gang_behind_the_same_service(project: Project) -> None:
+def test_a_resized_gang_keeps_its_service(project: Project) -> None:
     project.up(gang(gpu="L4", gpus=1, **FOR_LONG))
     before = uid(get(project, "service", "gang"))
     for nodes in (3, 4):
@@ -650,7 +650,7 @@ def sweep(name: str = "search", **more: Any) -> str:
     )
 
 
-def test_a_sweep_tries_every_combination_and_no_more_at_once_than_it_may(project: Project) -> None:
+def test_a_sweep_limits_the_combinations_that_run_at_once(project: Project) -> None:
     body = sweep(gpu="L4", gpus=2)
     project.up(body)
     seen: list[int] = []
@@ -665,7 +665,7 @@ def test_a_sweep_tries_every_combination_and_no_more_at_once_than_it_may(project
     assert unchanged(project, body)
 
 
-def test_other_parameters_start_the_sweep_anew_and_the_same_ones_in_other_words_do_not(
+def test_other_parameters_restart_the_sweep(
     project: Project,
 ) -> None:
     project.up(sweep(**FOR_LONG))
@@ -699,7 +699,7 @@ def cron(name: str = "nightly", **more: Any) -> str:
     return program("ScheduledTraining", name, WORKLOAD | {"schedule": "0 3 * * *"} | more)
 
 
-def test_a_schedule_and_an_image_change_in_place_and_the_next_run_has_them(
+def test_a_schedule_and_an_image_change_in_place(
     project: Project,
 ) -> None:
     project.up(cron(gpu="L4", gpus=1))
@@ -716,7 +716,7 @@ def test_a_schedule_and_an_image_change_in_place_and_the_next_run_has_them(
     kubectl(project, "delete", "job", "now")
 
 
-def test_a_run_under_way_outlives_a_change_and_a_pause_by_hand_does_not(project: Project) -> None:
+def test_a_running_run_survives_a_change_but_not_a_manual_pause(project: Project) -> None:
     """An update takes over what kubectl changed, as Pulumi's plugin does: what is not declared goes."""
     project.up(cron(schedule="* * * * *", active_deadline_seconds=50, **FOR_LONG))
     kubectl(

@@ -53,7 +53,7 @@ def test_what_else_goes_wrong_is_told_as_it_is(tmp_path: Path) -> None:
         child.wait()
 
 
-def test_what_is_repeated_goes_on_after_a_failure_and_ends_with_the_block() -> None:
+def test_a_repeated_task_survives_failures() -> None:
     calls: list[int] = []
     thrice = threading.Event()
 

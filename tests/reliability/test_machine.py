@@ -11,7 +11,7 @@ CASES = ["no IPv4 on the loopback interface", "it is read-only, and lacks helm"]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_machine_on_which_no_up_can_be_well_is_told_in_a_sentence(
+def test_a_machine_that_cannot_rehearse_is_reported(
     name: str, tools: Tools, tmp_path: Path
 ) -> None:
     with machine.lives_of(name, tmp_path / "lives") as lives:

@@ -70,7 +70,7 @@ def test_pools_that_need_different_modes_are_named() -> None:
     assert "nodePools.l4.driver: is latest, but gpuOperator.mode is operator" in found
 
 
-def test_what_the_mode_of_the_pools_makes_of_the_operators_settings() -> None:
+def test_the_operators_settings_follow_from_the_pools_mode() -> None:
     both = [(f"nodePools.{pool}.driver", "latest") for pool in ("l4", "a100")]
     found = errors(changed(*both, ("gpuOperator", {"driver": {"version": "1"}})))
     assert "gpuOperator.driver: is the operator's driver, but in the mode gke" in found
@@ -89,7 +89,7 @@ N1 = {"machineType": "n1-standard-8", "gpus": 1, "maxNodes": 1, "driver": "opera
         ("T4", None, None),
     ],
 )
-def test_a_driver_that_does_not_support_the_gpus_of_a_pool_is_refused(
+def test_a_driver_without_support_for_the_pools_gpus_is_refused(
     gpu: str, driver: Any, reason: str | None
 ) -> None:
     operator = {"driver": driver} if driver else {}
@@ -117,7 +117,7 @@ def on_g4(volume: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("storage_class", ["zonal-ssd", "fast-ssd", "zonal-balanced"])
-def test_a_persistent_disk_on_a_machine_that_takes_none_is_refused_with_the_disks_that_attach(
+def test_a_machine_without_persistent_disks_refuses_them(
     storage_class: str,
 ) -> None:
     found = refusal(on_g4({"storageClass": storage_class}))
@@ -209,7 +209,7 @@ def claiming(*changes: tuple[str, Any]) -> dict[str, Any]:
     )
 
 
-def test_claimed_gpus_have_their_driver_where_the_operator_puts_it() -> None:
+def test_claimed_gpus_have_the_drivers_path_of_the_operator() -> None:
     claims = settings.parse(claiming()).device_classes
     assert claims is not None
     assert claims.gpu_driver_from == "operator"
@@ -242,7 +242,7 @@ def test_claims_that_cannot_be_met_are_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", [{}, {"name": "lab", "context": "lab"}], ids=["made", "exists"])
-def test_the_proof_refuses_claims_of_gpus_that_a_pool_advertises(cluster: dict[str, str]) -> None:
+def test_the_proof_refuses_claims_of_advertised_gpus(cluster: dict[str, str]) -> None:
     on = [("cluster", cluster)] if cluster else []
     found = refusal(claiming(("nodePools.claimed.dra", False), *on))
     label = "cloud.google.com/gke-nvidia-gpu-dra-driver"
@@ -284,7 +284,7 @@ CLAIMING_WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("section", CLAIMING_WORKLOADS)
-def test_the_quota_of_claimed_gpus_holds_for_every_kind_of_workload(section: str) -> None:
+def test_the_quota_of_claimed_gpus_covers_every_kind(section: str) -> None:
     own = (f"teams.research.{section}.other", CLAIMING | CLAIMING_WORKLOADS[section])
     found = refusal(
         claiming(own, ("teams.research.trainingJobs", {}), ("teams.research.quota.claimedGpus", 1))
@@ -410,7 +410,7 @@ def test_names_of_two_teams_that_become_one_are_refused(section: str, entry: Any
     )
 
 
-def test_a_priority_and_a_model_of_two_teams_may_become_one_name() -> None:
+def test_a_priority_and_a_model_of_two_teams_may_share_a_name() -> None:
     quota = sections()["teams"]["research"]["quota"]
     teams = {
         "ml": {"quota": quota, "priorities": {"ops-nvidia-l4": 5}},
@@ -459,7 +459,7 @@ UNPLACED: dict[str, tuple[tuple[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", UNPLACED)
-def test_the_proof_refuses_what_finds_no_place_and_names_where_it_is_written(case: str) -> None:
+def test_the_proof_names_where_a_workload_is_defined(case: str) -> None:
     change, words = UNPLACED[case]
     found = refusal(changed(change))
     for word in words:
@@ -498,7 +498,7 @@ def test_gpu_pools_are_protected_as_the_cluster_is(protected: bool) -> None:
     }
 
 
-def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
+def test_a_file_may_declare_a_machine_outside_the_catalog() -> None:
     new = {
         "machineType": "a9-highgpu-8g",
         "gpu": "B200",

@@ -32,7 +32,7 @@ def test_nothing_is_undetermined_on_a_first_preview(
     assert "USD per hour" in summary
 
 
-def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
+def test_a_stack_that_cannot_run_is_refused_before_registration(
     tools: Tools, copy_checkout: Callable[[], Checkout]
 ) -> None:
     """Even ``up --skip-preview`` creates nothing."""
@@ -57,7 +57,7 @@ def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
     assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
 
 
-def test_a_stack_file_accepts_a_rule_with_a_reason_and_has_a_budget(
+def test_a_stack_file_may_accept_a_rule_and_set_a_budget(
     tools: Tools, copy_checkout: Callable[[], Checkout]
 ) -> None:
     checkout = copy_checkout()

@@ -125,7 +125,7 @@ def test_the_network(
     assert all(map(holds, of_type(resources, "Subnetwork"))), item
 
 
-def test_nodes_have_an_account_of_their_own_with_the_least_roles(
+def test_nodes_have_a_separate_account_with_the_least_roles(
     resources: list[dict[str, Any]],
 ) -> None:
     held = {(item["member"], item["role"]) for item in of_type(resources, "IAMMember")}

@@ -48,7 +48,7 @@ def test_right_ones_are_taken() -> None:
     assert settings.parse(sections()).queues is None
 
 
-def test_what_a_queue_starts_tolerates_all_taints_of_the_pools_nodes() -> None:
+def test_what_a_queue_starts_tolerates_its_pools_taints() -> None:
     """GKE's own for queued nodes, too, which the pool publishes and does not declare."""
     given = stack({"queue": QUEUE})
     given["nodePools"]["l4"] |= {

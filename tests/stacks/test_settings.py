@@ -201,7 +201,7 @@ def test_everything_above_a_cluster_works_on_one_that_exists() -> None:
     assert set(parsed.teams) == {"research", "serving"}
 
 
-def test_pools_of_an_existing_cluster_that_are_described_are_checked_against() -> None:
+def test_described_pools_of_an_existing_cluster_are_checked() -> None:
     pools: dict[str, Any] = {"l4": {"machineType": "g2-standard-8", "maxNodes": 3}}
     found = refusal(on_existing_cluster(nodePools=pools, gpuOperator=None))
     assert "Job research/finetune: each pod needs 2 nvidia.com/gpu" in found

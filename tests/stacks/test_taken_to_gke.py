@@ -87,7 +87,7 @@ def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None
             assert is_named is not by_operator, workload
 
 
-def test_every_page_that_names_the_drivers_path_says_whose_device_plugin_needs_it() -> None:
+def test_pages_with_the_drivers_path_name_the_device_plugin() -> None:
     folders = [CHECKOUT / "docs", CHECKOUT / "examples", CHECKOUT / "stacks"]
     files = [
         file
@@ -104,7 +104,7 @@ WALK_THROUGH = (CHECKOUT / "docs" / "walk-through.md").read_text()
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_the_walk_through_tells_what_each_workload_of_a_stack_does(name: str) -> None:
+def test_the_walk_through_describes_each_workload_of_a_stack(name: str) -> None:
     assert f"(../stacks/Pulumi.{name}.yaml)" in WALK_THROUGH
     (told,) = re.findall(
         rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)", WALK_THROUGH, re.MULTILINE | re.DOTALL

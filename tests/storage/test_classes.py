@@ -138,7 +138,7 @@ def test_lustre_is_in_the_zones_of_its_nodes() -> None:
     assert found["allowedTopologies"][0]["matchLabelExpressions"][0]["values"] == ["a"]
 
 
-def test_volumes_and_snapshots_outlive_their_claims_where_asked_to() -> None:
+def test_volumes_and_snapshots_outlive_their_claims_if_asked() -> None:
     given: dict[str, Any] = {
         "retain": True,
         "nfs": NFS,

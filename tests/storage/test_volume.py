@@ -45,7 +45,7 @@ def test_a_dataset_starts_from_a_snapshot() -> None:
     }
 
 
-def test_a_disk_that_exists_is_mounted_where_it_is_and_never_deleted() -> None:
+def test_an_existing_disk_is_mounted_and_never_deleted() -> None:
     spec = spec_of(size="1Ti", storage_class="hyperdisk-ml", access_mode="ReadOnlyMany", disk=DISK)
     volume, claim = spec.manifests()
     body = volume["spec"]

@@ -317,7 +317,7 @@ def test_a_team_without_extras_has_no_cluster_wide_objects() -> None:
     ]
 
 
-def test_the_teams_pods_become_a_google_account_where_the_pool_is_known() -> None:
+def test_team_pods_use_a_google_account_if_the_pool_is_known() -> None:
     account: Any = {
         "google_account": "a@p.iam.gserviceaccount.com",
         "workload_pool": "p.svc.id.goog",

@@ -197,7 +197,7 @@ def test_cpu_and_memory_are_borrowed_up_to_a_limit() -> None:
     ]
 
 
-def test_teams_of_a_cohort_give_back_and_without_borrowing_there_is_none() -> None:
+def test_teams_of_a_cohort_lend_and_reclaim() -> None:
     found = cluster_queue()
     assert found["cohortName"] == "ml"
     assert found["preemption"] == {
@@ -288,7 +288,7 @@ def test_nodes_of_a_queued_pool_are_asked_for_all_at_once() -> None:
     assert any(urn.endswith("::ml-requests") for urn in made["ml-requests-check"].dependencies)
 
 
-def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
+def test_the_rehearsal_runs_the_declared_version_of_a_chart() -> None:
     kueue = next(part.declared for part in spec().children() if part.suffix == "kueue")
     assert isinstance(kueue, CloudResource)
     values = kueue.inputs["values"]

@@ -40,7 +40,7 @@ def test_what_is_no_gpu_model_is_refused(wrong: Any, why: str) -> None:
         job_spec(gpus=1, gpu=wrong)
 
 
-def test_nodes_without_feature_discovery_are_known_by_gkes_label() -> None:
+def test_nodes_without_feature_discovery_use_gkes_label() -> None:
     [term] = terms(gpus=1, gpu="L4", accelerator_label=True)
     assert term["matchExpressions"] == [of_types("nvidia-l4"), ALONE]
 
@@ -79,7 +79,7 @@ def test_gkes_labels_tell_type_partition_and_sharing(gpu: Any, expected: list[An
     assert [term["matchExpressions"] for term in found] == expected
 
 
-def test_a_product_label_that_two_types_have_is_not_enough_for_a3_mega() -> None:
+def test_an_ambiguous_product_label_is_not_enough_for_a3_mega() -> None:
     product = {"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]}
     [term] = terms(gpus=8, gpu="H100-MEGA")
     assert term["matchExpressions"] == [product, of_types("nvidia-h100-mega-80gb")]
@@ -94,7 +94,7 @@ def test_a_claim_of_a3_mega_runs_on_a3_mega() -> None:
     assert "affinity" not in pod_of(job(gpus=8, gpu="H100", gpu_claim={}))
 
 
-def test_what_gpus_need_of_nodes_is_added_to_each_term_of_the_users_affinity() -> None:
+def test_gpu_requirements_extend_each_term_of_an_affinity() -> None:
     product = {"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-L4"]}
     given = {
         "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}, {}]}},
@@ -148,7 +148,7 @@ def test_objects_have_the_labels_that_are_given_and_their_own() -> None:
         job_spec(object_labels={"app.kubernetes.io/name": "other"})
 
 
-def test_probes_have_the_timings_that_are_given_and_null_removes_one() -> None:
+def test_probes_have_the_given_timings_and_null_removes_one() -> None:
     spec = service_spec(
         probes={"startup": None, "readiness": {"periodSeconds": 1}}, service_type="LoadBalancer"
     )

@@ -90,9 +90,7 @@ def test_a_jobset_starts_all_anew_unless_no_retry_can_help() -> None:
     assert fatal["spec"]["failurePolicy"]["rules"][0]["action"] == "FailJobSet"
 
 
-def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_service_of_ours() -> (
-    None
-):
+def test_a_job_set_is_replaced_if_its_webhook_refuses_an_update() -> None:
     args: Any = WORKLOAD | {"nodes": 2, "jobset": True}
     requests = declared(lambda: DistributedTraining("x", args))
     assert set(requests) == {"x", "x-jobset"}
@@ -158,6 +156,6 @@ def test_what_is_no_torchrun_gets_none_of_its_variables(launcher: str, names: se
 
 
 @pytest.mark.parametrize("field", ["hostname", "subdomain"])
-def test_the_names_by_which_pods_find_each_other_are_not_the_users(field: str) -> None:
+def test_the_names_of_pods_for_each_other_are_reserved(field: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=f"{field}: is set by the component"):
         gang(**{field: "mine"})

@@ -136,9 +136,7 @@ def test_arguments_within_the_rules_are_accepted(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("load", [1, 10, 605, 7201])
 @pytest.mark.parametrize("replicas", [1, 2, 9])
 @pytest.mark.parametrize("surge", [True, False])
-def test_a_rollout_fails_after_the_load_time_and_pulumi_outlasts_it_but_a_slow_loader_is_left_to_load(
-    load: int, replicas: int, surge: bool
-) -> None:
+def test_a_rollout_fails_after_the_load_time(load: int, replicas: int, surge: bool) -> None:
     made = children(load_seconds=load, replicas=replicas, surge=surge)["deployment"]
     found = inputs(made)["spec"]
     probe = found["template"]["spec"]["containers"][0]["startupProbe"]
@@ -196,7 +194,7 @@ def test_a_stopping_pod_serves_until_all_know_and_then_drains() -> None:
         ),
     ],
 )
-def test_a_rollout_needs_a_spare_gpu_only_where_it_was_said_to_be_there(
+def test_a_rollout_needs_a_spare_gpu_only_if_configured(
     more: dict[str, Any], strategy: dict[str, Any]
 ) -> None:
     assert deployment(**more)["spec"]["strategy"] == strategy
@@ -244,7 +242,7 @@ def test_pods_spread_over_zones_and_nodes_for_each_rollout() -> None:
     assert "topologySpreadConstraints" not in pod(spread="none")
 
 
-def test_a_drain_is_held_back_but_not_by_a_pod_that_is_not_ready() -> None:
+def test_a_drain_ignores_pods_that_are_not_ready() -> None:
     found = inputs(children(max_unavailable=2, replicas=4)["disruption-budget"])["spec"]
     assert found == {
         "maxUnavailable": 2,
@@ -288,12 +286,12 @@ def test_one_switch_tells_the_monitoring_system(system: str, kind: str) -> None:
     assert "monitoring" not in children()
 
 
-def test_a_service_named_like_the_server_leaves_no_variables_in_its_pods() -> None:
+def test_a_service_named_like_the_server_adds_no_variables() -> None:
     """A Service named vllm would set VLLM_PORT, which the server takes for its own setting."""
     assert pod(service_name="vllm")["enableServiceLinks"] is False
 
 
-def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
+def test_overrides_are_applied_last_and_null_removes_a_field() -> None:
     found = deployment(
         pod_overrides={
             "priorityClassName": "serving",

@@ -275,7 +275,7 @@ def test_null_removes_what_a_kind_of_workload_adds() -> None:
 @pytest.mark.parametrize(
     "context", [{"privileged": True}, {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}]
 )
-def test_what_gives_privileges_drops_the_default_that_contradicts_it(
+def test_privileges_drop_the_default_that_contradicts_them(
     context: dict[str, Any],
 ) -> None:
     """Kubernetes refuses allowPrivilegeEscalation: false beside either (pkg/apis/core/validation)."""
@@ -307,7 +307,7 @@ def test_the_port_has_one_name_everywhere() -> None:
     assert manifest_of(spec, "PodMonitoring")["spec"]["endpoints"][0]["port"] == "web"
 
 
-def test_a_secret_given_as_a_name_is_led_to_secret_env_and_never_shown() -> None:
+def test_a_secret_name_is_redirected_to_secret_env() -> None:
     def program() -> None:
         with pytest.raises(
             pulumi.InputPropertiesError, match=r"secret_env\.TOKEN: must be the name"

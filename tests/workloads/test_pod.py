@@ -101,7 +101,7 @@ def test_a_template_that_there_is_is_taken_and_none_is_made() -> None:
     assert pod_of(job(**args))["resourceClaims"][0]["resourceClaimTemplateName"] == "whole-gpu"
 
 
-def test_by_default_it_is_as_the_level_restricted_wants_it_and_root_as_baseline_does() -> None:
+def test_pod_security_is_restricted_by_default() -> None:
     pod = pod_of(job())
     assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (
         True,

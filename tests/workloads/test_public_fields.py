@@ -43,7 +43,7 @@ def test_a_field_counts_by_its_value() -> None:
     assert len(unsaid(public, {})) == 2
 
 
-def test_the_manifests_are_named_and_are_others_than_those_compared_one_by_one() -> None:
+def test_the_public_manifests_are_other_than_the_compared_ones() -> None:
     sources = [public["source"] for public in PUBLIC.values()]
     assert len(set(sources)) == 12
     assert all(len(source.partition("@")[2].partition(":")[0]) == 40 for source in sources)

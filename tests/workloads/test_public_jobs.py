@@ -312,7 +312,7 @@ def test_a_sidecar_ships_the_logs() -> None:
     assert not list(differences(expected, made))
 
 
-def test_an_exit_code_that_fails_the_job_and_disruptions_that_do_not() -> None:
+def test_exit_codes_fail_the_job_and_disruptions_do_not() -> None:
     """kubernetes/website, content/en/examples/controllers/job-pod-failure-policy-example.yaml."""
     made = job(
         job_name="job-pod-failure-policy-example",

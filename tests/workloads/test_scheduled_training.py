@@ -25,9 +25,7 @@ def test_the_defaults_skip_a_run_that_would_meet_another() -> None:
 @pytest.mark.parametrize(
     ("schedule", "deadline"), [("0 3 * * *", 77760), ("*/10 * * * *", 540), ("0 3 * * 0", 544320)]
 )
-def test_without_a_deadline_a_run_has_nine_tenths_of_the_interval(
-    schedule: str, deadline: int
-) -> None:
+def test_a_run_has_nine_tenths_of_the_interval_by_default(schedule: str, deadline: int) -> None:
     assert (
         cron(schedule=schedule)["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == deadline
     )

@@ -74,7 +74,7 @@ def test_a_timeout_may_be_as_long_as_a_shard_loads() -> None:
     assert spec(load_seconds=600, timeout_seconds=600).timeout == 600
 
 
-def test_shards_start_together_and_find_each_other_before_they_are_ready() -> None:
+def test_shards_start_together_and_find_each_other_early() -> None:
     """One after the other, the first would wait for ever for the others (kubernetes issue 67250)."""
     assert stateful_set()["podManagementPolicy"] == "Parallel"
     service = manifest_of(spec(), "Service")
@@ -179,7 +179,7 @@ def test_a_service_of_another_name_is_where_the_shards_meet() -> None:
     assert env["MASTER_ADDR"] == "parts-0.ring"
 
 
-def test_shards_talk_to_each_other_on_any_port_whoever_else_may_connect() -> None:
+def test_shards_may_use_any_port_among_themselves() -> None:
     rules = inputs(children(callers=[])["network-policy"])["spec"]["ingress"]
     assert {
         "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "parts"}}}]

@@ -35,7 +35,7 @@ RANGES = {
 }
 
 
-def test_a_seed_repeats_its_sample_and_a_larger_one_begins_with_it() -> None:
+def test_a_seed_repeats_its_sample_and_extends_it() -> None:
     assert sample(RANGES, 20, 7) == sample(RANGES, 50, 7)[:20]
     assert sample(RANGES, 20, 7) != sample(RANGES, 20, 8)
 
@@ -76,7 +76,7 @@ def test_whole_numbers_are_the_same_in_every_language() -> None:
     )
 
 
-def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(
+def test_each_index_gets_its_own_parameters(
     tmp_path: Path,
 ) -> None:
     """The container's own command is run, with the files where the volume would have them."""

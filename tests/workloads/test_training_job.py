@@ -32,9 +32,7 @@ def fatal(*codes: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_disruptions_are_no_failures_and_some_failures_are_final(
-    args: dict[str, Any], rules: Any
-) -> None:
+def test_disruptions_are_not_failures_of_a_job(args: dict[str, Any], rules: Any) -> None:
     assert job(**args)["spec"].get("podFailurePolicy") == (rules and {"rules": rules})
 
 
@@ -56,7 +54,7 @@ def declared_job(**more: Any) -> Any:
     return declared(lambda: TrainingJob("x", args))["x-job"]
 
 
-def test_whoever_says_that_a_job_is_suspended_leaves_it_to_another_to_start_it() -> None:
+def test_a_suspended_job_is_left_to_its_controller() -> None:
     suspended = declared_job(overrides={"Job": {"spec": {"suspend": True}}})
     assert inputs(suspended)["spec"]["suspend"] is True
     assert list(suspended.ignoreChanges) == ["spec.suspend"]
@@ -85,7 +83,7 @@ def test_a_claim_of_gpus_is_there_before_the_job() -> None:
     assert any(urn.endswith("::x-gpu-claim") for urn in requests["x-job"].dependencies)
 
 
-def test_a_task_is_a_pod_that_ends_and_that_any_change_runs_anew() -> None:
+def test_a_task_is_a_pod_that_any_change_runs_again() -> None:
     args: Any = WORKLOAD | {"command": ["nvidia-smi"], "gpu": "L4", "gpus": 1}
     made = declared(lambda: Task("x", args))["x-pod"]
     assert inputs(made)["spec"]["restartPolicy"] == "Never"
@@ -97,8 +95,6 @@ def test_a_task_is_a_pod_that_ends_and_that_any_change_runs_anew() -> None:
 @pytest.mark.parametrize(
     ("wait", "path"), [(False, "{.metadata.uid}"), (True, "{.status.phase}=Succeeded")]
 )
-def test_a_task_is_awaited_only_where_it_says_so_and_its_deletion_always(
-    wait: bool, path: str
-) -> None:
+def test_a_task_is_awaited_only_if_configured(wait: bool, path: str) -> None:
     annotations = pod(wait_for_completion=wait)["metadata"]["annotations"]
     assert annotations == {"pulumi.com/waitFor": f"jsonpath={path}"}

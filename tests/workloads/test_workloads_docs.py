@@ -23,7 +23,7 @@ def test_every_choice_is_one_that_some_component_has(choice: str) -> None:
     assert f"`{choice}`: " in PAGE
 
 
-def test_every_trap_names_tests_that_exist_and_most_run_on_a_replica() -> None:
+def test_every_trap_names_existing_tests() -> None:
     known = {
         (file.name, node.name)
         for file in (CHECKOUT / "tests").rglob("test_*.py")

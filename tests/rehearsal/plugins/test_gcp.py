@@ -168,7 +168,7 @@ def test_what_gke_refuses(changes: Properties, message: str) -> None:
         node_pool(pool_inputs(**changes), PLACE, CLUSTER)
 
 
-def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> None:
+def test_an_autopilot_cluster_is_regional_and_has_no_pools() -> None:
     pilot = {
         "name": "pilot",
         "location": "us-central1",
@@ -181,7 +181,7 @@ def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> N
         container.check_cluster(pilot | {"location": "us-central1-a"}, PLACE)
 
 
-def test_a_cluster_begins_with_a_node_even_if_its_pool_goes_at_once() -> None:
+def test_a_cluster_begins_with_a_node_if_its_pool_is_removed() -> None:
     for given in (
         {"initialNodeCount": 1},
         {"enableAutopilot": True},
@@ -386,7 +386,7 @@ def test_what_keeps_its_id_is_gone_before_its_replacement_comes(offline: GcpProv
     ).delete_before_replace
 
 
-def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpProvider) -> None:
+def test_a_replaced_resource_keeps_its_replacement(offline: GcpProvider) -> None:
     version = resource(SECRET_VERSION)
     old, new = (offline.create(version, {"secret": secret, "secretData": "x"}) for secret in "ab")
     offline.delete(version, old)
@@ -500,7 +500,7 @@ def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
         ({"autoscaling": [{"minNodeCount": 0}]}, "autoscaling: must be a single block, not a list"),
     ],
 )
-def test_inputs_that_the_sdk_does_not_have_are_refused_at_any_depth(
+def test_inputs_unknown_to_the_sdk_are_refused_at_any_depth(
     offline: GcpProvider, changes: Properties, said: str
 ) -> None:
     pool = resource(container.NODE_POOL)
@@ -525,7 +525,7 @@ def test_an_unknown_type_is_refused(offline: GcpProvider) -> None:
         offline.check(resource("gcp:container/nope:Nope"), {}, {}, b"")
 
 
-def test_a_refresh_finds_the_upgrades_that_gke_forces_on_flex_start_nodes() -> None:
+def test_a_refresh_finds_forced_upgrades_of_flex_start_nodes() -> None:
     asked = {"upgradeSettings": {"strategy": "SURGE", "maxSurge": 1}}
     flex = Pool(name="p", machine_type="g2-standard-24", cluster="c", flex_start=True)
     assert container.as_gke_has_it(asked, flex)["upgradeSettings"]["strategy"] == "SHORT_LIVED"
@@ -956,7 +956,7 @@ def test_a_look_up_that_finds_nothing_says_so(
         ),
     ],
 )
-def test_what_a_project_has_from_its_start_is_imported_without_a_change(
+def test_a_projects_initial_objects_are_imported_unchanged(
     offline: GcpProvider, token: str, identity: str, program: Properties
 ) -> None:
     found = offline.read(resource(token), State(identity, {}, {}))

@@ -110,7 +110,7 @@ def test_a_name_is_made_where_none_is_given_and_kept(project: Project) -> None:
     assert name_of(project) == name
 
 
-def test_an_autonamed_object_whose_content_changes_is_made_before_the_old_one_goes(
+def test_an_autonamed_object_is_created_before_the_old_one_goes(
     project: Project,
 ) -> None:
     project.up(AUTONAMED)
@@ -155,7 +155,7 @@ def test_no_name_is_made_where_the_user_wants_none(
 
 
 @pytest.mark.parametrize(("mutable", "step"), [("False", "1 replaced"), ("True", "1 updated")])
-def test_the_content_of_a_config_map_changes_in_place_only_where_the_provider_is_told_so(
+def test_config_map_content_changes_in_place_only_if_configured(
     project: Project, mutable: str, step: str
 ) -> None:
     path = str(project.cluster.kubeconfig)
@@ -246,7 +246,7 @@ def named(**metadata: Any) -> Properties:
         ("Secret", "stringData", "enableSecretMutable"),
     ],
 )
-def test_changed_content_replaces_unless_its_kind_is_mutable_and_the_object_is_not_immutable(
+def test_changed_content_replaces_unless_its_kind_is_mutable(
     kind: str, field: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = ({field: {"k": value}} for value in ("MQ==", "Mg=="))
@@ -319,7 +319,7 @@ def pod(**fields: Any) -> Properties:
         ),
     ],
 )
-def test_an_object_is_made_anew_where_the_official_plugin_does_so(
+def test_an_object_is_replaced_if_the_official_plugin_does_so(
     kind: str, old: Properties, new: Properties, replaced: list[str]
 ) -> None:
     *version, kind = kind.split()
@@ -364,7 +364,7 @@ def test_an_object_is_made_anew_where_the_official_plugin_does_so(
         ),
     ],
 )
-def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(
+def test_other_fields_are_changed_or_refused_by_the_api_server(
     kind: str, old: Properties, new: Properties
 ) -> None:
     *version, kind = kind.split()
@@ -387,9 +387,7 @@ def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(
         ("waitFor", "[]"),
     ],
 )
-def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_made(
-    name: str, value: str
-) -> None:
+def test_an_annotation_that_cannot_be_awaited_is_refused(name: str, value: str) -> None:
     metadata = {"annotations": {f"pulumi.com/{name}": value}}
     with pytest.raises(CheckError) as caught:
         provider_of().check(CONFIG_MAPS, {}, named(**metadata), b"")
@@ -414,7 +412,7 @@ def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_m
         None,
     ],
 )
-def test_an_annotation_that_can_be_awaited_or_is_not_known_yet_is_taken(annotations: Any) -> None:
+def test_an_unknown_annotation_is_accepted(annotations: Any) -> None:
     inputs = provider_of().check(CONFIG_MAPS, {}, named(annotations=annotations), b"")
     assert inputs["metadata"].get("annotations") == annotations
 
@@ -428,7 +426,7 @@ def test_a_value_that_is_not_known_yet_survives_a_check(path: str) -> None:
     assert (checked[parent[0]] if parent else checked)[last] is UNKNOWN
 
 
-def test_whatever_goes_wrong_while_an_object_is_awaited_it_is_in_the_state() -> None:
+def test_an_object_is_in_the_state_if_its_wait_fails() -> None:
     client = ClusterOfOne()
     somebody_elses = named(
         annotations={"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"}
@@ -439,7 +437,7 @@ def test_whatever_goes_wrong_while_an_object_is_awaited_it_is_in_the_state() -> 
     assert "pulumi.com/waitFor must be" in caught.value.reasons[0]
 
 
-def test_a_name_that_the_server_would_generate_is_refused_as_server_side_apply_needs_one(
+def test_server_side_apply_refuses_generated_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inputs = {"metadata": {"generateName": "g-"}}
@@ -485,7 +483,7 @@ def test_the_inputs_say_the_namespace(client: Any, config: Any, given: Any, name
         ("team/x", {}, {"namespace": "default"}, True),
     ],
 )
-def test_an_object_is_made_anew_where_it_comes_to_another_namespace(
+def test_an_object_in_another_namespace_is_replaced(
     identity: str, old: Properties, new: Properties, moved: bool
 ) -> None:
     diff = provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), named(**new), [])
@@ -500,7 +498,7 @@ def test_an_object_is_made_anew_where_it_comes_to_another_namespace(
         )
 
 
-def test_a_kind_without_namespaces_has_none_whatever_the_inputs_say() -> None:
+def test_a_cluster_scoped_kind_has_no_namespace() -> None:
     thing = {"apiVersion": "example.org/v1", "kind": "Thing"}
     provider, guessed = (
         provider_of(ClusterOfOne(namespaced=False), namespace="team"),
@@ -517,9 +515,7 @@ def test_a_kind_without_namespaces_has_none_whatever_the_inputs_say() -> None:
     assert provider.create(THINGS, guessed).id == "x"
 
 
-def test_an_object_is_found_where_its_id_says_though_the_provider_now_has_another_namespace() -> (
-    None
-):
+def test_an_object_is_found_in_the_namespace_of_its_id() -> None:
     client = ClusterOfOne()
     provider_of(client, namespace="new").delete(CONFIG_MAPS, State("old/x", named(), {}))
     assert [obj["metadata"]["namespace"] for obj in client.deleted] == ["old"]
@@ -590,9 +586,7 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
 
 
 @pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
-def test_a_replication_controller_is_ready_with_all_of_its_replicas(
-    available: int | None, done: bool
-) -> None:
+def test_a_replication_controller_needs_all_its_replicas(available: int | None, done: bool) -> None:
     status = {} if available is None else {"availableReplicas": available}
     spec = {"replicas": 2}
     live = {
@@ -664,7 +658,7 @@ def test_what_is_no_longer_declared_goes(project: Project) -> None:
     assert "labels" not in project.kubectl("get", "configmap", "settings")["metadata"]
 
 
-def test_an_update_of_what_somebody_else_deleted_fails_until_a_refresh(project: Project) -> None:
+def test_an_update_of_a_deleted_object_fails_until_a_refresh(project: Project) -> None:
     project.up("")
     project.up(CONFIG_MAP.format(level="1"))
     project.kubectl("delete", "configmap", "settings")
@@ -681,7 +675,7 @@ def test_of_two_resources_of_one_name_the_second_fails(project: Project) -> None
     assert 'configmaps "settings" already exists' in project.fails(two)
 
 
-def test_a_list_with_equal_keys_is_created_as_the_api_server_takes_it(project: Project) -> None:
+def test_a_list_with_equal_keys_is_created(project: Project) -> None:
     variables = (
         '"image": "busybox", "env": [{{"name": "A", "value": "1"}}, {{"name": "A", "value": "2"}}]'
     )
@@ -725,9 +719,7 @@ def test_a_provider_may_take_over_objects_and_fields() -> None:
         (ApiError(500, "failed calling webhook"), True),
     ],
 )
-def test_a_preview_fails_only_for_what_the_update_would_meet_too(
-    refusal: ApiError, tells: bool
-) -> None:
+def test_a_preview_fails_only_if_the_update_would_fail(refusal: ApiError, tells: bool) -> None:
     client = ClusterOfOne()
     client.refusals = [refusal]
     if tells:
@@ -737,7 +729,7 @@ def test_a_preview_fails_only_for_what_the_update_would_meet_too(
         assert provider_of(client).preview(CONFIG_MAPS, None, named()) == named()
 
 
-def test_a_preview_is_forced_until_the_first_update_has_taken_over_what_was_created() -> None:
+def test_a_preview_is_forced_until_objects_are_adopted() -> None:
     client, old = ClusterOfOne(), State("default/x", named(), {})
     provider = provider_of(client)
     provider.create(CONFIG_MAPS, named())
@@ -748,7 +740,7 @@ def test_a_preview_is_forced_until_the_first_update_has_taken_over_what_was_crea
     assert [asked.get("force") for asked in client.asked] == [None, True, False, False]
 
 
-def test_a_refresh_shows_what_others_changed_even_what_a_webhook_would_change_again() -> None:
+def test_a_refresh_shows_what_others_changed() -> None:
     client = ClusterOfOne()
     client.live = named(namespace="default", labels={"by": "webhook"}) | {"data": {"a": "2"}}
     state = provider_of(client).read(
@@ -760,7 +752,7 @@ def test_a_refresh_shows_what_others_changed_even_what_a_webhook_would_change_ag
 
 
 @pytest.mark.parametrize("setting", ["renderYamlToDirectory", "helmReleaseSettings"])
-def test_a_setting_of_the_provider_that_would_be_ignored_is_refused(setting: str) -> None:
+def test_a_provider_setting_that_would_be_ignored_is_refused(setting: str) -> None:
     with pytest.raises(CheckError, match=f"{setting}: is not supported in a rehearsal"):
         KubernetesProvider().check_config({setting: "x"})
     KubernetesProvider().check_config({"namespace": "x"})
@@ -800,7 +792,7 @@ HERE, THERE = (
         ({"kubeconfig": HERE}, {"kubeconfig": HERE, "clusterIdentifier": "b"}, []),
     ],
 )
-def test_a_provider_is_replaced_where_it_moves_to_another_cluster(
+def test_a_provider_that_moves_to_another_cluster_is_replaced(
     old: Any, new: Any, replaces: list[str]
 ) -> None:
     assert KubernetesProvider().diff_config(old, new).replaces == replaces
@@ -828,7 +820,7 @@ k8s.core.v1.ResourceQuota("none", metadata={"name": "none", "namespace": "full"}
 """
 
 
-def test_what_is_forbidden_at_preview_may_be_allowed_when_it_is_made(project: Project) -> None:
+def test_what_a_preview_forbids_may_be_allowed_at_creation(project: Project) -> None:
     project.up(FORBIDDEN)
     more = FORBIDDEN + (
         'k8s.core.v1.ConfigMap("one", metadata={"name": "one", "namespace": "full"}, opts=here)\n'
@@ -849,7 +841,7 @@ def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
     assert "1 created" in project.up(CONFIG_MAP.format(level="1"))
 
 
-def test_an_object_that_exists_is_not_taken_over_but_can_be_imported(project: Project) -> None:
+def test_an_existing_object_can_only_be_imported(project: Project) -> None:
     project.kubectl("create", "configmap", "foreign", "--from-literal=a=1")
     body = 'k8s.core.v1.ConfigMap("foreign", metadata={"name": "foreign", "namespace": "default"}, data={"a": "1"}, opts='
     printed = project.fails(body + "here)")
@@ -874,7 +866,7 @@ def test_a_secret_is_nowhere_in_plain(project: Project) -> None:
     assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
 
 
-def test_a_secret_of_which_somebody_changed_only_a_label_is_not_made_anew(project: Project) -> None:
+def test_a_secret_with_a_changed_label_is_not_recreated(project: Project) -> None:
     body = """
     k8s.core.v1.Secret("drifts", string_data={"key": "hunter2"}, metadata={"name": "drifts", "labels": {"l": "1"},
                        "annotations": {"pulumi.com/patchForce": "true"}}, opts=here)
@@ -887,7 +879,7 @@ def test_a_secret_of_which_somebody_changed_only_a_label_is_not_made_anew(projec
     assert (live["metadata"]["labels"], live["data"]) == ({"l": "1"}, {"key": "aHVudGVyMg=="})
 
 
-def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(
+def test_an_unmarked_or_imported_secret_is_hidden(
     project: Project,
 ) -> None:
     body = """
@@ -900,7 +892,7 @@ def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(
     assert "aHVudGVyMg==" not in state + project.pulumi("stack", "export", "--stack", "t").stdout
 
 
-def test_a_secret_in_the_environment_of_pods_that_never_get_ready_is_hidden(
+def test_a_secret_of_pods_that_stay_unready_is_hidden(
     project: Project,
 ) -> None:
     secret = DEPLOYMENT.replace(
@@ -940,7 +932,7 @@ k8s.apps.v1.Deployment("stuck", metadata={{"name": "stuck", "annotations": {{"pu
 """
 
 
-def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(
+def test_a_deployment_that_stays_unready_can_be_fixed(
     project: Project,
 ) -> None:
     printed = project.fails(DEPLOYMENT.format(opts="here"))
@@ -965,7 +957,7 @@ k8s.batch.v1.Job("train", metadata={{"name": "train", "annotations": {{"pulumi.c
 """
 
 
-def test_a_job_is_updated_where_it_can_be_and_replaced_where_it_must(project: Project) -> None:
+def test_a_job_is_updated_if_possible_and_otherwise_replaced(project: Project) -> None:
     project.up(JOB.format(ttl=1000, image="a"))
     assert "1 updated" in project.up(JOB.format(ttl=2000, image="a"))
     printed = project.up(JOB.format(ttl=2000, image="b"))
@@ -976,7 +968,7 @@ def test_a_job_is_updated_where_it_can_be_and_replaced_where_it_must(project: Pr
     )
 
 
-def test_a_replacement_meets_an_old_job_whose_deletion_is_not_awaited(project: Project) -> None:
+def test_a_replacement_meets_an_old_job_that_is_being_deleted(project: Project) -> None:
     held = JOB.replace('"annotations"', '"finalizers": ["example.com/hold"], "annotations"')
     project.up("")
     project.up(held.format(ttl=1000, image="a"))
@@ -985,7 +977,7 @@ def test_a_replacement_meets_an_old_job_whose_deletion_is_not_awaited(project: P
     assert "1 replaced" in project.up(JOB.format(ttl=1000, image="b"))
 
 
-def test_the_deletion_of_other_kinds_is_awaited_whatever_they_say() -> None:
+def test_the_deletion_of_other_kinds_is_always_awaited() -> None:
     skipping = {"annotations": {"pulumi.com/skipAwait": "true", "pulumi.com/timeoutSeconds": "1"}}
     client = ClusterOfOne()
     client.live = named(namespace="default", uid="1")
@@ -1005,9 +997,7 @@ k8s.batch.v1.Job("check", metadata={{"name": "check", "annotations": {annotation
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_failed_job_is_made_anew_where_it_says_so_and_otherwise_stays(
-    project: Project, replaced: bool
-) -> None:
+def test_a_failed_job_is_recreated_only_if_configured(project: Project, replaced: bool) -> None:
     annotations = {"pulumi.com/replaceUnready": str(replaced).lower()}
     failing = AWAITED_JOB.format(annotations=annotations, seconds=1, completions=1)
     uids: list[str] = []
@@ -1036,7 +1026,7 @@ def test_a_job_that_is_complete_is_not_made_anew(project: Project) -> None:
     project.up("")
 
 
-def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(
+def test_a_refresh_ignores_zero_values_and_other_spellings(
     project: Project,
 ) -> None:
     body = """
@@ -1071,7 +1061,7 @@ def test_a_generated_name_is_kept(project: Project) -> None:
     assert project.kubectl("get", "configmap", name) is None
 
 
-def test_an_object_of_a_generated_name_is_made_before_the_old_one_goes() -> None:
+def test_a_generated_name_is_created_before_the_old_one_goes() -> None:
     old, new = ({"metadata": {"generateName": "g-"}, "data": {"k": value}} for value in "12")
     assert change("ConfigMap", old, new) == Diff(["data.k"], ["data.k"])
 
@@ -1085,7 +1075,7 @@ def test_wait_for_a_condition_of_ones_own(project: Project) -> None:
     project.up(body.replace('"no"', '"yes"'))
 
 
-def test_which_kinds_have_a_namespace_is_what_the_api_server_says(cluster: Cluster) -> None:
+def test_namespaced_kinds_are_those_of_the_api_server(cluster: Cluster) -> None:
     api = Api(Access(cluster.kubeconfig))
     versions = [
         version["groupVersion"]
@@ -1150,7 +1140,7 @@ def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:
     )
 
 
-def test_no_kind_that_the_api_server_serves_is_said_to_be_removed(cluster: Cluster) -> None:
+def test_served_kinds_are_not_reported_as_removed(cluster: Cluster) -> None:
     api = Api(Access(cluster.kubeconfig))
     versions = [
         version["groupVersion"]
@@ -1237,9 +1227,7 @@ def release(folder: Path, chart: dict[str, str], inputs: str) -> str:
     return f'k8s.helm.v3.Release("r", name="r", chart={str(folder / "tiny")!r}, namespace="default", {inputs}, opts=here)'
 
 
-def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(
-    project: Project, tmp_path: Path
-) -> None:
+def test_helm_installs_upgrades_and_removes_a_local_chart(project: Project, tmp_path: Path) -> None:
     body = release(
         tmp_path, CHART, 'value_yaml_files=[pulumi.StringAsset("level: 4")], values={"level": 5}'
     )
@@ -1263,9 +1251,7 @@ k8s.helm.v3.Release("op", name="op", chart="gpu-operator", version="v26.7.0", na
 """
 
 
-def test_a_release_says_what_helm_installed_and_its_name_is_taken(
-    project: Project, tmp_path: Path
-) -> None:
+def test_a_release_reports_what_helm_installed(project: Project, tmp_path: Path) -> None:
     body = release(tmp_path, CHART, "values={}")
     project.up(body)
     [made] = [resource for resource in project.resources() if resource["type"].endswith(":Release")]
@@ -1308,7 +1294,7 @@ def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(
     )
 
 
-def test_a_chart_that_cannot_be_fetched_is_recorded_and_said_to_be(project: Project) -> None:
+def test_a_chart_that_cannot_be_fetched_is_recorded(project: Project) -> None:
     printed = project.up(UNREACHABLE.format(values={"driver": {"enabled": False}}))
     assert "recorded, chart not installed" in printed
     record = json.loads((project.rehearsal.releases_dir / "default.op.json").read_text())
@@ -1319,7 +1305,7 @@ def test_a_chart_that_cannot_be_fetched_is_recorded_and_said_to_be(project: Proj
     assert not (project.rehearsal.releases_dir / "default.op.json").exists()
 
 
-def test_a_value_that_only_the_templates_of_a_chart_read_is_known() -> None:
+def test_a_value_that_only_chart_templates_read_is_known() -> None:
     assert not list(unknown_keys("gpu-operator", {"dcgmExporter": {"config": {"name": "metrics"}}}))
 
 
@@ -1339,7 +1325,7 @@ def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, comma
     assert "valueYamlFiles[0].toolkit.versoin" in printed
 
 
-def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
+def test_a_release_that_helm_completed_before_a_kill_is_adopted(
     project: Project, tmp_path: Path
 ) -> None:
     body = release(tmp_path, CHART, 'values={"level": 5}')
@@ -1382,9 +1368,7 @@ def releases(project: Project) -> list[dict[str, Any]]:
     return project.kubectl("get", "secrets", "-l", "owner=helm")["items"]
 
 
-def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(
-    project: Project, tmp_path: Path
-) -> None:
+def test_a_chart_whose_pods_stay_unready_can_be_fixed(project: Project, tmp_path: Path) -> None:
     stuck = """
         apiVersion: v1
         kind: Pod
@@ -1435,9 +1419,7 @@ def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
     project.pulumi("cancel", "--yes", "--stack", "t")
 
 
-def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_converges(
-    project: Project, tools: Tools
-) -> None:
+def test_up_converges_after_pulumi_was_killed_in_an_update(project: Project, tools: Tools) -> None:
     project.up("")
     body = DEPLOYMENT.format(opts="here").replace('"2"', '"600"')
     project.program(body)

@@ -103,7 +103,7 @@ def endpoints(**conditions: bool) -> Object:
     return {"endpoints": [{"conditions": {"ready": True}}, {"conditions": conditions}]}
 
 
-def test_a_service_waits_for_the_pods_behind_it_and_for_no_others() -> None:
+def test_a_service_waits_only_for_its_own_pods() -> None:
     assert lack(service(), endpoints(ready=True)) == ""
     assert lack(service(), endpoints(ready=False, terminating=True)) == ""
     assert "not ready" in lack(service(), endpoints(ready=False))
@@ -117,7 +117,7 @@ def test_a_service_waits_for_the_pods_behind_it_and_for_no_others() -> None:
     )
 
 
-def test_an_ingress_waits_for_an_address_and_for_every_service_that_it_names() -> None:
+def test_an_ingress_waits_for_an_address_and_its_services() -> None:
     paths = [{"backend": {"service": {"name": name}}} for name in ("a", "b")]
     status = {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}
     rules = [
@@ -151,7 +151,7 @@ class Held:
         return self.found[kind]
 
 
-def test_the_last_warning_about_a_pod_that_does_not_start_is_a_reason() -> None:
+def test_the_last_warning_of_a_stuck_pod_is_its_reason() -> None:
     def pod(name: str, phase: str) -> Object:
         metadata = {"name": name, "namespace": "default", "uid": name}
         return {"metadata": metadata, "spec": {"nodeName": "n"}, "status": {"phase": phase}}

@@ -103,7 +103,7 @@ def made(project: Project) -> set[str]:
     return set(known)
 
 
-def test_the_functions_behind_config_files_kustomizations_and_charts(
+def test_functions_behind_config_files_and_charts_are_answered(
     project: Project, files: Path
 ) -> None:
     program = f"""

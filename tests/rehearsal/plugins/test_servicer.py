@@ -121,7 +121,7 @@ def test_a_provider_says_whether_it_keeps_nulls(kept: bool) -> None:
     assert new == {"values": {"x": None} if kept else {}}
 
 
-def test_secrets_are_marked_on_the_way_out_and_unwrapped_on_the_way_in() -> None:
+def test_secrets_are_marked_on_output_and_unwrapped_on_input() -> None:
     struct = write_struct({"key": Secret("hunter2")})
     assert struct.fields["key"].struct_value.fields[SIGNATURE].string_value == SECRET_SIGNATURE
     assert read_struct(struct) == {"key": "hunter2"}
@@ -168,7 +168,7 @@ def test_a_diff_gets_the_old_inputs_and_says_what_is_replaced() -> None:
     assert answer.deleteBeforeReplace
 
 
-def test_what_exists_and_is_not_well_comes_with_its_id_and_state() -> None:
+def test_an_unhealthy_existing_object_has_its_id_and_state() -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         ask(Fake(), lambda stub: stub.Create(create(fails=True)))
     details = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]

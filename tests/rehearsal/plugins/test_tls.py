@@ -119,7 +119,7 @@ def test_a_certificate_that_an_authority_signs() -> None:
     assert (state.outputs["caKeyAlgorithm"], request.outputs["keyAlgorithm"]) == ("ECDSA", "RSA")
 
 
-def test_a_certificate_stays_until_an_input_changes_except_for_when_it_is_renewed() -> None:
+def test_a_certificate_stays_until_it_changes_or_expires() -> None:
     key, ca = authority(setAuthorityKeyId=True)
     root = x509.load_pem_x509_certificate(ca.outputs["certPem"].encode())
     public = serialization.load_pem_private_key(key.encode(), None).public_key()

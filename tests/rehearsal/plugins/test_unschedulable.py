@@ -63,7 +63,7 @@ def test_a_wait_for_pods_that_no_node_takes_is_in_vain() -> None:
     assert said(deployment(), pod("a"), pod("b")) == WHY
 
 
-def test_it_is_not_before_a_later_round_of_the_autoscaler_has_found_the_same() -> None:
+def test_a_pod_is_reported_after_a_second_autoscaler_round() -> None:
     note("a", later=10)
     client: Any = Answers(pod("a"))
     wait = UnschedulableCheck(client)
@@ -107,7 +107,7 @@ def test_anything_else_under_way_lets_the_wait_go_on() -> None:
     assert said(deployment(), pod("a")) == WHY
 
 
-def test_as_many_waits_as_pulumi_makes_calls_may_keep_a_pool_from_being_made(
+def test_many_waits_do_not_keep_a_pool_from_being_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     note("a")
