@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ml_foundations.planning.verdict.markdown import MARK
 
-from tests.planning.building import deployment, pool, template
+from tests.factories import deployment, pool, template
 from tests.support.checkout import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()

@@ -7,7 +7,7 @@ import copy
 import random
 from typing import Any
 
-from tests.planning.building import Manifest
+from tests.factories import Manifest
 
 NAMES = ["a", "A", "", "a.b", "-a", "a_b", "x" * 64, "a/b", "a/B/c", "é", "a b"]
 VALUES = [None, (), ("a",), ("a b",), ("a", "b")]

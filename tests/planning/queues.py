@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     Manifest,
     container,

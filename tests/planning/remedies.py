@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.quantities import format_milli, milli
 from ml_foundations.planning.verdict.findings import Finding
 
 from tests.differential.case import Document, pod_template
-from tests.planning.building import HOSTNAME, MAX_NODES
+from tests.factories import HOSTNAME, MAX_NODES
 
 
 class Stack:

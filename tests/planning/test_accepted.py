@@ -8,7 +8,7 @@ from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
 from ml_foundations.planning.verdict.findings import Severity
 
-from tests.planning.building import Manifest, container, job, namespaced, template
+from tests.factories import Manifest, container, job, namespaced, template
 from tests.planning.test_rules import EDGE, NODES, queued
 
 ROW, FPGA = "rack.example.com/row", "example.com/fpga"

@@ -18,7 +18,7 @@ from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.differential import generator
-from tests.planning.building import container, job, limit_range, node, quota, template
+from tests.factories import container, job, limit_range, node, quota, template
 
 Manifest = dict[str, Any]
 

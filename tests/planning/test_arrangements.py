@@ -6,7 +6,7 @@ from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.scheduler.exhaustive_search import Outcome
 from ml_foundations.planning.scheduler.packing import arrangements
 
-from tests.planning.building import ZONE, anti_affinity, container, pool, spread
+from tests.factories import ZONE, anti_affinity, container, pool, spread
 
 
 def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:

@@ -13,7 +13,7 @@ from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.planning.building import (
+from tests.factories import (
     Manifest,
     container,
     daemon_set,

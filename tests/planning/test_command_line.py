@@ -12,7 +12,7 @@ import yaml
 from ml_foundations.planning.__main__ import main
 from ml_foundations.planning.input.documents import UnreadableError, read
 
-from tests.planning.building import Manifest, deployment, job, node, pool, template
+from tests.factories import Manifest, deployment, job, node, pool, template
 
 KEYS = {
     "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},

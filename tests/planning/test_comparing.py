@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ml_foundations.planning.__main__ import main
 
-from tests.planning.building import GPU, Manifest, deployment, node, pool, template
+from tests.factories import GPU, Manifest, deployment, node, pool, template
 
 PRICED = {
     "node.kubernetes.io/instance-type": "a3-highgpu-8g",

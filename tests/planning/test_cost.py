@@ -14,7 +14,7 @@ from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     MAX_NODES,
     Manifest,

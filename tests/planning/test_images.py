@@ -6,7 +6,7 @@ import pytest
 from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.verdict.images import image_findings
 
-from tests.planning.building import container, daemon_set, job, template
+from tests.factories import container, daemon_set, job, template
 
 DIGEST = f"sha256:{'a' * 64}"
 

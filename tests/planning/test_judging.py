@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 
-from tests.planning.building import (
+from tests.factories import (
+    CANNOT,
+    FITS,
     GPU,
     HOSTNAME,
+    OPEN,
     ZONE,
     Manifest,
     affinity,
     anti_affinity,
+    claim,
     container,
     daemon_set,
     deployment,
@@ -28,7 +32,6 @@ from tests.planning.building import (
     workload,
 )
 
-FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 GPU_TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 
 
@@ -539,11 +542,6 @@ def test_limit_ranges(limit: Manifest, expected: Verdict) -> None:
 # --- Volumes
 
 
-def claim(**spec: Any) -> Manifest:
-    own = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Gi"}}}
-    return namespaced("v1", "PersistentVolumeClaim", "data", spec=own | spec)
-
-
 def storage_class(**fields: Any) -> Manifest:
     provisioner = {
         "provisioner": "pd.csi.storage.gke.io",
@@ -602,7 +600,10 @@ def test_a_disk_that_the_machine_does_not_attach(
     machine: str, disk: str, expected: Verdict
 ) -> None:
     nodes = pool("p", 1, {"node.kubernetes.io/instance-type": machine})
-    documents = storage_class(parameters={"type": disk}), claim(storageClassName="fast")
+    documents = (
+        storage_class(parameters={"type": disk}),
+        claim(size="64Gi", storageClassName="fast"),
+    )
     assert verdict(deployment("web", 1, template(**DATA)), nodes, *documents) is expected
 
 
@@ -664,7 +665,7 @@ def test_a_claim_of_no_class_is_named_as_one(
 
 
 def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
-    exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
+    exclusive = claim(mode="ReadWriteOncePod", storageClassName="fast")
     assert (
         verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive)
         is FITS

@@ -7,7 +7,7 @@ from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.input.program import objects_of
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     Manifest,
     container,

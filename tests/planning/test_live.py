@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 from ml_foundations.planning import Verdict, Verdicts, judge
 
-from tests.planning.building import (
+from tests.factories import (
+    CANNOT,
+    FITS,
+    OPEN,
     Manifest,
+    claim,
     container,
     daemon_set,
     deployment,
@@ -20,7 +24,6 @@ from tests.planning.building import (
     workload,
 )
 
-FITS, CANNOT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 PODS = template(containers=[container(cpu=2)], serviceAccountName="not-in-the-list")
 
 
@@ -201,7 +204,7 @@ def test_objects_that_are_there_are_used_already() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
-    [("Always", CANNOT), ("Never", UNDETERMINED), ("OnFailure", UNDETERMINED)],
+    [("Always", CANNOT), ("Never", OPEN), ("OnFailure", OPEN)],
 )
 @pytest.mark.parametrize("cores", [3, 4])
 def test_pods_that_run_and_may_end_make_room_some_day(
@@ -224,14 +227,7 @@ def test_a_reference_to_another_api_is_none() -> None:
         assert judge([node("n", cpu="5"), web, pod]).stack is expected
 
 
-CLAIM: Manifest = {
-    "metadata": {"name": "data"},
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "fast",
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
-}
+CLAIM = claim(storageClassName="fast")
 FAST: Manifest = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -241,16 +237,16 @@ FAST: Manifest = {
 }
 
 
-def claim(name: str, **spec: Any) -> Manifest:
-    return namespaced("v1", "PersistentVolumeClaim", name, spec=CLAIM["spec"] | spec)
-
-
 def test_an_existing_stateful_set_claim_counts_once() -> None:
     zone = "topology.kubernetes.io/zone"
     db = stateful_set("db", 1, template(), volumeClaimTemplates=[CLAIM])
     one = quota(hard={"persistentvolumeclaims": "1"})
-    assert judge([node("n"), FAST, db, one, claim("data-db-0")]).stack is FITS
-    assert judge([node("n"), FAST, db, one, claim("other")]).stack is not FITS
+    assert (
+        judge([node("n"), FAST, db, one, claim("data-db-0", storageClassName="fast")]).stack is FITS
+    )
+    assert (
+        judge([node("n"), FAST, db, one, claim("other", storageClassName="fast")]).stack is not FITS
+    )
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -263,9 +259,18 @@ def test_an_existing_stateful_set_claim_counts_once() -> None:
             "csi": {"driver": "pd.csi.storage.gke.io", "volumeHandle": "h"},
         },
     }
-    for at, expected in (("a", FITS), ("b", UNDETERMINED)):
+    for at, expected in (("a", FITS), ("b", OPEN)):
         assert (
-            judge([node("n", {zone: at}), FAST, db, volume, claim("data-db-0")]).stack is expected
+            judge(
+                [
+                    node("n", {zone: at}),
+                    FAST,
+                    db,
+                    volume,
+                    claim("data-db-0", storageClassName="fast"),
+                ]
+            ).stack
+            is expected
         )
 
 
@@ -313,14 +318,14 @@ def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
     pods = template(containers=[container(cpu=2)], volumes=volumes)
     for second, kind, expected in (
         ("a", deployment("web", 2, pods), FITS),
-        ("b", deployment("web", 2, pods), UNDETERMINED),
+        ("b", deployment("web", 2, pods), OPEN),
         ("b", deployment("web", 1, pods), FITS),
         ("b", job("run", 2, pods), FITS),
     ):
         nodes = [node("one", {zone: "a"}, cpu="2"), node("two", {zone: second}, cpu="2")]
-        found = judge([*nodes, FAST, claim("data", accessModes=["ReadWriteMany"]), kind]).workloads[
-            0
-        ]
+        found = judge(
+            [*nodes, FAST, claim("data", mode="ReadWriteMany", storageClassName="fast"), kind]
+        ).workloads[0]
         assert found.verdict is expected or "volume-class" in {each.rule for each in found.reasons}
 
 
@@ -329,7 +334,13 @@ def test_a_claim_of_one_pod_is_taken_by_the_pod_that_runs() -> None:
     pods = template(containers=[container(cpu=1)], volumes=[volume])
     mine = stored(deployment("mine", 1, pods), replicas=1)
     runs = pod_of(mine, 0, containers=[container(cpu=1) | {"image": "i"}], volumes=[volume])
-    there = [node("n", cpu="10"), FAST, claim("data", accessModes=["ReadWriteOncePod"]), mine, runs]
+    there = [
+        node("n", cpu="10"),
+        FAST,
+        claim("data", mode="ReadWriteOncePod", storageClassName="fast"),
+        mine,
+        runs,
+    ]
     more = deployment("more", 1, pods)
     assert list(verdicts_of(judge(there)).values()) == [FITS]
     assert list(verdicts_of(judge([*there, more])).values()) == [FITS, CANNOT]
@@ -355,7 +366,7 @@ def test_a_resource_of_a_device_class_is_not_known() -> None:
     found = judge(
         [node("n"), deployment("web", 1, template(containers=[container(**{name: 1})]))]
     ).workloads[0]
-    assert found.verdict is UNDETERMINED
+    assert found.verdict is OPEN
     assert f"spec.template.spec.containers[0].resources.limits.{name}" in {
         each.path for each in found.reasons
     }
@@ -383,7 +394,7 @@ def test_a_quota_counts_the_most_devices_that_a_claim_may_get(
     spec = {"spec": {"devices": {"requests": [{"name": "r", **request_}]}}}
     claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
     made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "t", spec=spec)
-    for most, expected in ((count, UNDETERMINED), (count - 1, CANNOT)):
+    for most, expected in ((count, OPEN), (count - 1, CANNOT)):
         limit = quota(hard={"gpu.deviceclass.resource.k8s.io/devices": str(most)})
         assert (
             judge(

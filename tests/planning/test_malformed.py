@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 
-from tests.planning.building import (
+from tests.factories import (
     HOSTNAME,
     ZONE,
     Manifest,

@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
 from ml_foundations.planning.verdict.report import as_summary, as_text
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     ZONE,
     Manifest,

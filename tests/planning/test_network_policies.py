@@ -7,7 +7,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.verdict.network_policies import Network
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
-from tests.planning.building import Manifest, container, deployment, template
+from tests.factories import Manifest, container, deployment, template
 
 NAME = "kubernetes.io/metadata.name"
 DENY = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}

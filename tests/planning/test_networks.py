@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
 
-from tests.planning.building import container, job, node, template
+from tests.factories import container, job, node, template
 from tests.planning.test_program import cluster, judge_program, kubernetes, pool
 
 INTERFACES = '[{"interfaceName": "eth0", "network": "default"}, {"interfaceName": "eth1", "network": "vpc1"}]'

@@ -10,7 +10,7 @@ from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import by_zone
 from ml_foundations.planning.verdict.program import judge_program
 
-from tests.planning.building import GPU, ZONE, container, deployment, job, spread, template
+from tests.factories import GPU, ZONE, container, deployment, job, spread, template
 from tests.support import recording
 
 INSTALLER = driver_installer_manifest("cos")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import Severity, Verdict, judge
 
-from tests.planning.building import Manifest, deployment, node, template
+from tests.factories import Manifest, deployment, node, template
 from tests.planning.mutations import ISCSI, SELECTOR, draw
 from tests.support.cluster import Cluster
 

@@ -9,7 +9,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import read
 
-from tests.planning.building import (
+from tests.factories import (  # fmt: skip
+    CANNOT,
+    FITS,
+    OPEN,
     ZONE,
     Manifest,
     anti_affinity,
@@ -20,29 +23,19 @@ from tests.planning.building import (
     namespaced,
     node,
     node_affinity,
+    pod,
     quota,
     spread,
     stateful_set,
     template,
-    workload,
-)  # fmt: skip
+)
 
-FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 ROOMY = node("n", cpu="8", memory="8Gi")
 ONE = template(containers=[container(cpu=1)])
 
 
 def agent(**spec: Any) -> Manifest:
     return daemon_set("agent", template(containers=[container(cpu=9)], **spec))
-
-
-def pod(
-    name: str, labels: Manifest | None = None, containers: list[Manifest] | None = None
-) -> Manifest:
-    made = template(labels, containers)
-    return workload("v1", "Pod", name, made["spec"]) | {
-        "metadata": {"name": name, "namespace": "team", **made["metadata"]}
-    }
 
 
 def hook(group: str, resource: str) -> Manifest:
@@ -404,8 +397,8 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         [node("n", cpu="2", memory="8Gi"), WEB, scaler("h", minReplicas=3, maxReplicas=5), scaler("i", maxReplicas=5)],
         CANNOT,
     ),
-    "a pod has the name of a StatefulSet's": ([ROOMY, SET, pod("set-0", labels={"other": "x"})], OPEN),
-    "a pod has a number that the StatefulSet has not": ([ROOMY, SET, pod("set-1", labels={"other": "x"})], FITS),
+    "a pod has the name of a StatefulSet's": ([ROOMY, SET, pod("set-0", template({"other": "x"}))], OPEN),
+    "a pod has a number that the StatefulSet has not": ([ROOMY, SET, pod("set-1", template({"other": "x"}))], FITS),
     "a second class for all": (
         [ROOMY, WEB, priority_class("a", 1, globalDefault=True), priority_class("b", 2, globalDefault=True)],
         CANNOT,
@@ -728,7 +721,7 @@ def test_unknown_pods_may_be_those_that_others_wait_for() -> None:
 
 
 def test_a_daemon_set_may_evict_what_runs() -> None:
-    running = pod("p", containers=[container(cpu=8)])
+    running = pod("p", template(containers=[container(cpu=8)]))
     running["spec"]["nodeName"], running["status"] = "n", {"phase": "Running"}
     small = daemon_set("agent", template(containers=[container(cpu=1)]))
     assert judge([ROOMY, running, small]).stack is CANNOT
@@ -782,7 +775,7 @@ IN_PODS = [
 def test_fields_of_containers_as_the_api_server_took_them(
     fields: Manifest, verdict: Verdict
 ) -> None:
-    found = judge([ROOMY, pod("p", containers=[container() | fields])])
+    found = judge([ROOMY, pod("p", template(containers=[container() | fields]))])
     assert found.stack == verdict
 
 

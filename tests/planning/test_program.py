@@ -27,7 +27,7 @@ from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.storage.classes import StorageClassesSpec
 
-from tests.planning.building import GPU, container, deployment, job, template
+from tests.factories import CANNOT, FITS, GPU, OPEN, container, deployment, job, template
 
 A100 = {"type": "nvidia-tesla-a100", "count": 2}
 LEFT_TO_OPERATOR = {
@@ -87,9 +87,6 @@ def web(cpu: int) -> Resource:
 
 def train(gpus: int) -> Resource:
     return kubernetes(job("train", 1, template(containers=[container(gpu=gpus)])))
-
-
-FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 
 
 @pytest.mark.parametrize(

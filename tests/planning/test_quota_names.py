@@ -9,7 +9,7 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 from ml_foundations.planning.verdict.report import as_text
 
-from tests.planning.building import GPU, Manifest, container, deployment, job, node, quota, template
+from tests.factories import GPU, Manifest, container, deployment, job, node, quota, template
 
 TRAINING = job("train", 1, template(containers=[container(gpu=4, cpu=1)]))
 SCOPED = {"scopes": ["NotTerminating"]}

@@ -8,7 +8,7 @@ from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.planning.building import Manifest, container, job, namespaced, node, template
+from tests.factories import Manifest, container, job, namespaced, node, template
 
 TEAM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
 MACHINES: list[Resource] = [

@@ -9,7 +9,7 @@ from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.retained import Retained
 
-from tests.planning.building import Manifest, namespaced, stateful_set, template
+from tests.factories import Manifest, namespaced, stateful_set, template
 from tests.planning.test_cost import PD, priced, with_class
 
 PRICE = Decimal("0.17") * 100

@@ -11,13 +11,14 @@ from ml_foundations.planning.model.nodes import MIN_NODES
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import RULES
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     HOSTNAME,
     ZONE,
     Manifest,
     affinity,
     anti_affinity,
+    claim,
     container,
     daemon_set,
     deployment,
@@ -101,11 +102,6 @@ def requests(request: Manifest, limit: Manifest) -> Manifest:
     return web(containers=[{"name": "main", "resources": {"requests": request, "limits": limit}}])
 
 
-def claim(mode: str = "ReadWriteOnce", **spec: Any) -> Manifest:
-    own = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
-    return namespaced("v1", "PersistentVolumeClaim", "data", spec=own | spec)
-
-
 def mounting(replicas: int = 1) -> Manifest:
     return web(replicas, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
 
@@ -135,7 +131,7 @@ def bucket(**annotations: str) -> list[Manifest]:
     }
     server = mounting()
     server["spec"]["template"]["metadata"]["annotations"] = annotations
-    return [server, claim("ReadWriteMany", **wanted), volume, NODES]
+    return [server, claim(mode="ReadWriteMany", **wanted), volume, NODES]
 
 
 def bucket_on_gke(attributes: Any = None, **spec: Any) -> list[Manifest]:
@@ -407,8 +403,8 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(1, topologySpreadConstraints=[spread(minDomains=2)]), NODES],
     ),
     "volume-access": (
-        [mounting(2), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
-        [mounting(1), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
+        [mounting(2), claim(mode="ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
+        [mounting(1), claim(mode="ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
     ),
     "volume-binding": (claiming_volumes(2), claiming_volumes(1)),
     "volume-zone": (
@@ -416,10 +412,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [mounting(), claim(volumeName="pv"), volume_in("a"), NODES],
     ),
     "volume-class": (
-        [mounting(), claim("ReadWriteMany", storageClassName="fast"), CLASS, NODES],
+        [mounting(), claim(mode="ReadWriteMany", storageClassName="fast"), CLASS, NODES],
         [
             mounting(),
-            claim("ReadWriteMany", storageClassName="fast", volumeMode="Block"),
+            claim(mode="ReadWriteMany", storageClassName="fast", volumeMode="Block"),
             CLASS,
             NODES,
         ],

@@ -22,7 +22,7 @@ from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.packing import arrangements
 
-from tests.planning.building import (
+from tests.factories import (
     HOSTNAME,
     ZONE,
     Manifest,

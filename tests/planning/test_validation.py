@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ml_foundations.planning import UNKNOWN, Severity, Verdict, judge
 
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     Manifest,
     container,

@@ -8,7 +8,7 @@ from ml_foundations.planning.verdict.program import judge_documents, judge_progr
 from ml_foundations.planning.verdict.values import wrong_image
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-from tests.planning.building import (
+from tests.factories import (
     Manifest,
     daemon_set,
     deployment,

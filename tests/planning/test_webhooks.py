@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
-from tests.planning.building import Manifest, container, deployment, job, template
+from tests.factories import Manifest, container, deployment, job, template
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 TEAMS = {

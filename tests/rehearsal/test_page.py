@@ -22,7 +22,7 @@ from ml_foundations.rehearsal.report.fleet import Fleet, Node, PodTimes
 from ml_foundations.rehearsal.report.page import render
 from ml_foundations.rehearsal.report.workloads import Workload
 
-from tests.planning.building import deployment, pool, template
+from tests.factories import deployment, pool, template
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 EVIL = "<script>alert(1)</script>"

@@ -21,7 +21,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.differential.oracle import expanded
-from tests.planning.building import (
+from tests.factories import (
     GPU,
     Manifest,
     container,

@@ -1,6 +1,8 @@
-"""Manifests for tests, from few words."""
+"""Factories of manifests: workloads, pods, claims, nodes and quotas of a namespace ``team``."""
 
 from typing import Any
+
+from ml_foundations.planning import Verdict
 
 Manifest = dict[str, Any]
 
@@ -8,6 +10,7 @@ MAX_NODES = "ml-foundations/max-nodes"
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
+FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 
 
 def pool(
@@ -107,6 +110,26 @@ def namespaced(version: str, kind: str, name: str, **fields: Any) -> Manifest:
         "metadata": {"name": name, "namespace": "team"},
         **fields,
     }
+
+
+def pod(name: str, pods: Manifest | None = None, **fields: Any) -> Manifest:
+    """Return a Pod with the labels and the spec of a template."""
+    pods = pods or template()
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", **pods["metadata"]},
+        "spec": pods["spec"],
+        **fields,
+    }
+
+
+def claim(
+    name: str = "data", mode: str = "ReadWriteOnce", size: str = "1Gi", **spec: Any
+) -> Manifest:
+    """Return a PersistentVolumeClaim."""
+    wanted = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+    return namespaced("v1", "PersistentVolumeClaim", name, spec=wanted | spec)
 
 
 def quota(name: str = "quota", hard: Manifest | None = None, **spec: Any) -> Manifest:
