@@ -8,7 +8,7 @@ from ml_foundations import Task, TeamNamespace
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.verdicts import Verdict
-from pulumi import ResourceOptions
+from pulumi import ResourceOptions, RunError
 from pulumi_kubernetes import Provider
 
 from codegen.blocks import check, pages, program
@@ -18,6 +18,7 @@ from tests.support.programs import prove, run
 
 PROGRAMS = [page for page in pages() if program(page.read_text()).strip()]
 WRITING = CHECKOUT / "docs" / "writing-a-program.md"
+TUTORIAL = CHECKOUT / "docs" / "tutorial.md"
 
 PAGE = """# A page
 
@@ -100,6 +101,14 @@ def test_the_page_shows_the_error_of_a_pod_with_too_many_gpus() -> None:
     changed = text[:start] + text[start:].replace("gpus=1", "gpus=2", 1)
     [finding] = prove(run(WRITING, changed)).findings
     assert shown(f"{finding.object}: {finding.message}. {finding.remedy}") in shown(text)
+
+
+def test_the_tutorial_shows_the_error_of_a_task_with_too_many_gpus() -> None:
+    text = TUTORIAL.read_text()
+    with pytest.raises(RunError) as refused:
+        run(TUTORIAL, text.replace("gpus=1", "gpus=2", 1))
+    message, _, _ = shown(str(refused.value)).partition(" [resources")
+    assert message in shown(text)
 
 
 def test_the_page_shows_the_error_of_two_providers() -> None:

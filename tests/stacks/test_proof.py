@@ -52,6 +52,10 @@ def test_a_stack_that_cannot_run_is_refused_before_registration(
         r"  (Deployment serving/chat: .*?])\n```", (CHECKOUT / "README.md").read_text(), re.DOTALL
     )
     assert " ".join(shown.split()) in " ".join(said.split())
+    tutorial = (CHECKOUT / "docs" / "tutorial.md").read_text()
+    errors = re.findall(r"  (Deployment serving/chat: [^…]*) …", tutorial)
+    assert len(errors) == 2
+    assert all(" ".join(error.split()) in " ".join(said.split()) for error in errors)
     assert "Traceback" not in said
     state = json.loads(stack.pulumi(rehearsal, "stack", "export").stdout)
     assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
