@@ -8,7 +8,7 @@ import yaml
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.storage.classes import StorageClassesSpec
-from ml_foundations.tenancy.quota import Quota
+from ml_foundations.tenancy.quota import TeamQuota
 
 from tests.support import programs
 from tests.support.checkout import CHECKOUT
@@ -44,6 +44,8 @@ def test_the_sections_of_stack_files_are_right() -> None:
     DeviceClassesSpec.model_validate({}, by_alias=True, by_name=False)
     quota = section("tenancy", "teams")["research"]["quota"]
     assert (
-        Quota.model_validate(quota, by_alias=True, by_name=False).gpus_by_model["nvidia-a100-80gb"]
+        TeamQuota.model_validate(quota, by_alias=True, by_name=False).gpus_by_model[
+            "nvidia-a100-80gb"
+        ]
         == 8
     )

@@ -67,7 +67,7 @@ def test_the_api_server_takes_every_manifest(
     tests = {name.partition("::")[0] for name, _ in manifests}
     assert {
         f"tests/workloads/{name}.py"
-        for name in ("test_public_serving", "test_overrides", "test_pod")
+        for name in ("test_public_manifests", "test_overrides", "test_pod")
     } <= tests
     said = judged.refusals(client, (manifest for _, manifest in manifests))
     refused = [

@@ -48,6 +48,6 @@ def test_the_public_manifests_are_other_than_the_compared_ones() -> None:
     assert len(set(sources)) == 12
     assert all(len(source.partition("@")[2].partition(":")[0]) == 40 for source in sources)
     compared = "".join(
-        path.read_text() for path in (CHECKOUT / "tests" / "workloads").glob("test_public_*.py")
+        path.read_text() for path in (CHECKOUT / "tests" / "workloads").glob("manifests/*.yaml")
     )
     assert not [source for source in sources if source.rpartition(":")[2] in compared]
