@@ -31,7 +31,7 @@ from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.verdict.findings import RULES
-from ml_foundations.planning.verdict.placeholders import placeholder
+from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec

@@ -19,8 +19,7 @@ from ml_foundations.planning.input.program import Resource, is_judged, is_kept, 
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.images import image_findings
-from ml_foundations.planning.verdict.placeholders import PLACEHOLDER
+from ml_foundations.planning.verdict.objects import PLACEHOLDER, image_findings
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 

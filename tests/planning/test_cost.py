@@ -8,8 +8,7 @@ from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import report
-from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
-from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.cost import GpuCost, RunCost, cost_of, over_budget
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.planning.verdict.verdicts import Verdicts

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, judge
-from ml_foundations.planning.verdict.images import image_findings
+from ml_foundations.planning.verdict.objects import image_findings
 
 from tests.factories import container, daemon_set, job, template
 

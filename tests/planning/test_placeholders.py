@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.verdict.placeholders import placeholder
+from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.planning.verdict.program import judge_program
 
 from tests.planning.test_program import cluster, kubernetes, pool

@@ -1,25 +1,44 @@
-"""The cost of nodes, storage, clusters and networks by the list prices of the catalog."""
+"""The cost of nodes, GPUs, storage, clusters and networks by the list prices of the catalog."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of
-from ml_foundations.planning.model.node_groups import PodGroup
+from ml_foundations.kubernetes.objects import annotations_of, items
+from ml_foundations.kubernetes.words import number
+from ml_foundations.planning.input.program import ADDRESSES, CLUSTER, NAT, Resource
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.gpu_limits import GpuLimits
 
-NOT_COUNTED = "traffic, logs, flow logs, snapshots, the speed of Hyperdisk other than ML, and the credit of GKE's free tier"
-"""What a bill has and no price here covers."""
+if TYPE_CHECKING:
+    from ml_foundations.planning.api_server.cluster import Cluster
+    from ml_foundations.planning.api_server.quotas import Quota
+    from ml_foundations.planning.model.decisions import AdmittedWorkload
+
+NOT_COUNTED = (
+    "traffic, logs, flow logs, snapshots, the speed of Hyperdisk other than ML, and the credit of "
+    "GKE's free tier"
+)
+"""The items of a bill that no price here covers."""
+_MOST_NAT_VMS = 32
+"""The most VMs that Google bills for one Cloud NAT (Cloud NAT pricing)."""
 
 
 @dataclass(frozen=True)
 class PoolCost:
-    """The cost per hour of the nodes of one class, or of other pieces that are alike; None if no price is known."""
+    """The cost per hour of nodes of one class, or of other pieces that are alike.
+
+    None if no price is known.
+    """
 
     name: str
     per_node: Decimal | None
@@ -30,18 +49,13 @@ class PoolCost:
 
     @property
     def per_hour_min(self) -> Decimal | None:
-        """With the fewest nodes; no node costs nothing, whatever its price."""
-        return self._of(self.fewest)
+        """The cost of the fewest nodes."""
+        return times(self.per_node, self.fewest)
 
     @property
     def per_hour_max(self) -> Decimal | None:
-        """With the most nodes."""
-        return self._of(self.most)
-
-    def _of(self, count: int) -> Decimal | None:
-        if not count:
-            return Decimal(0)
-        return None if self.per_node is None else self.per_node * count
+        """The cost of the most nodes."""
+        return times(self.per_node, self.most)
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Cost:
 
     pools: tuple[PoolCost, ...] = ()
     storage: tuple[PoolCost, ...] = ()
-    """Disks that nodes start from, the volumes of claims, and the speed of those that are billed by it."""
+    """Disks that nodes start from, the volumes of claims, and their speed if it is billed."""
     platform: tuple[PoolCost, ...] = ()
     """Clusters, Cloud NAT and addresses."""
     currency: str = "USD"
@@ -58,7 +72,7 @@ class Cost:
     """The region of all nodes; None if it is not known, or there are several."""
 
     @property
-    def parts(self) -> dict[str, "Cost"]:
+    def parts(self) -> dict[str, Cost]:
         """Each part that has something in it, by its name."""
         named = {
             "nodes": Cost(pools=self.pools),
@@ -74,75 +88,96 @@ class Cost:
 
     @property
     def per_hour_min(self) -> Decimal | None:
-        """With the fewest nodes; None where a price is not known."""
-        return sum_known(each.per_hour_min for each in self.every)
+        """The cost with the fewest nodes; None if a price is not known."""
+        return sum_known(piece.per_hour_min for piece in self.every)
 
     @property
     def per_hour_max(self) -> Decimal | None:
-        """With the most nodes; None where a price is not known."""
-        return sum_known(each.per_hour_max for each in self.every)
+        """The cost with the most nodes; None if a price is not known."""
+        return sum_known(piece.per_hour_max for piece in self.every)
 
     @property
     def what(self) -> str:
-        """What is counted, in words."""
+        """The parts that are counted, in words."""
         return ", ".join(self.parts) or "nodes"
 
     @property
     def unknown(self) -> list[str]:
-        """What has no known price."""
-        every = (*sorted(self.pools, key=lambda pool: pool.name), *self.storage, *self.platform)
-        return list(
-            dict.fromkeys(each.name for each in every if each.per_node is None and each.most)
-        )
+        """The names of the pieces that have no known price."""
+        pools = sorted(self.pools, key=lambda pool: pool.name)
+        pieces = (*pools, *self.storage, *self.platform)
+        return list(dict.fromkeys(p.name for p in pieces if p.per_node is None and p.most))
 
     @property
     def unpriced(self) -> list[str]:
-        """What has no known price, with the label that is missing."""
-        missing = {
-            each.name: f" (label {each.missing} is missing)" for each in self.every if each.missing
-        }
-        return [f"{name}{missing.get(name, '')}" for name in self.unknown]
+        """The same, with the label that is missing."""
+        missing = {piece.name: piece.missing for piece in self.every if piece.missing}
+        texts: list[str] = []
+        for name in self.unknown:
+            label = missing.get(name)
+            texts.append(f"{name} (label {label} is missing)" if label else name)
+        return texts
 
     @property
     def is_known(self) -> bool:
-        """Whether any of it is."""
-        return any(each.per_node is not None for each in self.every)
+        """Whether some price is known."""
+        return any(piece.per_node is not None for piece in self.every)
 
     @property
     def text(self) -> str:
-        """The cost at least and at most, without what has no known price."""
+        """The cost at least and at most, without the pieces that have no known price."""
         if self.unknown and not self.is_known:
             return "unknown"
         return f"{'at least ' if self.unknown else ''}{range_text(*self.at_least)}"
 
     @property
     def at_least(self) -> tuple[Decimal, Decimal]:
-        """With the fewest and with the most nodes, without what has no known price."""
-        fewest = sum((each.per_hour_min or Decimal(0) for each in self.every), Decimal(0))
-        return fewest, sum((each.per_hour_max or Decimal(0) for each in self.every), Decimal(0))
+        """The known cost with the fewest and with the most nodes."""
+        fewest = [piece.per_hour_min or Decimal(0) for piece in self.every]
+        most = [piece.per_hour_max or Decimal(0) for piece in self.every]
+        return sum(fewest, Decimal(0)), sum(most, Decimal(0))
 
 
 def range_text(*amounts: Decimal | None) -> str:
-    """An amount, or one at least and one at most, for people."""
+    """Return an amount, or one at least and one at most, for people."""
     shown = ["unknown" if amount is None else f"{amount:,.2f}" for amount in amounts]
     return " to ".join(dict.fromkeys(shown))
+
+
+def times(price: Decimal | None, count: int) -> Decimal | None:
+    """Return the price of several pieces; none cost nothing, even if the price is not known."""
+    if not count:
+        return Decimal(0)
+    return None if price is None else price * count
+
+
+def sum_known(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Return a sum; None if an amount is not known."""
+    total = Decimal(0)
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
 
 
 def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
     """Return the cost of nodes, and of the volumes of claims, by the catalog's list prices."""
     nodes = [*nodes]
     region = _region_of(nodes)
-    pools = (
-        PoolCost(node.name, price_of(node), node.fewest, node.count, _missing_label(node))
-        for node in nodes
-    )
-    volumes = (piece(str(each), region, each.billed, each.number, each.number) for each in stored)
+    pools: list[PoolCost] = []
+    for node in nodes:
+        price, missing = price_of(node), _missing_label(node)
+        pools.append(PoolCost(node.name, price, node.fewest, node.count, missing))
+    volumes = [piece(str(each), region, each.billed, each.number, each.number) for each in stored]
     return Cost(tuple(pools), (*_boot_disks(nodes), *volumes), region=region)
 
 
 def _missing_label(node: NodeClass) -> str:
-    needed = () if node.unknown else (labels.INSTANCE_TYPE, labels.REGION)
-    return next((name for name in needed if name not in node.labels), "")
+    for label in (labels.INSTANCE_TYPE, labels.REGION):
+        if label not in node.labels and not node.unknown:
+            return label
+    return ""
 
 
 def _region_of(nodes: Iterable[NodeClass]) -> str | None:
@@ -154,81 +189,110 @@ def _region_of(nodes: Iterable[NodeClass]) -> str | None:
 def piece(
     name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1
 ) -> PoolCost:
-    """Return the cost of pieces that are alike: each is so much of some rows of ``charges.csv``."""
-    found = [(charge(row, region) if region else None, amount) for row, amount in billed.items()]
-    known = [(*price, amount) for price, amount in found if price]
-    if not billed or len(known) < len(found):
+    """Return the cost of pieces that are alike.
+
+    Args:
+        name: Their name.
+        region: Where they are, if that is known.
+        billed: The amounts that are billed for one, by the rows of ``charges.csv``.
+        fewest: How many there are at least.
+        most: How many there are at most.
+    """
+    price, is_stand_in = Decimal(0), False
+    for row, amount in billed.items():
+        priced = charge(row, region) if region else None
+        if priced is None:
+            return PoolCost(name, None, fewest, most)
+        price += priced[0] * amount
+        is_stand_in |= priced[1]
+    if not billed:
         return PoolCost(name, None, fewest, most)
-    marked = (
-        f"{name}, at the price of {STAND_IN}" if any(is_other for _, is_other, _ in known) else name
-    )
-    return PoolCost(
-        marked, sum((price * amount for price, _, amount in known), Decimal(0)), fewest, most
-    )
+    marked = f"{name}, at the price of {STAND_IN}" if is_stand_in else name
+    return PoolCost(marked, price, fewest, most)
 
 
 def _boot_disks(nodes: Iterable[NodeClass]) -> Iterator[PoolCost]:
-    """Yield the cost of the disks that nodes of pools start from: the price of a machine does not hold them."""
+    """Yield the cost of the disks that nodes start from: the price of a machine excludes them."""
     for node in nodes:
-        gib, kind = (
-            annotations_of(node.manifest).get(BOOT_DISK_GIB),
-            node.labels.get(labels.GKE_BOOT_DISK),
-        )
+        gib = annotations_of(node.manifest).get(BOOT_DISK_GIB)
+        kind = node.labels.get(labels.GKE_BOOT_DISK)
         if gib is not None and isinstance(kind, str):
             name = f"boot disks of {node.name} ({gib} GiB of {kind})"
             yield piece(name, _region_of([node]), {kind: int(gib)}, node.fewest, node.count)
 
 
 def price_of(node: NodeClass) -> Decimal | None:
-    """The hourly price of one node, by its annotation or its machine type; None where it is not known."""
+    """Return the hourly price of one node, by its annotation or machine type, if it is known."""
     annotated = annotations_of(node.manifest).get(labels.HOURLY_PRICE)
     if declared := annotated or node.labels.get(labels.HOURLY_PRICE):
         try:
             return Decimal(str(declared))
         except InvalidOperation:  # not known yet
             return None
-    machine, gpu, region = (
-        machine_of(node),
-        node.labels.get(labels.GKE_ACCELERATOR),
-        node.labels.get(labels.REGION),
-    )
-    if (
-        machine is None
-        or not isinstance(region, str)
-        or (gpu is not None and not machine.gpu_counts(gpu))
-    ):
+    machine, region = machine_of(node), node.labels.get(labels.REGION)
+    gpu = node.labels.get(labels.GKE_ACCELERATOR)
+    if machine is None or not isinstance(region, str):
+        return None
+    if gpu is not None and not machine.gpu_counts(gpu):
         return None
     count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or gpus(node.allocatable)
     return machine.price(region, gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
 
 
+def platform_cost(
+    resources: Sequence[Resource], nodes: Sequence[NodeClass], region: str | None
+) -> Iterator[PoolCost]:
+    """Yield the cost of clusters, Cloud NAT and external addresses; traffic is not counted."""
+    known = [node for node in nodes if not node.unknown]
+    fewest = min(sum(node.fewest for node in known), _MOST_NAT_VMS)
+    most = min(sum(node.count for node in known), _MOST_NAT_VMS)
+    for type_, inputs in resources:
+        name = inputs.get("name")
+        if type_ == CLUSTER:
+            yield piece(f"GKE's fee for cluster {name}", region, {"cluster": 1})
+        if type_ == NAT:
+            addresses = max(1, len(items(inputs, "natIps")))
+            yield piece(f"VMs of Cloud NAT {name}", region, {"nat": 1}, fewest, most)
+            yield piece(f"addresses of Cloud NAT {name}", region, {"address": addresses})
+        # The range of private services access is free.
+        if type_ in ADDRESSES and inputs.get("addressType") != "INTERNAL":
+            yield piece(f"address {name}", region, {"address": 1})
+
+
 def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
-    """Return the finding on a stack that may cost more in a month than the budget; None if it cannot."""
+    """Return the finding on a stack that may cost more in a month than the budget, if it may."""
     most = cost.at_least[1] * HOURS_PER_MONTH
-    missing = f"no price is known for {', '.join(cost.unknown)}"
-    if most <= monthly_budget:
-        if not cost.unknown:
-            return None
-        message = f"the cost cannot be compared with the budget: {missing}; the others cost {most:.0f} at most"
-        remedy = f"Give the price: node_price of the pool, or {labels.HOURLY_PRICE} as a label of its nodes."
-        return Finding(
-            "monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy
+    is_partial = bool(cost.unknown)
+    unpriced = f"no price is known for {', '.join(cost.unknown)}"
+    if most > monthly_budget:
+        dearest = max(cost.every, key=lambda piece: piece.per_hour_max or Decimal(0))
+        size = f"the size of {dearest.name}"
+        if dearest in cost.pools:
+            size = f'the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes)'
+        severity, remedy = Severity.ERROR, f"Lower {size}, or raise the budget."
+        message = (
+            f"at their most, the {cost.what} cost {'at least ' if is_partial else ''}{most:.0f} "
+            f"{cost.currency} in a month of {HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above "
+            f"the budget of {monthly_budget:.0f}{f'; {unpriced}' if is_partial else ''}"
         )
-    dearest = max(cost.every, key=lambda each: each.per_hour_max or Decimal(0))
-    message = (
-        f"at their most, the {cost.what} cost {'at least ' * bool(cost.unknown)}{most:.0f} {cost.currency} in a month "
-        f"of {HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
-        f"{f'; {missing}' if cost.unknown else ''}"
-    )
-    what = f'the dearest pool "{dearest.name}" ({dearest.most} nodes)'
-    what = f"the maximum of {what}" if dearest in cost.pools else f"the size of {dearest.name}"
-    remedy = f"Lower {what}, or raise the budget."
-    return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
+    elif is_partial:
+        severity = Severity.WARNING
+        message = (
+            f"the cost cannot be compared with the budget: {unpriced}; the others cost {most:.0f} "
+            "at most"
+        )
+        remedy = (
+            "Set the price: node_price of the pool, or the label "
+            f"{labels.HOURLY_PRICE} of its nodes."
+        )
+    else:
+        return None
+    return Finding("monthly-budget", severity, "stack", "monthly_budget", message, remedy)
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run costs at most: its nodes of the cheapest pool that takes it, for as long as it may last."""
+    """The most that a run costs: its nodes of the cheapest pool, for as long as it may last."""
 
     pool: str
     nodes: int
@@ -236,19 +300,110 @@ class RunCost:
     amount: Decimal
 
 
-def run_cost(demand: PodGroup, seconds: int) -> RunCost | None:
-    """What a run of at most this many seconds costs; None where no price is known."""
+def run_cost(pods: PodGroup, seconds: int) -> RunCost | None:
+    """Return the cost of a run of at most this many seconds; None if no price is known."""
     hours = Decimal(seconds) / 3600
-    costs = [
-        RunCost(place.node.name, nodes, hours, price * nodes * hours)
-        for place in demand.places
-        if (room := place.room(demand.pod)) and (price := price_of(place.node)) is not None
-        for nodes in [min(place.count, -(-demand.count // room))]
-    ]
+    costs: list[RunCost] = []
+    for group in pods.places:
+        room, price = group.room(pods.pod), price_of(group.node)
+        if room and price is not None:
+            needed = (pods.count + room - 1) // room
+            nodes = min(group.count, needed)
+            costs.append(RunCost(group.node.name, nodes, hours, price * nodes * hours))
     return min(costs, key=lambda cost: cost.amount, default=None)
 
 
-def sum_known(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    """A sum; None where an amount is not known."""
-    every = list(amounts)
-    return None if None in every else sum(filter(None, every), Decimal(0))
+@dataclass(frozen=True)
+class GpuCost:
+    """The cost of the GPUs of a workload or a team in US dollars; None if no price is known.
+
+    Attributes:
+        gpus: The most that can be in use at once.
+        per_hour: Their part of the price of the nodes that hold them.
+        per_run: The same for as long as a run may last; None if nothing limits it.
+        at_least: Whether there may be more pods: of a kind that planning does not know, one of each
+            template counts.
+        per_month: The cost in a month of 730 hours of those that stay; None if none stay.
+    """
+
+    gpus: int
+    per_hour: Decimal | None
+    per_run: Decimal | None = None
+    at_least: bool = False
+    per_month: Decimal | None = None
+
+    @property
+    def count(self) -> str:
+        """The number of GPUs in words."""
+        return f"{'at least ' if self.at_least else ''}{number(self.gpus, 'GPU')}"
+
+
+class GpuPrices:
+    """The prices of GPUs for pods: those of the cheapest nodes that accept them."""
+
+    def __init__(self, cluster: Cluster, quotas: Mapping[str, Sequence[Quota]]) -> None:
+        """Take the nodes and queues of a cluster, and the ResourceQuotas of each namespace."""
+        self._cluster, self._limits = cluster, GpuLimits(quotas, cluster.queues)
+
+    def of(self, workload: AdmittedWorkload, *, at_least: bool) -> GpuCost | None:
+        """Return the cost of a workload's GPUs; None without GPUs."""
+        return self._cost([workload], at_least=at_least)
+
+    def of_teams(
+        self, workloads: Iterable[AdmittedWorkload], foreign: Iterable[object]
+    ) -> dict[str, GpuCost]:
+        """Return the cost of the GPUs of each namespace.
+
+        Workloads of ``foreign`` kinds may have more pods than planning knows.
+        """
+        teams: dict[str, list[AdmittedWorkload]] = {}
+        for admitted in workloads:
+            teams.setdefault(str(admitted.workload.namespace), []).append(admitted)
+        open_ended, costs = list(foreign), dict[str, GpuCost]()
+        for team, members in sorted(teams.items()):
+            is_open = any(member.workload in open_ended for member in members)
+            if cost := self._cost(members, at_least=is_open):
+                costs[team] = cost
+        return costs
+
+    def _cost(self, workloads: list[AdmittedWorkload], *, at_least: bool) -> GpuCost | None:
+        if not any(gpus(pod.requests) for each in workloads for _, pod in each.pod_sets):
+            return None
+        count, per_hour = self._at_once(workloads)
+        if not count:
+            return None
+        kept, kept_per_hour = self._at_once([w for w in workloads if not w.workload.ends])
+        per_month = None if not kept or kept_per_hour is None else kept_per_hour * HOURS_PER_MONTH
+        seconds = workloads[0].workload.deadline if len(workloads) == 1 else None
+        per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
+        return GpuCost(count, per_hour, per_run, at_least, per_month)
+
+    def _at_once(self, workloads: Iterable[AdmittedWorkload]) -> tuple[int, Decimal | None]:
+        """Return how many GPUs workloads can use at once, and their price per hour.
+
+        Each takes the cheapest ones that are left.
+        """
+        left = {group: group.count * gpus(group.node.allocatable) for group in self._cluster.places}
+        count, prices = 0, list[Decimal | None]()
+        for use in self._limits.uses(workloads):
+            wanted, offers = use.gpus, self._offers(use.pod)
+            for price, group in offers:
+                taken = min(wanted, left[group])
+                left[group] -= taken
+                wanted -= taken
+                count += taken
+                prices.append(times(price, taken))
+            if wanted and not (offers and use.ends):
+                # These pods do not wait for others to end: the stack needs more nodes.
+                count += wanted
+                prices.append(times(offers[0][0] if offers else None, wanted))
+        return count, sum_known(prices)
+
+    def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, NodeGroup]]:
+        """Return the groups with GPUs that accept a pod, by the price of a GPU."""
+        offers: list[tuple[Decimal | None, NodeGroup]] = []
+        for group in self._cluster.accepting(pod):
+            if count := gpus(group.node.allocatable):
+                price = price_of(group.node)
+                offers.append((None if price is None else price / count, group))
+        return sorted(offers, key=lambda offer: (offer[0] is None, offer[0] or 0))

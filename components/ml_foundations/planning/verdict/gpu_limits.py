@@ -1,15 +1,20 @@
 """The GPUs that pods can use at once: quotas and queues make Jobs wait for each other."""
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import WHOLE
-from ml_foundations.planning.api_server.queues import Queues
-from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.resources import gpus
+
+if TYPE_CHECKING:
+    from ml_foundations.planning.api_server.queues import Queues
+    from ml_foundations.planning.api_server.quotas import Quota
+    from ml_foundations.planning.model.decisions import AdmittedWorkload
 
 _CHARGED = f"requests.{GPU_RESOURCE}"
 
@@ -20,7 +25,7 @@ class GpuUse:
 
     Attributes:
         gpus: The most that they use at once.
-        ends: Whether they wait if there are too few, and end. Other pods need their GPUs all the time.
+        ends: Whether they wait if there are too few, and end. Other pods need their GPUs always.
         limits: The GPUs that each quota and queue allows them and others together.
     """
 
@@ -36,29 +41,38 @@ class GpuLimits:
     def __init__(self, quotas: Mapping[str, Sequence[Quota]], queues: Queues) -> None:
         self._quotas, self._queues = quotas, queues
 
-    def uses(self, candidates: Iterable[AdmittedWorkload]) -> list[GpuUse]:
-        """Return the GPUs that pods can use at once: those that stay keep what they need, the others wait."""
-        found = [use for candidate in candidates for use in self._wanted(candidate) if use.gpus]
-        left = {key: most for use in found for key, most in use.limits.items()}
-        for use in sorted(found, key=lambda use: (use.ends, len(use.limits))):
-            if use.ends:
-                use.gpus = max(0, min([use.gpus, *(left[key] for key in use.limits)]))
-            left.update({key: left[key] - use.gpus for key in use.limits})
-        return found
+    def uses(self, workloads: Iterable[AdmittedWorkload]) -> list[GpuUse]:
+        """Return the GPUs that pods can use at once.
 
-    def _wanted(self, candidate: AdmittedWorkload) -> Iterable[GpuUse]:
+        The pods that stay keep what they need, and the others wait for what these leave.
+        """
+        uses: list[GpuUse] = []
+        left: dict[Hashable, int] = {}
+        for workload in workloads:
+            for use in self._wanted(workload):
+                if use.gpus:
+                    uses.append(use)
+                    left.update(use.limits)
+        for use in sorted(uses, key=lambda use: (use.ends, len(use.limits))):
+            if use.ends:
+                use.gpus = max(0, min([use.gpus, *map(left.__getitem__, use.limits)]))
+            for limit in use.limits:
+                left[limit] -= use.gpus
+        return uses
+
+    def _wanted(self, admitted: AdmittedWorkload) -> Iterable[GpuUse]:
         """Yield the GPUs that a workload uses if no other workload does."""
-        workload, draws = candidate.workload, () if candidate.unknowns else candidate.queue_usage
-        for index, (pod_set, pod) in enumerate(candidate.pod_sets):
+        workload = admitted.workload
+        queue_usage = () if admitted.unknowns else admitted.queue_usage
+        for index, (pod_set, pod) in enumerate(admitted.pod_sets):
             count, limits = pod_set.count, dict[Hashable, int]()
-            for quota in (
-                each for each in self._quotas.get(workload.namespace, ()) if each.covers(pod)
-            ):
+            for quota in self._quotas.get(workload.namespace, ()):
+                if not quota.covers(pod):
+                    continue
                 count = quota.most_pods(pod, count) if workload.ends else count
                 if _CHARGED in quota.hard:
-                    limits[id(quota)] = (
-                        quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)
-                    ) // WHOLE
-            if draws and (offer := self._queues.offer(draws[index], GPU_RESOURCE)):
+                    free = quota.hard[_CHARGED] - quota.taken.get(_CHARGED, 0)
+                    limits[quota] = free // WHOLE
+            if queue_usage and (offer := self._queues.offer(queue_usage[index], GPU_RESOURCE)):
                 limits[offer[:-1]] = offer[-1] // WHOLE
             yield GpuUse(pod, count * gpus(pod.requests), workload.ends, limits)

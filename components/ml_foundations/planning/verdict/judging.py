@@ -25,11 +25,10 @@ from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.scheduler.competition import independent_sets
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advise, unserved_metrics
-from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
+from ml_foundations.planning.verdict.cost import GpuPrices, RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
-from ml_foundations.planning.verdict.gpu_cost import GpuPrices
-from ml_foundations.planning.verdict.own_logs import own_logs_findings
+from ml_foundations.planning.verdict.objects import own_logs_findings
 from ml_foundations.planning.verdict.report import SHOWN
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 

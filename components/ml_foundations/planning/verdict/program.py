@@ -17,14 +17,12 @@ from ml_foundations.planning.input.program import (
 )
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
-from ml_foundations.planning.verdict.placeholders import placeholder_findings
+from ml_foundations.planning.verdict.objects import placeholder_findings, quota_findings
 from ml_foundations.planning.verdict.platform import platform_findings
-from ml_foundations.planning.verdict.platform_cost import platform_cost
-from ml_foundations.planning.verdict.quota_names import quota_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import with_references
 from ml_foundations.planning.verdict.retained import lost_with_namespaces, retained
@@ -80,9 +78,8 @@ def judge_program(
     left = [inputs for _, inputs in kept]
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     placeholders = () if rehearsed else placeholder_findings(found)
-    of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
     more = (
-        *of_platform,
+        *platform_findings(found, nodes),
         *_object_findings(found, objects),
         *missing,
         *placeholders,

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.cost import Cost, RunCost
+from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
 from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 

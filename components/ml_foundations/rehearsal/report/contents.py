@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, names
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.network_policies import Network
-from ml_foundations.planning.verdict.placeholders import placeholder_findings
+from ml_foundations.planning.verdict.objects import placeholder_findings
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
