@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 from ml_foundations.rehearsal.control_plane import kwok
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import installation, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools import toolchain
 
@@ -103,7 +103,7 @@ def rehearse(project: Path, command: str) -> None:
 def preview(project: Path, name: str = "dev") -> None:
     rehearsal = Rehearsal.of(name, project)
     if not rehearsal.bin_dir.exists():
-        environment.install(rehearsal, toolchain.ensure())
+        installation.install(rehearsal, toolchain.ensure())
         stack.create(rehearsal)
     done = stack.pulumi(rehearsal, "preview")
     assert done.returncode == 0, done.stdout + done.stderr

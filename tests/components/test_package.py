@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.engine import environment, installation
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT, Checkout
@@ -19,7 +19,7 @@ COMMITTED = CHECKOUT / "components" / "schema.json"
 def schema(tools: Tools, copy_checkout: Callable[[], Checkout]) -> dict[str, Any]:
     checkout = copy_checkout()
     rehearsal = checkout.rehearsal()
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     done = subprocess.run(
         [rehearsal.bin_dir / "pulumi", "package", "get-schema", "./components"],
         cwd=checkout.root,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import environment, installation, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -49,7 +49,7 @@ def preview(
             yaml.safe_dump({"name": "p", "runtime": "yaml", "resources": resources})
         )
         rehearsal = Rehearsal.of("dev", project)
-        environment.install(rehearsal, tools)
+        installation.install(rehearsal, tools)
         rehearsal.kubeconfig.write_text(cluster.kubeconfig.read_text())
         settings = environment.process_environment(rehearsal)
         subprocess.run(
@@ -149,7 +149,7 @@ def test_the_pack_sees_the_pools_of_a_program(
     given["teams"]["research"]["quota"]["gpus"] = 16  # for align and finetune together
     write(checkout, given | {"proof": {"accept": {"nodes": "a reservation comes in May"}}})
     rehearsal = Rehearsal.of("dev", checkout.root)
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     stack.create(rehearsal)
     said = judged(rehearsal, checkout, environment.process_environment(rehearsal))
     assert not said.startswith("0\n"), said

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.rehearsal import access
-from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.engine import environment, installation, project_files
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -42,7 +42,7 @@ def test_the_official_plugin_is_the_newest_of_the_users_own(
     plant(tmp_path / "own", "v4.9.0")
     plant(tmp_path / "own", "v4.30.0")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
-    environment.install(rehearsal, tools, official_kubernetes=True)
+    installation.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
 
 
@@ -55,15 +55,15 @@ def test_an_allowed_provider_runs_with_the_users_plugin(
 ) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
     with pytest.raises(RehearsalError, match="Install it: pulumi plugin install resource time"):
-        environment.install(rehearsal, tools, allowed=["time"])
+        installation.install(rehearsal, tools, allowed=["time"])
     for name, version in (("time", "v0.1.0"), ("time", "v0.0.9"), ("time-other", "v9.0.0")):
         plant(tmp_path / "own", version, name)
-    environment.install(rehearsal, tools, allowed=["time"])
+    installation.install(rehearsal, tools, allowed=["time"])
     assert (plugin(rehearsal, "time") / "version").read_text() == "v0.1.0"
     assert (
         "using your plugin resource-time-v0.1.0, which reaches nothing" in capsys.readouterr().err
     )
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     assert not list(rehearsal.pulumi_home.glob("plugins/resource-time-*")), "it was allowed once"
 
 
@@ -73,21 +73,21 @@ def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools:
         yaml.safe_dump({"name": "t", "runtime": "python", "plugins": plugins})
     )
     with pytest.raises(RehearsalError, match="names plugins of its own for gcp"):
-        environment.install(rehearsal, tools)
+        installation.install(rehearsal, tools)
 
 
 def test_the_rehearsals_shell_keeps_the_users_official_plugin(
     rehearsal: Rehearsal, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     monkeypatch.setenv("PULUMI_HOME", str(rehearsal.pulumi_home))
     with pytest.raises(
         RehearsalError, match=r"no plugin of the provider kubernetes in .*home/\.pulumi"
     ):
-        environment.install(rehearsal, tools, official_kubernetes=True)
+        installation.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "pulumi-resource-kubernetes").exists(), "what was there is gone"
     plant(tmp_path / "home" / ".pulumi", "v4.30.0")
-    environment.install(rehearsal, tools, official_kubernetes=True)
+    installation.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
 
 
@@ -108,8 +108,8 @@ def stack_file(rehearsal: Rehearsal, text: str | bytes) -> Path:
 
 
 def rehearsed(rehearsal: Rehearsal) -> Any:
-    environment.refresh_stack_file(rehearsal)
-    return yaml.safe_load(environment.stack_file(rehearsal).read_text())
+    project_files.refresh_stack_file(rehearsal)
+    return yaml.safe_load(project_files.stack_file(rehearsal).read_text())
 
 
 def test_a_stack_file_is_copied_again_and_keeps_its_salt(
@@ -117,7 +117,7 @@ def test_a_stack_file_is_copied_again_and_keeps_its_salt(
 ) -> None:
     stack_file(rehearsal, "config: {t:insecure: true}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": True}}
-    environment.stack_file(rehearsal).write_text(
+    project_files.stack_file(rehearsal).write_text(
         "config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n"
     )
     assert rehearsed(rehearsal)["config"]["t:more"] == 1, "what `pulumi config set` said"
@@ -131,7 +131,7 @@ def test_settings_are_in_the_project_secrets_in_the_rehearsal(
     path = stack_file(rehearsal, "config: {}")
     (tmp_path / "cli").write_text('#!/bin/sh\nprintf %s "$PULUMI_OPTION_CONFIG_FILE"')
     (tmp_path / "cli").chmod(0o700)
-    environment.install(rehearsal, dataclasses.replace(tools, pulumi=tmp_path / "cli"))
+    installation.install(rehearsal, dataclasses.replace(tools, pulumi=tmp_path / "cli"))
 
     def edits(*arguments: str) -> str:
         given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
@@ -166,9 +166,9 @@ def test_encrypted_values_have_a_placeholder_and_are_named(
         rehearsal,
         "config: {t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}}",
     )
-    deep = {"list": [environment.PLACEHOLDER, "plain"]}
+    deep = {"list": [project_files.PLACEHOLDER, "plain"]}
     assert rehearsed(rehearsal) == {
-        "config": {"t:deep": deep, "t:key": environment.PLACEHOLDER, "t:open": {"a": 1}}
+        "config": {"t:deep": deep, "t:key": project_files.PLACEHOLDER, "t:open": {"a": 1}}
     }
     said = " ".join(capsys.readouterr().err.split())
     assert (
@@ -187,7 +187,7 @@ def test_a_secret_of_the_rehearsal_survives_an_edit(
         "config": {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}},
         "encryptionsalt": "s",
     }
-    environment.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
+    project_files.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}, t:open: 1}")
     assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
 
@@ -197,7 +197,7 @@ def test_a_plain_value_replaces_a_secret_of_the_rehearsal(
 ) -> None:
     stack_file(rehearsal, "config: {t:open: 1}")
     rehearsed(rehearsal)
-    environment.stack_file(rehearsal).write_text(
+    project_files.stack_file(rehearsal).write_text(
         "config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}"
     )
     stack_file(rehearsal, "config: {t:open: 1, t:key: plain}")
@@ -236,7 +236,7 @@ def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(
 ) -> None:
     stack_file(rehearsal, text)
     with pytest.raises(RehearsalError, match=said):
-        environment.refresh_stack_file(rehearsal)
+        project_files.refresh_stack_file(rehearsal)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(
 def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, said: str) -> None:
     (rehearsal.project / "Pulumi.yaml").write_text(text)
     with pytest.raises(RehearsalError, match=said):
-        environment.project_settings(rehearsal.project)
+        project_files.project_settings(rehearsal.project)
 
 
 def test_a_shell_without_a_replica_reaches_no_cluster() -> None:
@@ -283,11 +283,13 @@ def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
 @pytest.mark.replica
 def test_a_half_removed_rehearsal_gets_a_new_passphrase(rehearsal: Rehearsal, tools: Tools) -> None:
     stack_file(rehearsal, "config: {t:a: b}")
-    environment.install(rehearsal, tools)
-    environment.stack_file(rehearsal).write_text("config: {t:a: b}\nencryptionsalt: old\n")
+    installation.install(rehearsal, tools)
+    project_files.stack_file(rehearsal).write_text("config: {t:a: b}\nencryptionsalt: old\n")
     (rehearsal.root / "passphrase").unlink()
-    environment.install(rehearsal, tools)
-    assert yaml.safe_load(environment.stack_file(rehearsal).read_text()) == {"config": {"t:a": "b"}}
+    installation.install(rehearsal, tools)
+    assert yaml.safe_load(project_files.stack_file(rehearsal).read_text()) == {
+        "config": {"t:a": "b"}
+    }
 
 
 def test_no_credentials_of_the_users_are_found(

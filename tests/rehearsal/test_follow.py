@@ -47,7 +47,7 @@ Duration: 2s
 def follow(text: str) -> tuple[PulumiOutput, list[str]]:
     follower = PulumiOutput()
     return follower, [
-        said for line in text.splitlines(keepends=True) if (said := follower.take(line))
+        said for line in text.splitlines(keepends=True) if (said := follower.add(line))
     ]
 
 
@@ -62,7 +62,7 @@ def test_how_far_it_is() -> None:
 
 
 def test_what_is_shown_are_the_changes_and_the_last_sections() -> None:
-    shown = follow(PREVIEW + UPDATE)[0].shown()
+    shown = follow(PREVIEW + UPDATE)[0].summary()
     assert shown.splitlines()[:3] == [
         " +  kubernetes:core/v1:Namespace team created (0.02s)",
         " ~  kubernetes:apps/v1:Deployment chat updated (1s) [diff: ~spec]",
@@ -77,14 +77,14 @@ def test_of_many_changes_the_count_is_enough() -> None:
     steps = "".join(
         f" +  kubernetes:core/v1:ConfigMap c{index} created (0s)\n" for index in range(13)
     )
-    shown = follow(f"Updating (dev):\n{steps}Resources:\n    + 13 created\n")[0].shown()
+    shown = follow(f"Updating (dev):\n{steps}Resources:\n    + 13 created\n")[0].summary()
     assert shown == "Resources:\n    + 13 created\n"
 
 
 def test_of_what_fails_all_that_it_said_is_shown() -> None:
     failed = PREVIEW.replace("warning: only once", "error: the stack cannot run as it is declared")
-    assert "error: the stack cannot run" in follow(failed)[0].shown()
+    assert "error: the stack cannot run" in follow(failed)[0].summary()
     assert (
-        follow("error: no stack named 'dev' found\n")[0].shown()
+        follow("error: no stack named 'dev' found\n")[0].summary()
         == "error: no stack named 'dev' found\n"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ml_foundations.rehearsal.engine import environment, language_host
+from ml_foundations.rehearsal.engine import environment, installation, language_host, project_files
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import groups, toolchain
@@ -207,7 +207,7 @@ def project(own_tools: Tools, tmp_path: Path) -> Project:
     )
     write(folder / "__main__.py", PROGRAM)
     rehearsal = Rehearsal.of("dev", folder)
-    environment.install(rehearsal, own_tools)
+    installation.install(rehearsal, own_tools)
     result = Project(folder, rehearsal, environment.process_environment(rehearsal))
     result.checked("stack", "init", "dev")
     return result
@@ -337,18 +337,18 @@ def test_a_program_may_have_providers_of_other_versions(project: Project, own_to
         project.folder / "Pulumi.prod.yaml",
         "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n",
     )
-    environment.install(prod, own_tools)
+    installation.install(prod, own_tools)
     other = Project(project.folder, prod, environment.process_environment(prod))
     other.checked("stack", "init", "prod")
     other.checked("up", "--yes", "--stack", "prod")
     write(project.folder / "__main__.py", MANY_PROVIDERS)
-    environment.install(project.rehearsal, own_tools)
+    installation.install(project.rehearsal, own_tools)
     project.checked("up", "--yes", "--stack", "dev")
     outputs = project.outputs()
     assert (outputs["said"], outputs["bucket"], outputs["other"]) == (
         "HELLO",
         "gs://b",
-        environment.PLACEHOLDER,
+        project_files.PLACEHOLDER,
     )
     assert len(str(outputs["password"])) == 12
     shown = project.checked("stack", "output", "--json")
@@ -357,7 +357,7 @@ def test_a_program_may_have_providers_of_other_versions(project: Project, own_to
     assert public.startswith("ssh-ed25519 ")
     assert "PRIVATE KEY" in private
     assert "PRIVATE KEY" not in shown, "a private key is shown"
-    assert environment.PLACEHOLDER not in shown, "the secret of another stack is shown"
+    assert project_files.PLACEHOLDER not in shown, "the secret of another stack is shown"
     assert "unchanged" in project.checked("up", "--yes", "--stack", "dev", "--expect-no-changes")
 
 
@@ -375,7 +375,7 @@ def test_a_provider_that_is_not_allowed_says_how_it_is(project: Project, own_too
         project.folder / "Pulumi.yaml",
         "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n",
     )
-    environment.install(project.rehearsal, own_tools)
+    installation.install(project.rehearsal, own_tools)
     project.checked("up", "--yes")
     write(
         project.folder / "__main__.py",
@@ -398,7 +398,7 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
         "name",
         "bad",
         "--config-file",
-        str(environment.stack_file(project.rehearsal)),
+        str(project_files.stack_file(project.rehearsal)),
     )
     refused = project.pulumi(*arguments)
     assert refused.returncode != 0
@@ -434,7 +434,7 @@ def test_yaml_program_with_functions_and_what_is_there_already(
 ) -> None:
     write(project.folder / "Pulumi.yaml", YAML_FUNCTIONS)
     (project.folder / "__main__.py").unlink()
-    environment.install(project.rehearsal, own_tools)
+    installation.install(project.rehearsal, own_tools)
     printed = project.checked("up", "--yes")
     assert "warning" not in printed
     outputs = project.outputs()
@@ -515,7 +515,7 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
         "stale",
     )
     for _ in range(2):
-        environment.install_language_host(rehearsal, own_tools)
+        installation.install_language_host(rehearsal, own_tools)
     (host,) = rehearsal.pulumi_home.glob("plugins/language-python-*/*")
     with subprocess.Popen(
         [host, "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 UP = """
 from pathlib import Path
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import user_errors
 with user_errors():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import installation, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -42,7 +42,7 @@ def test_a_stack_that_cannot_run_is_refused_before_registration(
     given["teams"]["serving"]["inferenceServices"]["chat"]["replicas"] = 5
     write(checkout, given)
     rehearsal = Rehearsal.of("dev", checkout.root)
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     stack.create(rehearsal)
     done = stack.pulumi(rehearsal, "up", "--yes", "--skip-preview")
     said = done.stdout + done.stderr

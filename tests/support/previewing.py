@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import installation, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -41,7 +41,7 @@ def write(checkout: Checkout, given: dict[str, Any]) -> None:
 def preview(project: Path, tools: Tools, name: str = "dev", *options: str) -> Said:
     """Preview a stack of a project."""
     rehearsal = Rehearsal.of(name, project)
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     stack.create(rehearsal)
     done = stack.pulumi(rehearsal, "preview", "--json", *options)
     assert done.stdout, done.stderr

@@ -19,7 +19,7 @@ from kubernetes import utils
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -72,10 +72,10 @@ class Project:
         (root / "stacks" / "Pulumi.t.yaml").write_text("config: {}\n")
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
         self.rehearsal = Rehearsal.of("t", root)
-        environment.install(self.rehearsal, tools)
+        installation.install(self.rehearsal, tools)
         self.rehearsal.kubeconfig.write_text(cluster.kubeconfig.read_text())
         stack.create(self.rehearsal)
-        os.environ |= vault.use(environment.stack_file(self.rehearsal))
+        os.environ |= vault.use(project_files.stack_file(self.rehearsal))
         self.environment = environment.process_environment(self.rehearsal)
 
     def program(self, body: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import installation, project_files, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -31,11 +31,11 @@ def changed(
     rehearsal: Rehearsal, state: dict[str, Any], tools: Tools, scratch: Path
 ) -> dict[str, str]:
     """What a preview would do to a stack with this state, without a cluster: by type and name of what changes."""
-    environment.install(rehearsal, tools)
+    installation.install(rehearsal, tools)
     stack.create(rehearsal)
     # Encrypted as this stack's are: its first preview chooses how.
     said(rehearsal, "preview")
-    salt = yaml.safe_load(environment.stack_file(rehearsal).read_text())["encryptionsalt"]
+    salt = yaml.safe_load(project_files.stack_file(rehearsal).read_text())["encryptionsalt"]
     state["deployment"]["secrets_providers"] = {"type": "passphrase", "state": {"salt": salt}}
     scratch.write_text(json.dumps(state))
     said(rehearsal, "stack", "import", "--file", str(scratch))

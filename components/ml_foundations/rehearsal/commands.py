@@ -24,7 +24,7 @@ from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import imported_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import kwok
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
 from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
@@ -56,7 +56,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 
 
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    environment.source_stack_file(rehearsal)
+    project_files.source_stack_file(rehearsal)
     files.require_free_space(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
     console().quiet = args.quiet
     if toolchain.to_build():
@@ -66,7 +66,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if rehearsal.removal_marker.exists():
         _remove(rehearsal)
         _lock(rehearsal)
-    environment.install(
+    installation.install(
         rehearsal,
         tools,
         official_kubernetes=args.official_kubernetes_plugin,
@@ -150,7 +150,7 @@ def _require_working_program(rehearsal: Rehearsal) -> None:
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
-    environment.source_stack_file(rehearsal)
+    project_files.source_stack_file(rehearsal)
     program = dry_run(rehearsal, with_proof=False)
     if program.error:
         raise RehearsalError(f"the program fails: {program.error}")

@@ -10,7 +10,7 @@ from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.engine.dry_run import dry_run
-from ml_foundations.rehearsal.engine.environment import project_settings, source_stack_file
+from ml_foundations.rehearsal.engine.project_files import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
 from ml_foundations.rehearsal.plugins.kubernetes import diff

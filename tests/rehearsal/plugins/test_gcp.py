@@ -96,7 +96,7 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
     daemon.start(cluster.rehearsal)
     provider = provider_of(cluster.rehearsal)
     yield provider
-    for found in provider._made(container.CLUSTER):
+    for found in provider._declared_of(container.CLUSTER):
         provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
     daemon.stop(cluster.rehearsal)
 
@@ -398,7 +398,7 @@ def test_secrets_are_not_written_down_and_are_not_lost(offline: GcpProvider) -> 
     wire = write_struct(
         given | {"secretData": Secret("hunter2"), "labels": {"list": [Secret("a"), "b"]}}
     )
-    about = replace(resource(SECRET_VERSION), given=wire)
+    about = replace(resource(SECRET_VERSION), message_inputs=wire)
     state = offline.create(about, given)
     assert state.outputs["secretData"] == "hunter2"
     [written] = offline._store.recorded()
@@ -528,10 +528,12 @@ def test_an_unknown_type_is_refused(offline: GcpProvider) -> None:
 def test_a_refresh_finds_forced_upgrades_of_flex_start_nodes() -> None:
     asked = {"upgradeSettings": {"strategy": "SURGE", "maxSurge": 1}}
     flex = Pool(name="p", machine_type="g2-standard-24", cluster="c", flex_start=True)
-    assert container.as_gke_has_it(asked, flex)["upgradeSettings"]["strategy"] == "SHORT_LIVED"
-    assert container.as_gke_has_it({}, flex) == {}
+    assert container.inputs_at_refresh(asked, flex)["upgradeSettings"]["strategy"] == "SHORT_LIVED"
+    assert container.inputs_at_refresh({}, flex) == {}
     assert (
-        container.as_gke_has_it(asked, Pool(name="p", machine_type="g2-standard-24", cluster="c"))
+        container.inputs_at_refresh(
+            asked, Pool(name="p", machine_type="g2-standard-24", cluster="c")
+        )
         == asked
     )
 

@@ -17,7 +17,7 @@ import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api, ApiError, Object
-from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine import installation, stack
 from ml_foundations.rehearsal.plugins.kubernetes import objects, readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
@@ -83,12 +83,12 @@ def test_a_plugin_of_the_users_own_folder_serves_the_program(
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     monkeypatch.setattr(project, "has_plugin", False)
     try:
-        environment.install(project.rehearsal, tools, official_kubernetes=True)
+        installation.install(project.rehearsal, tools, official_kubernetes=True)
         project.up(CONFIG_MAP.format(level="3"))
         assert "3 unchanged" in project.up(CONFIG_MAP.format(level="3"))
         assert (tmp_path / "started").exists()
     finally:
-        environment.install(project.rehearsal, tools)
+        installation.install(project.rehearsal, tools)
 
 
 AUTONAMED = """
@@ -193,7 +193,7 @@ class ClusterOfOne:
     def is_as_created(self, live: Object) -> bool:
         return self.created
 
-    def own(self, live: Object, manager: str) -> None:
+    def take_fields(self, live: Object, manager: str) -> None:
         self.created = False
 
     def create(self, obj: Object, **options: Any) -> Object:
@@ -1289,7 +1289,7 @@ def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(
     with pytest.raises(RehearsalError, match="other chart repositories can"):
         unreachable(monkeypatch, network=True).install(Resource("", "", ""), inputs)
     assert (
-        unreachable(monkeypatch, network=False)._cannot_be_fetched(inputs)
+        unreachable(monkeypatch, network=False)._fetch_obstacle(inputs)
         == "https://charts.invalid cannot be reached"
     )
 
@@ -1319,7 +1319,7 @@ def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, comma
         command,
     )
     assert (
-        "values.driver.enbled: the chart gpu-operator has no such value. Near: driver.enabled"
+        "values.driver.enbled: the chart gpu-operator has no such value. Did you mean driver.enabled"
         in printed
     )
     assert "valueYamlFiles[0].toolkit.versoin" in printed

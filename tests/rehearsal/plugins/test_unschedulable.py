@@ -38,7 +38,7 @@ def deployment(**labels: str) -> Object:
 
 @pytest.fixture(autouse=True)
 def _a_call_under_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(unschedulable, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(unschedulable, "_CHECK_SECONDS", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     with running_calls.running():
         yield

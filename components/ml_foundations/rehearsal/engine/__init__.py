@@ -1,1 +1,1 @@
-"""Pulumi in a rehearsal: its environment, its stack, its language host and its protocol."""
+"""Pulumi in a rehearsal: its environment, its stack, its language host and its output."""

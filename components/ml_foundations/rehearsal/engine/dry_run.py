@@ -1,4 +1,7 @@
-"""What a program declares, found out without an engine, a plugin or a tool: see ``declaring``, which runs it."""
+"""The resources that a Python program declares, found without an engine, a plugin or a tool.
+
+``dry_run_process.py`` runs the program in a child process.
+"""
 
 import json
 import subprocess
@@ -10,7 +13,7 @@ from typing import Any
 from google.protobuf import json_format, struct_pb2
 
 from ml_foundations.planning.input.program import Resource
-from ml_foundations.rehearsal.engine import environment, language_host
+from ml_foundations.rehearsal.engine import environment, language_host, project_files
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.protocol.values import read_struct
 
@@ -20,12 +23,12 @@ _SECONDS = 120
 
 @dataclass(frozen=True)
 class DryRun:
-    """What came of a program.
+    """The result of a dry run.
 
     Attributes:
-        resources: The type and inputs of each resource, by urn.
-        error: Why the program failed, if it did.
-        is_certain: Whether it would fail with an engine, too: a wrong argument, a missing module, the proof.
+        resources: The type and inputs of each declared resource, by urn.
+        error: Why the program failed; empty if it did not.
+        is_certain: Whether it would also fail with an engine: an invalid argument, a missing module, the proof.
     """
 
     resources: Mapping[str, Resource]
@@ -41,29 +44,28 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
     Raises:
         RehearsalError: there is no such stack, or no environment for the program.
     """
-    settings = environment.project_settings(rehearsal.project)
+    settings = project_files.project_settings(rehearsal.project)
     if settings["runtime"].get("name") != "python":
-        return DryRun(
-            {},
-            f"{rehearsal.project} is no program in Python, and only those are run without an engine",
-        )
+        reason = "is not a program in Python, and only those run without an engine"
+        return DryRun({}, f"{rehearsal.project} {reason}")
     program = rehearsal.project / (settings.get("main") or "")
     folder = program if program.is_dir() else program.parent
-    given: dict[str, Any] = {
+    request: dict[str, Any] = {
         "project": settings["name"],
         "stack": rehearsal.stack,
-        "config": environment.configuration_of(rehearsal),
+        "config": project_files.configuration_of(rehearsal),
         "with_proof": with_proof,
         "folder": str(folder),
         "program": str(folder / "__main__.py" if program.is_dir() else program),
     }
+    variables = environment.without_credentials()
+    variables["ML_FOUNDATIONS_REHEARSAL"] = str(rehearsal.root)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [language_host.project_python(rehearsal.project, settings), _RUNNER],
-            input=json.dumps(given),
+            input=json.dumps(request),
             cwd=folder,
-            env=environment.without_credentials()
-            | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)},
+            env=variables,
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -71,14 +73,11 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
         )
     except subprocess.TimeoutExpired:
         return DryRun({}, f"the program does not end within {_SECONDS} s")
-    if not done.stdout:
-        return DryRun({}, f"the program ended early: {done.stderr[-1000:]}")
-    found = json.loads(done.stdout)
-    resources = {
-        each["urn"]: (
-            each["type"],
-            read_struct(json_format.ParseDict(each["inputs"], struct_pb2.Struct())),
-        )
-        for each in found["declared"]
-    }
-    return DryRun(resources, found["error"], found["is_certain"])
+    if not process.stdout:
+        return DryRun({}, f"the program ended early: {process.stderr[-1000:]}")
+    result = json.loads(process.stdout)
+    resources: dict[str, Resource] = {}
+    for resource in result["resources"]:
+        inputs = json_format.ParseDict(resource["inputs"], struct_pb2.Struct())
+        resources[resource["urn"]] = resource["type"], read_struct(inputs)
+    return DryRun(resources, result["error"], result["is_certain"])

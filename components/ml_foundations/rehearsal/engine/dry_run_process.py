@@ -1,10 +1,11 @@
-"""Runs a Pulumi program without an engine, and prints what it declares: for the program's own Python, which has Pulumi.
+"""The child process of a dry run: it runs a Pulumi program without an engine and prints the declared resources.
 
-What only a provider knows is unknown, as at a first preview. Functions of providers answer nothing: what a program that
-asks them then declares is not what it declares in earnest.
+It runs in the program's own Python, which has Pulumi's SDK. As at a first preview, outputs that only a provider knows
+are unknown. Functions of providers return nothing, so a program that uses their results may declare other resources
+than it does with an engine.
 """
 
-# Nothing of this package is imported here: the program's environment need not have it.
+# This file imports nothing of this package at the top: the program's environment may not have it.
 from __future__ import annotations
 
 import asyncio
@@ -22,71 +23,69 @@ from pulumi.runtime import mocks
 from pulumi.runtime.stack import run_pulumi_func
 
 
-class _Nothing(mocks.Mocks):
-    """Knows of a resource what the program says."""
+class _InputsOnly(mocks.Mocks):
+    """Providers that know nothing of a resource except its inputs."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
+        """The types and functions that the program reads from a provider."""
 
     def new_resource(self, args: Any) -> Any:
         if args.resource_id:
-            self.asked.append(args.typ)
+            self.lookups.append(args.typ)
         return args.name, {key: value for key, value in args.inputs.items() if value is not None}
 
     def call(self, args: Any) -> Any:
-        self.asked.append(args.token)
+        self.lookups.append(args.token)
         return {}
 
 
 class _Monitor(mocks.MockMonitor):
-    """Notes what is registered, as it is sent."""
+    """A resource monitor that keeps each registered resource as the program sends it."""
 
-    def __init__(self, known: _Nothing) -> None:
-        super().__init__(known)
-        self.declared: list[dict[str, Any]] = []
+    def __init__(self, providers: _InputsOnly) -> None:
+        super().__init__(providers)
+        self.registered: list[dict[str, Any]] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the protocol's name)
         answer = super().RegisterResource(request)
-        sent = json_format.MessageToDict(request.object)
-        self.declared.append({"urn": answer.urn, "type": request.type, "inputs": sent})
+        inputs = json_format.MessageToDict(request.object)
+        self.registered.append({"urn": answer.urn, "type": request.type, "inputs": inputs})
         return answer
 
 
 def main() -> None:
-    """Run the program that standard input describes, and print what came of it."""
-    given = json.load(sys.stdin)
+    """Run the program that standard input describes, and print its resources and its error as JSON."""
+    request = json.load(sys.stdin)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    known = _Nothing()
-    monitor = _Monitor(known)
-    mocks.set_mocks(known, given["project"], given["stack"], preview=True, monitor=monitor)
-    pulumi.runtime.set_all_config(given["config"])
-    if not given["with_proof"]:
+    providers = _InputsOnly()
+    monitor = _Monitor(providers)
+    mocks.set_mocks(providers, request["project"], request["stack"], preview=True, monitor=monitor)
+    pulumi.runtime.set_all_config(request["config"])
+    if not request["with_proof"]:
         with contextlib.suppress(ImportError):
             from ml_foundations.proof import Proof  # of the program's environment
 
             Proof.judges = False
-    sys.path[0] = given["folder"]
+    sys.path[0] = request["folder"]
     error, is_certain = "", False
 
     def program() -> None:
-        runpy.run_path(given["program"], run_name="__main__")
+        runpy.run_path(request["program"], run_name="__main__")
 
     with contextlib.redirect_stdout(sys.stderr):
         try:
             loop.run_until_complete(run_pulumi_func(program))
         except BaseException as raised:
-            is_certain = (
-                isinstance(raised, (pulumi.RunError, SyntaxError, ImportError)) and not known.asked
-            )
-            error = (
-                str(raised)
-                if isinstance(raised, pulumi.RunError)
-                else traceback.format_exc(limit=-2)
-            )
-    print(json.dumps({"declared": monitor.declared, "error": error, "is_certain": is_certain}))
+            is_run_error = isinstance(raised, pulumi.RunError)
+            error = str(raised) if is_run_error else traceback.format_exc(limit=-2)
+            # After a lookup, the failure may come from the missing result.
+            is_final = is_run_error or isinstance(raised, (SyntaxError, ImportError))
+            is_certain = is_final and not providers.lookups
+    print(json.dumps({"resources": monitor.registered, "error": error, "is_certain": is_certain}))
     sys.stdout.flush()
-    os._exit(0)  # Threads that the program left behind do not count.
+    os._exit(0)  # Threads that the program started must not keep the process.
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Pulumi's Python language host, for the CLI that is built here: later releases of it are in no registry.
+"""Pulumi's Python language host, for the CLI that a rehearsal builds: later releases of it are in no registry.
 
-The engine starts it, reads the port it prints, and asks it over gRPC to run programs and plugins. Programs run through
-the executor script that the SDK module carries, in the virtual environment that the project names, or else with the
-interpreter that runs this host. A ``pulumi`` from Pulumi's own release brings its own host and needs none of this.
+The engine starts it, reads the port that it prints, and calls it over gRPC to run programs and plugins. Programs run
+through the executor script in the SDK's Go module. They run in the virtual environment that the project names, or else
+with the interpreter of this host. A ``pulumi`` of Pulumi's own release has its own host and does not need this one.
 """
 
 import importlib.metadata
@@ -27,13 +27,13 @@ from ml_foundations.rehearsal.protocol.stubs import language_pb2_grpc, plugin_pb
 from ml_foundations.rehearsal.startup import PROGRAM_LAUNCHER
 
 _PLUGIN_FILE = "*/pulumi-plugin.json"
-"""How an SDK says which plugin it needs, from the folder in which it is installed."""
+"""The file in which an SDK names the plugin that it needs, below the folder of the installed packages."""
 _MESSAGE_SHOWN = 32
-"""The executor's exit code for: the user has been told what is wrong."""
+"""The executor's exit code if it has shown the user what is wrong."""
 
 
 class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
-    """The part of the LanguageRuntime protocol that running programs, policy packs and component packages takes."""
+    """The calls of the LanguageRuntime protocol that run programs, policy packs and component packages."""
 
     def __init__(self, executor: Path, engine: str) -> None:
         self._executor = executor
@@ -44,30 +44,29 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
     def GetRequiredPackages(self, request: Any, context: Any) -> Any:
-        return lang.GetRequiredPackagesResponse(
-            packages=required_packages(_site_packages(interpreter(request.info)))
-        )
+        packages = required_packages(_site_packages(interpreter(request.info)))
+        return lang.GetRequiredPackagesResponse(packages=packages)
 
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
-        found = importlib.metadata.distributions(
-            path=[*map(str, _site_packages(interpreter(request.info)))]
-        )
-        dependencies = [
-            lang.DependencyInfo(name=each.metadata["Name"], version=each.version) for each in found
-        ]
-        return lang.GetProgramDependenciesResponse(dependencies=dependencies)
+        path = list(map(str, _site_packages(interpreter(request.info))))
+        response = lang.GetProgramDependenciesResponse()
+        for distribution in importlib.metadata.distributions(path=path):
+            response.dependencies.add(
+                name=distribution.metadata["Name"], version=distribution.version
+            )
+        return response
 
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
-        """Nothing to install: programs run in an environment that is there."""
+        """Install nothing: programs run in an environment that exists."""
         return iter(())
 
     def About(self, request: Any, context: Any) -> Any:
         return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
 
     def GenerateProgram(self, request: Any, context: Any) -> Any:
-        """What ``pulumi import`` prints: the inputs as the CLI describes them, for the user to declare in Python."""
-        inputs = "".join(request.source.values())
-        text = f"# Imported. Declare it in your program with these inputs:\n{textwrap.indent(inputs, '# ')}"
+        """Return the inputs as ``pulumi import`` describes them, for the user to declare in Python."""
+        inputs = textwrap.indent("".join(request.source.values()), "# ")
+        text = f"# Imported. Declare it in your program with these inputs:\n{inputs}"
         return lang.GenerateProgramResponse(source={"__main__.py": text.encode()})
 
     def Run(self, request: Any, context: Any) -> Any:
@@ -75,15 +74,9 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG": json.dumps(dict(request.config)),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
-        arguments = _run_arguments(request, self._engine)
-        command = [
-            self._interpreter(request.info, context),
-            "-u",
-            "-c",
-            PROGRAM_LAUNCHER,
-            self._executor,
-            *arguments,
-        ]
+        python = self._interpreter(request.info, context)
+        launcher = [python, "-u", "-c", PROGRAM_LAUNCHER, self._executor]
+        command = [*launcher, *_run_arguments(request, self._engine)]
         with self._process(context, command, env=environment) as process:
             code = process.wait()
         if code == _MESSAGE_SHOWN:
@@ -91,19 +84,19 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
 
     def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
-        """Run a plugin written in Python and pass on what it prints."""
+        """Run a plugin written in Python and pass on its output."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
         command = [self._interpreter(request.info, context), "-u", *_plugin_arguments(request)]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with self._process(
-            context, command, cwd=request.pwd or None, env=environment, **streams
-        ) as process:
-            for name, data in _output(process):
-                yield (
-                    lang.RunPluginResponse(stdout=data)
-                    if name == "stdout"
-                    else lang.RunPluginResponse(stderr=data)
-                )
+        options: dict[str, Any] = {
+            "cwd": request.pwd or None,
+            "env": environment,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        with self._process(context, command, **options) as process:
+            for stream, data in _output(process):
+                output: dict[str, Any] = {stream: data}
+                yield lang.RunPluginResponse(**output)
             yield lang.RunPluginResponse(exitcode=process.wait())
 
     def Cancel(self, request: Any, context: Any) -> Any:
@@ -122,7 +115,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def _process(
         self, context: Any, command: list[Any], **options: Any
     ) -> Iterator[subprocess.Popen[Any]]:
-        """A child process, which does not outlive the call that it serves."""
+        """Start a child process, which ends with the call that it serves."""
         with subprocess.Popen(command, **options) as process:
             self._running.add(process)
             try:
@@ -135,127 +128,125 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def interpreter(info: Any) -> Path:
-    """The Python of a program's virtual environment, as ``_python`` finds it."""
+    """Return the Python of a program's virtual environment."""
     root = Path(info.root_directory)
     return _python(root, Path(info.program_directory or root), dict(info.options))
 
 
 def project_python(project: Path, settings: Mapping[str, Any]) -> Path:
-    """The Python that runs a project's program; this one where it is written in another language."""
+    """Return the Python that runs a project's program; this one if the program is in another language."""
     if settings["runtime"].get("name") != "python":
         return Path(sys.executable)
     return _python(project, project / (settings.get("main") or ""), settings["runtime"]["options"])
 
 
 def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
-    """The Python of the virtual environment that the options of Pulumi.yaml name; this one where they name none.
+    """Return the Python of the virtual environment that the options of Pulumi.yaml name; this one if they name none.
 
-    As Pulumi's own host has it (pulumi/pulumi, sdk/python/toolchain): the toolchain is the one that is named, or the
-    one whose lock lies in the program's folder or above it.
+    As in Pulumi's own host (pulumi/pulumi, sdk/python/toolchain), the toolchain is the one in the options, or the one
+    whose lock is in the program's folder or above it.
 
     Raises:
-        RehearsalError: the environment does not exist; the message says how to make it.
+        RehearsalError: the environment does not exist; the message has the command that creates it.
     """
-    locks = {name: _above(program, f"{name}.lock") for name in ("uv", "poetry")}
-    toolchain = options.get("toolchain") or next(
-        (name for name, found in locks.items() if found), "pip"
-    )
-    named = options.get("virtualenv")
+    uv_folder = _folder_with(program, "uv.lock")
+    toolchain = options.get("toolchain")
+    if not toolchain and uv_folder:
+        toolchain = "uv"
+    elif not toolchain and _folder_with(program, "poetry.lock"):
+        toolchain = "poetry"
+    virtualenv = options.get("virtualenv")
     if toolchain == "poetry":
-        from ml_foundations.rehearsal.tools.go_command import (
-            printed,
-        )  # no other needs what that imports
+        # Only poetry needs this import and what it imports in turn.
+        from ml_foundations.rehearsal.tools.go_command import printed
 
-        make = f"poetry install --directory {program}"
-        folder = Path(
-            printed("poetry", "env", "info", "--path", "--directory", program).strip()
-            or program / ".venv"
-        )
+        output = printed("poetry", "env", "info", "--path", "--directory", program)
+        folder = Path(output.strip() or program / ".venv")
+        fix = f"poetry install --directory {program}"
     elif toolchain == "uv":
-        beside = locks["uv"] or _above(program, "pyproject.toml") or root
-        make = f"uv sync --directory {program}"
-        folder = (
-            root / named if named else beside / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-        )
-    elif named:
-        folder = root / str(named)
-        make = (
-            f"python3 -m venv {folder} && {folder}/bin/pip install -r {root / 'requirements.txt'}"
-        )
+        project = uv_folder or _folder_with(program, "pyproject.toml") or root
+        default = project / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+        folder = root / virtualenv if virtualenv else default
+        fix = f"uv sync --directory {program}"
+    elif virtualenv:
+        folder = root / str(virtualenv)
+        requirements = root / "requirements.txt"
+        fix = f"python3 -m venv {folder} && {folder}/bin/pip install -r {requirements}"
     else:
         return Path(sys.executable)
     python = folder / "bin" / "python"
     if not python.exists():
-        raise RehearsalError(f"the program's environment {folder} does not exist. Make it: {make}")
+        raise RehearsalError(f"the program's environment {folder} does not exist. Make it: {fix}")
     return python
 
 
-def _above(folder: Path, name: str) -> Path | None:
-    """The nearest folder with a file of a name: this one, or one that it lies in."""
-    return next((found for found in (folder, *folder.parents) if (found / name).exists()), None)
+def _folder_with(folder: Path, name: str) -> Path | None:
+    """Return the nearest folder with a file of a name: this folder, or one above it."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / name).exists():
+            return candidate
+    return None
 
 
 def packages_of(python: Path) -> set[str]:
-    """The providers whose SDKs are installed for a Python."""
+    """Return the names of the providers whose SDKs are installed for a Python."""
     return {package.name for package in required_packages(_site_packages(python))}
 
 
 def _site_packages(python: Path) -> list[Path]:
-    """Where the packages lie that are installed for a Python."""
+    """Return the folders of the packages that are installed for a Python."""
     if python == Path(sys.executable):
         return [Path(folder) for folder in sys.path if folder]
     return list(python.parent.parent.glob("lib/python*/site-packages"))
 
 
 def required_packages(folders: Iterable[Path]) -> list[Any]:
-    """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
-    described = [
-        (path, json.loads(path.read_text()))
-        for folder in folders
-        for path in folder.glob(_PLUGIN_FILE)
-    ]
-    return [
-        plugin_pb2.PackageDependency(
-            name=plugin["name"],
-            kind="resource",
-            version=f"v{(plugin.get('version') or _version(path)).removeprefix('v')}",
-            server=plugin.get("server", ""),
-        )
-        for path, plugin in described
-        if plugin.get("resource")
-    ]
+    """Return the plugins that the installed SDKs need, each by its own pulumi-plugin.json."""
+    packages: list[Any] = []
+    for folder in folders:
+        for path in folder.glob(_PLUGIN_FILE):
+            plugin = json.loads(path.read_text())
+            if plugin.get("resource"):
+                version = (plugin.get("version") or _version(path)).removeprefix("v")
+                package = plugin_pb2.PackageDependency(
+                    name=plugin["name"],
+                    kind="resource",
+                    version=f"v{version}",
+                    server=plugin.get("server", ""),
+                )
+                packages.append(package)
+    return packages
 
 
 def _version(plugin_file: Path) -> str:
-    """The version of the distribution that an SDK came in: it has the name of the SDK's module."""
+    """Return the version of the distribution of an SDK, which has the name of the SDK's module."""
     folder = plugin_file.parent
-    return next(
-        iter(importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)]))
-    ).version
+    found = importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)])
+    return next(iter(found)).version
 
 
 def _run_arguments(request: Any, engine: str) -> list[str]:
     flags = {
         "--monitor": request.monitor_address,
         "--engine": engine,
-        **{
-            f"--{name}": getattr(request, name)
-            for name in ("project", "stack", "pwd", "organization")
-        },
+        "--project": request.project,
+        "--stack": request.stack,
+        "--pwd": request.pwd,
+        "--organization": request.organization,
         "--root_directory": request.info.root_directory,
         "--dry_run": "true" if request.dryRun else "false",
         "--parallel": str(request.parallel),
     }
-    named = [word for flag, value in flags.items() if value for word in (flag, value)]
-    return [
-        *named,
-        str(Path(request.info.program_directory) / request.info.entry_point),
-        *request.args,
-    ]
+    arguments: list[str] = []
+    for flag, value in flags.items():
+        if value:
+            arguments += [flag, value]
+    program = Path(request.info.program_directory) / request.info.entry_point
+    return [*arguments, str(program), *request.args]
 
 
 def _plugin_arguments(request: Any) -> list[str]:
-    """A policy pack is run by the SDK's module for that; anything else by its own __main__.py."""
+    """Return Python's arguments: a policy pack runs by a module of the SDK, another plugin by its __main__.py."""
     folder = request.info.program_directory or request.program
     if request.kind == "analyzer":
         engine, *rest = request.args
@@ -264,7 +255,7 @@ def _plugin_arguments(request: Any) -> list[str]:
 
 
 def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
-    """What the process prints on either stream, as it comes."""
+    """Yield the output of a process as it comes, each part with the name of its stream."""
     with selectors.DefaultSelector() as streams:
         for name in ("stdout", "stderr"):
             streams.register(getattr(process, name), selectors.EVENT_READ, name)
@@ -277,7 +268,7 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def main() -> None:
-    """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
+    """Serve the engine, which passes the executor's path first, then flags, and its own address last."""
     host = _LanguageHost(Path(sys.argv[1]), sys.argv[-1])
     add = language_pb2_grpc.add_LanguageRuntimeServicer_to_server
     server.serve(lambda grpc_server: add(host, grpc_server))

@@ -1,7 +1,7 @@
-# A rehearsal's pulumi; environment.py fills in what is in braces.
+# The pulumi of a rehearsal; installation.py fills in the names in braces.
 edits=
 if [ -e {source} ] && ! cmp -s {source} {seen}; then
-  {python} -m ml_foundations.rehearsal.engine.environment {root} || exit 1
+  {python} -m ml_foundations.rehearsal.engine.project_files {root} || exit 1
 fi
 # `config set` edits the project's own file. What the rehearsal's key encrypts stays with the rehearsal; what is removed
 # goes from both files.

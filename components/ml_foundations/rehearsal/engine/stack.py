@@ -19,8 +19,8 @@ from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
-from ml_foundations.rehearsal.engine import environment
-from ml_foundations.rehearsal.engine.pulumi_output import BEGINS, PulumiOutput
+from ml_foundations.rehearsal.engine import environment, project_files
+from ml_foundations.rehearsal.engine.pulumi_output import UPDATE_BEGINS, PulumiOutput
 from ml_foundations.rehearsal.files import read_json, read_text, stamp, stamps, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
@@ -30,40 +30,45 @@ from ml_foundations.rehearsal.processes import Process, has_ended
 from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 
 _T = TypeVar("_T")
+_ReadLine = Callable[[str], None]
 _UPDATE = ("up", "--yes", "--skip-preview")
 
 
 class EarlyUpdate(NamedTuple):
-    """The first preview and update of a stack, under way."""
+    """The first preview and update of a stack, started while its replica still starts."""
 
-    files: Any
-    """What it was begun with."""
-    read: Callable[[Callable[[str], None]], int | None]
-    """Hands over each line, and returns how it ended; None where the update is still to come."""
+    fingerprint: Any
+    """The fingerprint of the program at the start."""
+    read: Callable[[_ReadLine], int | None]
+    """Pass each line to a function, and return the update's status; None if the update did not start."""
 
 
 @contextmanager
 def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
-    """Preview a new stack, and begin its update, while its replica starts: until that is there, no cluster is made.
+    """Preview a new stack and start its update while the replica starts; yield None if the stack is not new.
 
-    Nothing is begun of a stack that is not new. Where the preview fails, as it does where it asks the replica, or where
-    the replica was there before it had ended, the update is left to ``up``.
+    The update waits for the replica when it creates the cluster. It does not start if the preview fails, for example
+    because the program reads from the replica, or if the replica was ready before the preview ended.
     """
     if state_file(rehearsal).exists():
         yield None
         return
-    files = _files(rehearsal)
-    said: SimpleQueue[str | None] = SimpleQueue()
-    thread = ThreadPoolExecutor(max_workers=1)
-    status = thread.submit(_begin, rehearsal, said)
-    thread.shutdown(wait=False)
+    fingerprint = _fingerprint(rehearsal)
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    executor = ThreadPoolExecutor(max_workers=1)
+    status = executor.submit(_preview_and_update, rehearsal, lines)
+    executor.shutdown(wait=False)
 
-    def read(take: Callable[[str], None]) -> int | None:
-        _outlive(lambda: [take(line) for line in iter(said.get, None)])
+    def read(read_line: _ReadLine) -> int | None:
+        def read_all() -> None:
+            while (line := lines.get()) is not None:
+                read_line(line)
+
+        _wait_ignoring_sigint(read_all)
         return status.result()
 
     try:
-        yield EarlyUpdate(files, read)
+        yield EarlyUpdate(fingerprint, read)
     except BaseException:
         while not status.done():
             process(rehearsal).stop()
@@ -71,18 +76,18 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
         raise
 
 
-def _begin(rehearsal: Rehearsal, said: SimpleQueue[str | None]) -> int | None:
-    """Preview, then update; returns the update's status, or None where there is none."""
+def _preview_and_update(rehearsal: Rehearsal, lines: SimpleQueue[str | None]) -> int | None:
+    """Preview, then update; return the update's status, or None if there is none. None ends the lines, too."""
     try:
         create(rehearsal)
-        lines: list[str] = []
-        if _preview(rehearsal, lines.append) != 0:
+        preview_lines: list[str] = []
+        if _preview(rehearsal, preview_lines.append) != 0:
             return None
-        for line in lines:
-            said.put(line)
-        return None if rehearsal.kubeconfig.exists() else _each_line(rehearsal, said.put, *_UPDATE)
+        for line in preview_lines:
+            lines.put(line)
+        return None if rehearsal.kubeconfig.exists() else _run(rehearsal, lines.put, *_UPDATE)
     finally:
-        said.put(None)
+        lines.put(None)
 
 
 def up(
@@ -92,74 +97,77 @@ def up(
     verbose: bool = False,
     previewed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Repair what an interrupted run left, then run ``pulumi up``, which previews unless that is done.
+    """Repair what an interrupted run left, then preview and update the stack, unless an early update did so.
 
-    Where files and state are those of the last update, a preview that finds no change is enough. Where they are not, it
-    would miss what no preview counts, such as a change of ``protect``.
+    If program and state are those of the last update, a preview without changes is enough. Otherwise an update always
+    follows, because no preview counts some changes, such as one of ``protect``.
 
-    Shown is how far it is, then what it comes to; with ``verbose`` every line, with ``quiet`` nothing. All lines are in
-    the rehearsal's log. Once the program is previewed, ``previewed`` is called: the update may wait for minutes.
+    The terminal shows the progress, then the summary; with ``verbose`` every line, with ``quiet`` nothing. All lines
+    are in the rehearsal's log. ``previewed`` is called after the preview: the update may wait for minutes.
 
     Raises:
-        RehearsalError: pulumi failed; the message has what it said.
+        RehearsalError: pulumi failed; the message has its output.
     """
-    state = state_file(rehearsal)
     if early is None:
         restore(rehearsal)
         create(rehearsal)
         recover(rehearsal)
         helm.forget_charts(rehearsal)
-    files = early.files if early else _files(rehearsal)
-    follower, shown, title = PulumiOutput(), output(), f"pulumi up --stack {rehearsal.stack}"
+    fingerprint = early.fingerprint if early else _fingerprint(rehearsal)
+    pulumi_output, terminal = PulumiOutput(), output()
+    title = f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, Step(title, is_live=not verbose) as step:
-        lines = 0
+        is_empty = True
 
-        def take(line: str) -> None:
-            nonlocal lines
-            lines += 1
+        def read_line(line: str) -> None:
+            nonlocal is_empty
+            is_empty = False
             log.write(line)
-            far = follower.take(line)
+            progress = pulumi_output.add(line)
             if verbose:
-                shown.out(line, end="", highlight=False)
-            if far:
-                step.detail(escape(far))
-            if far == BEGINS:
+                terminal.out(line, end="", highlight=False)
+            if progress:
+                step.detail(escape(progress))
+            if progress == UPDATE_BEGINS:
                 previewed()
 
-        status = early.read(take) if early else None
+        status = early.read(read_line) if early else None
         if status is None:
-            is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
+            state = [fingerprint, stamp(state_file(rehearsal))]
+            is_applied = read_json(rehearsal.applied, []) == state
             options = ["--expect-no-changes"] if is_applied else []
-            status = 0 if lines else _preview(rehearsal, take, *options)
+            # If there are lines, they are those of the early preview.
+            status = _preview(rehearsal, read_line, *options) if is_empty else 0
             if is_applied and status == 0:
                 previewed()
             elif is_applied or status == 0:
-                status = _each_line(rehearsal, take, *_UPDATE)
+                status = _run(rehearsal, read_line, *_UPDATE)
         if status != 0:
-            said = (
-                "its output is above"
-                if verbose
-                else follower.shown().strip() or "something ended it"
-            )
-            again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
-            way = f"Fix what it names, then run {again}. The whole log: {log_file}"
-            if "it is protected" in said:
-                way = f"Of our own, data: false frees a volume, and deletion_protection: false a pool or cluster. {way}"
-            raise RehearsalError(f"pulumi up failed: {said}\n{way}")
-    write_json(rehearsal.applied, [files, stamp(state)])
+            summary = pulumi_output.summary().strip() or "something ended it"
+            raise _failure(rehearsal, "its output is above" if verbose else summary)
+    write_json(rehearsal.applied, [fingerprint, stamp(state_file(rehearsal))])
     if not quiet and not verbose:
-        shown.out(follower.shown(), highlight=False)
+        terminal.out(pulumi_output.summary(), highlight=False)
 
 
-def _files(rehearsal: Rehearsal) -> Any:
-    """What tells one version of the program from another."""
+def _failure(rehearsal: Rehearsal, reason: str) -> RehearsalError:
+    log = os.path.relpath(rehearsal.up_log)
+    fix = f"Fix what it names, then run {rehearsal.command('up')}. The whole log: {log}"
+    if "it is protected" in reason:
+        ours = "data: false frees a volume, and deletion_protection: false a pool or cluster"
+        fix = f"Of our own, {ours}. {fix}"
+    return RehearsalError(f"pulumi up failed: {reason}\n{fix}")
+
+
+def _fingerprint(rehearsal: Rehearsal) -> Any:
+    """Return a value that changes with every file of the program and of this package."""
     return stamps(rehearsal.project, SOURCE_ROOT / "ml_foundations")
 
 
 def create(rehearsal: Rehearsal) -> None:
     """Create the stack in the rehearsal's backend, unless it exists.
 
-    As ``pulumi stack init`` does, which takes half a second and writes into the project's stack file.
+    ``pulumi stack init`` does the same, but takes half a second and writes into the project's stack file.
     """
     state = state_file(rehearsal)
     if not state.exists():
@@ -169,30 +177,30 @@ def create(rehearsal: Rehearsal) -> None:
 
 
 def state_file(rehearsal: Rehearsal) -> Path:
-    """Where the backend keeps the state of the stack."""
-    project = environment.project_settings(rehearsal.project)["name"]
+    """Return the file in which the backend keeps the state of the stack."""
+    project = project_files.project_settings(rehearsal.project)["name"]
     return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
 
 
 def restore(rehearsal: Rehearsal) -> None:
-    """Put the last whole state in the place of one that was cut off, as by a full disk.
+    """Replace a state file that was cut off, as by a full disk, by the last complete backup.
 
-    What was made since is there and not in it: this process's pulumi takes over what exists.
+    The backup lacks the objects that were created since. Pulumi takes them over in this process.
     """
     state = state_file(rehearsal)
-    if not state.exists() or _is_whole(state):
+    if not state.exists() or _is_complete(state):
         return
-    backups = rehearsal.backend_dir / ".pulumi" / "backups" / state.parent.name / rehearsal.stack
-    kept = [state.with_name(f"{state.name}.bak"), *sorted(backups.glob("*.json"), reverse=True)]
+    folder = rehearsal.backend_dir / ".pulumi" / "backups" / state.parent.name / rehearsal.stack
+    backups = [state.with_name(f"{state.name}.bak"), *sorted(folder.glob("*.json"), reverse=True)]
     with Step("restoring the last state that was written whole"):
-        if whole := next(filter(_is_whole, kept), None):
-            write(state, whole.read_text())
+        if backup := next(filter(_is_complete, backups), None):
+            write(state, backup.read_text())
         else:
             state.unlink()
     os.environ["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
 
 
-def _is_whole(state: Path) -> bool:
+def _is_complete(state: Path) -> bool:
     try:
         return "checkpoint" in json.loads(read_text(state))
     except ValueError:
@@ -200,152 +208,148 @@ def _is_whole(state: Path) -> bool:
 
 
 def recover(rehearsal: Rehearsal) -> None:
-    """Release the lock of a run that was killed, and adopt what it created without writing that down."""
+    """Release the lock of a run that was killed, and adopt the resources that it created but did not record."""
     process(rehearsal).stop()
-    # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
-    # A full disk leaves the draft of a lock, empty, which pulumi takes for one.
+    # Every pulumi command takes a second, so none runs if the backend's files show no interruption.
+    # A full disk leaves an empty draft of a lock, which pulumi takes for a lock.
     locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json*"))
     for lock in locks:
         _require_abandoned(lock, rehearsal)
     if locks:
         pulumi(rehearsal, "cancel", "--yes")
-    if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get(
-        "latest", {}
-    ):
+    checkpoint = json.loads(state_file(rehearsal).read_text())["checkpoint"]
+    if "pending_operations" not in checkpoint.get("latest", {}):
         return
-    export: dict[str, Any] = json.loads(_quietly(rehearsal, "stack", "export"))
-    state: dict[str, Any] = export["deployment"]
+    export: dict[str, Any] = json.loads(_checked_pulumi(rehearsal, "stack", "export"))
     with Step("adopting what an interrupted update created"):
-        # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
-        known = {resource["urn"]: resource for resource in state["resources"]}
-        created = dict(_created(rehearsal, known, state["pending_operations"]))
-        pending = {
-            operation["resource"]["urn"]: operation["resource"]
-            for operation in state["pending_operations"]
-        }
-        state["resources"] += [
-            pending[urn] | {"id": created[urn]} for urn in created if urn not in known
-        ]
-        state["pending_operations"] = []
+        _adopt_created(rehearsal, export["deployment"])
         with private_file(json.dumps(export)) as edited:
-            _quietly(rehearsal, "stack", "import", "--file", str(edited))
-        _quietly(rehearsal, "refresh", "--yes", "--skip-preview")
+            _checked_pulumi(rehearsal, "stack", "import", "--file", str(edited))
+        _checked_pulumi(rehearsal, "refresh", "--yes", "--skip-preview")
 
 
 def process(rehearsal: Rehearsal) -> Process:
-    """The pulumi of a command: it outlives one that was killed."""
+    """Return the pulumi process of a command; it may run on after the command was killed."""
     return Process("pulumi", rehearsal.root / "pulumi.pid", rehearsal.up_log)
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
-    """Fail if the pulumi that holds a lock of the backend still runs; nobody holds one that was cut off."""
+    """Raise an error if the pulumi that holds a lock of the backend still runs; a lock cut off has no holder."""
     with suppress(psutil.NoSuchProcess, ValueError):
         holder = json.loads(lock.read_text())
-        found = psutil.Process(holder["pid"])
-        is_pulumi = holder["hostname"] == socket.gethostname() and found.name().startswith("pulumi")
-        if is_pulumi and not has_ended(found):
+        candidate = psutil.Process(holder["pid"])
+        is_here = holder["hostname"] == socket.gethostname()
+        if is_here and candidate.name().startswith("pulumi") and not has_ended(candidate):
             raise RehearsalError(
                 f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
                 "Wait until it has ended, or end it, then try again"
             )
 
 
-def _created(
-    rehearsal: Rehearsal, known: Mapping[str, Any], pending: list[dict[str, Any]]
-) -> Iterator[tuple[str, str]]:
-    """The urn and id of each resource that an interrupted create made nevertheless, beside those known by urn."""
-    made = (each for replica in rehearsal.replicas for each in Store(replica).resources())
-    in_google_cloud = {each["urn"]: each["id"] for each in made}
-    for resource in (
-        operation["resource"] for operation in pending if operation["type"] == "creating"
-    ):
-        urn, inputs = resource["urn"], resource.get("inputs", {})
+def _adopt_created(rehearsal: Rehearsal, deployment: dict[str, Any]) -> None:
+    """Add the resources that an interrupted create made to a deployment, and clear its pending operations.
+
+    ``pulumi refresh --import-pending-creates`` drops the resources to import if it has no terminal (3.250).
+    """
+    known = {resource["urn"]: resource for resource in deployment["resources"]}
+    ids_by_urn: dict[str, str] = {}
+    for replica in rehearsal.replicas:
+        for recorded in Store(replica).resources():
+            ids_by_urn[recorded["urn"]] = recorded["id"]
+    for operation in deployment["pending_operations"]:
+        resource = operation["resource"]
+        if operation["type"] != "creating" or resource["urn"] in known:
+            continue
         provider = resource.get("provider", "").rpartition("::")[0]
-        client = Client(Api(Access(_replica_of(known.get(provider, {}), rehearsal).kubeconfig)))
-        if resource["type"] == RELEASE:
-            # What Helm had not ended, the plugin ends when it installs the release again.
-            status = helm.status(client, inputs["namespace"], inputs["name"])
-            found = object_id(inputs) if status == "deployed" else None
-        elif "apiVersion" in inputs:
-            live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
-            found = object_id(live["metadata"]) if live else None
-        else:
-            found = in_google_cloud.get(urn)
-        if found:
-            yield urn, found
+        replica = _replica_of(known.get(provider, {}), rehearsal)
+        identity = _object_id(resource, replica) or ids_by_urn.get(resource["urn"])
+        if identity:
+            known[resource["urn"]] = resource | {"id": identity}
+    deployment |= {"resources": list(known.values()), "pending_operations": []}
+
+
+def _object_id(resource: Mapping[str, Any], replica: Rehearsal) -> str | None:
+    """Return the id of a release or an object that exists in the cluster; None for any other resource."""
+    inputs = resource.get("inputs", {})
+    client = Client(Api(Access(replica.kubeconfig)))
+    if resource["type"] == RELEASE:
+        # The plugin ends an unfinished install of Helm when it installs the release again.
+        status = helm.status(client, inputs["namespace"], inputs["name"])
+        return object_id(inputs) if status == "deployed" else None
+    if "apiVersion" in inputs and inputs.get("metadata", {}).get("name"):
+        live = client.get(inputs)
+        return object_id(live["metadata"]) if live else None
+    return None
 
 
 def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
-    """The replica of the cluster that a provider was made for; else the first."""
-    needed = {urn for urns in provider.get("propertyDependencies", {}).values() for urn in urns}
-    clusters = (
-        (each, made["urn"])
-        for each in rehearsal.replicas
-        for made in Store(each).clusters().values()
-    )
-    return next((each for each, urn in clusters if urn in needed), rehearsal)
+    """Return the replica of the cluster that a provider depends on; the first replica if there is none."""
+    dependencies: set[str] = set()
+    for urns in provider.get("propertyDependencies", {}).values():
+        dependencies.update(urns)
+    for replica in rehearsal.replicas:
+        for cluster in Store(replica).clusters().values():
+            if cluster["urn"] in dependencies:
+                return replica
+    return rehearsal
 
 
 def pulumi(rehearsal: Rehearsal, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run the rehearsal's pulumi on the stack, and capture what it prints."""
+    """Run the rehearsal's pulumi on the stack, and capture its output."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        printed, said = _outlive(process.communicate)
-    return subprocess.CompletedProcess(process.args, process.returncode, printed, said)
+        stdout, stderr = _wait_ignoring_sigint(process.communicate)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) -> int:
-    """Run the rehearsal's pulumi on the stack, and take each line that it prints; returns its status."""
+def _run(rehearsal: Rehearsal, read_line: _ReadLine, *args: str) -> int:
+    """Run the rehearsal's pulumi on the stack, pass each line of its output on, and return its status."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
 
-        def read() -> None:
+        def read_all() -> None:
             for line in process.stdout or ():
-                take(line)
+                read_line(line)
 
-        _outlive(read)
+        _wait_ignoring_sigint(read_all)
     return process.returncode
 
 
-def _preview(rehearsal: Rehearsal, take: Callable[[str], None], *options: str) -> int:
-    """Preview the stack as ``_each_line`` runs a command, and keep what the program declares."""
-    return _each_line(
-        rehearsal, take, "preview", "--event-log", str(rehearsal.preview_events), *options
-    )
+def _preview(rehearsal: Rehearsal, read_line: _ReadLine, *options: str) -> int:
+    """Preview the stack as ``_run`` runs a command, and keep the events, which list the declared resources."""
+    events = str(rehearsal.preview_events)
+    return _run(rehearsal, read_line, "preview", "--event-log", events, *options)
 
 
 def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
-    command = [
-        str(rehearsal.bin_dir / "pulumi"),
-        *args,
-        "--stack",
-        rehearsal.stack,
-        "--non-interactive",
-    ]
-    # Pulumi has --event-log only with its commands for debugging; its Automation API sets this, too.
+    options = ["--stack", rehearsal.stack, "--non-interactive"]
+    command = [str(rehearsal.bin_dir / "pulumi"), *args, *options]
+    # Without this variable there is no --event-log. Pulumi's Automation API sets it, too.
     environ = environment.process_environment(rehearsal) | {"PULUMI_DEBUG_COMMANDS": "true"}
     started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
     process(rehearsal).record(started.pid)
     return started
 
 
-def _outlive(read: Callable[[], _T]) -> _T:
-    """What a process prints. On Ctrl-C the terminal interrupts it too: wait until it has ended properly."""
-    interrupted = False
+def _wait_ignoring_sigint(wait: Callable[[], _T]) -> _T:
+    """Return the result of a wait for a child process, and raise a KeyboardInterrupt only afterwards.
+
+    On Ctrl-C the terminal interrupts the child, too, which then needs time to end properly.
+    """
+    interrupt: KeyboardInterrupt | None = None
     while True:
         try:
-            printed = read()
+            result = wait()
             break
-        except KeyboardInterrupt:
-            interrupted = True
-    if interrupted:
-        raise KeyboardInterrupt
-    return printed
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt:
+        raise interrupt
+    return result
 
 
-def _quietly(rehearsal: Rehearsal, *args: str) -> str:
-    """What a pulumi command on the stack prints, which is shown only if it fails."""
+def _checked_pulumi(rehearsal: Rehearsal, *args: str) -> str:
+    """Return the output of a pulumi command on the stack; raise a RehearsalError with it if the command fails."""
     done = pulumi(rehearsal, *args)
     if done.returncode != 0:
-        raise RehearsalError(
-            f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}"
-        )
+        message = (done.stderr or done.stdout).strip()
+        raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{message}")
     return done.stdout

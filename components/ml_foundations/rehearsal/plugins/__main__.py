@@ -1,4 +1,4 @@
-"""The process of an embedded plugin: ``python -m ml_foundations.rehearsal.plugins gcp <engine address>``."""
+"""The process of an embedded plugin: ``python -m ml_foundations.rehearsal.plugins gcp``."""
 
 import sys
 from importlib import import_module
@@ -7,6 +7,6 @@ from ml_foundations.rehearsal.plugins.servicer import serve
 
 if __name__ == "__main__":
     package = sys.argv.pop(1)
-    serve(
-        getattr(import_module(f"{__package__}.{package}.provider"), f"{package.title()}Provider")()
-    )
+    module = import_module(f"{__package__}.{package}.provider")
+    provider_class = getattr(module, f"{package.title()}Provider")
+    serve(provider_class())

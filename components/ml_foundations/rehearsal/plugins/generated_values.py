@@ -1,9 +1,9 @@
-"""What the providers of made values have in common: a value is made once, and kept in Pulumi's state alone."""
+"""A base of the providers whose resources are generated values, which only Pulumi's state keeps."""
 
 from typing import ClassVar
 
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.rehearsal.plugins.input_errors import faults
+from ml_foundations.rehearsal.plugins.input_errors import input_errors
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -11,13 +11,13 @@ from ml_foundations.rehearsal.protocol.values import Properties
 
 
 class StatelessProvider(Provider):
-    """Makes a value once; a change of an input makes another."""
+    """A provider that generates each value once, and again if an input changes."""
 
     changes_in_place: ClassVar[frozenset[str]] = frozenset()
-    """The inputs whose change leaves the value as it is."""
+    """The inputs that may change without a new value."""
 
-    def make(self, kind: str, given: Properties) -> tuple[str, Properties]:
-        """The id of a new value of a kind, such as ``RandomId``, and its outputs beside the inputs."""
+    def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
+        """Return the id and the computed outputs of a new value of a kind, such as ``RandomId``."""
         raise NotImplementedError
 
     def check(
@@ -25,44 +25,37 @@ class StatelessProvider(Provider):
     ) -> Properties:
         """Refuse types and inputs that the package does not have."""
         if resource.type not in self.sdk:
-            raise CheckError(
-                [
-                    (
-                        "",
-                        f"{resource.type} is not a type of pulumi-{self.sdk.package} {self.sdk.version}",
-                    )
-                ]
-            )
-        if found := list(faults(self.sdk, resource.type, self.sdk[resource.type], new)):
-            raise CheckError(found)
+            package = f"pulumi-{self.sdk.package} {self.sdk.version}"
+            raise CheckError([("", f"{resource.type} is not a type of {package}")])
+        if errors := input_errors(self.sdk, resource.type, self.sdk[resource.type], new):
+            raise CheckError(errors)
         return new
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
-        """Nearly every change replaces."""
+        """Replace the value for every change, except those of ``changes_in_place``."""
         changed = list(changed_paths(old.inputs, new))
         return Diff(
             changed, [path for path in changed if not is_below(path, self.changes_in_place)]
         )
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """The inputs; the value is not known before it is made."""
-        return (
-            dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN)
-            | (old.outputs if old else {})
-            | new
-        )
+        """Return the inputs, and the outputs of an existing value; those of a new one are unknown."""
+        outputs = dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN)
+        if old is not None:
+            outputs |= old.outputs
+        return outputs | new
 
     def create(self, resource: Resource, new: Properties) -> State:
-        """Make a value."""
-        identity, outputs = self.make(resource.type.rpartition(":")[2], new)
+        """Generate a value."""
+        identity, outputs = self.generate(resource.type.rpartition(":")[2], new)
         return State(identity, new, new | outputs)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
-        """The value as it is, beside the new inputs."""
+        """Keep the value, with the new inputs."""
         return State(old.id, new, old.outputs | new)
 
     def read(self, resource: Resource, old: State) -> State | None:
-        """The value as it was made."""
+        """Return the value as it was generated."""
         if not old.outputs:
             raise RehearsalError(
                 f"{resource.type} cannot be imported in a rehearsal. Let the program make it"
@@ -70,4 +63,4 @@ class StatelessProvider(Provider):
         return old
 
     def delete(self, resource: Resource, old: State) -> None:
-        """Nothing is kept outside Pulumi's state."""
+        """Do nothing: only Pulumi's state has the value."""

@@ -1,4 +1,4 @@
-"""The rehearsal's ``gke-gcloud-auth-plugin``: gives a token for the replicas to clients that ask it as GKE's."""
+"""The rehearsal's ``gke-gcloud-auth-plugin``: it gives clients a token for the replicas, as GKE's plugin does."""
 
 import json
 import os
@@ -12,28 +12,31 @@ API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io
 
 
 def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
-    """The ExecCredential in the version that a client asks for by its KUBERNETES_EXEC_INFO, if it has any."""
-    asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
-    if asked not in API_VERSIONS:
+    """Return the ExecCredential in the version that the client's KUBERNETES_EXEC_INFO names.
+
+    ``exec_info`` is empty if the client sets no such variable.
+    """
+    version = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
+    if version not in API_VERSIONS:
         raise RehearsalError(
-            f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}"
+            f"gke-gcloud-auth-plugin: {version} is not supported, only {' and '.join(API_VERSIONS)}"
         )
-    if not all(
-        process.running for process in kwok.processes(rehearsal) if process.name == "kube-apiserver"
-    ):
-        raise RehearsalError(
-            f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
-        )
-    return {"apiVersion": asked, "kind": "ExecCredential", "status": {"token": rehearsal.token}}
+    for process in kwok.processes(rehearsal):
+        if process.name == "kube-apiserver" and not process.running:
+            raise RehearsalError(
+                f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. "
+                f"Start it: {rehearsal.command('up')}"
+            )
+    return {"apiVersion": version, "kind": "ExecCredential", "status": {"token": rehearsal.token}}
 
 
 def main() -> None:
     """Print the credential; on failure, print the reason on standard error."""
+    rehearsal, exec_info = Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", "")
     try:
-        found = credential(Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", ""))
+        print(json.dumps(credential(rehearsal, exec_info)))
     except (RehearsalError, OSError) as error:
         sys.exit(str(error))
-    print(json.dumps(found))
 
 
 if __name__ == "__main__":

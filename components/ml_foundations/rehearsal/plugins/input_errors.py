@@ -1,6 +1,6 @@
-"""A resource's inputs beside what the SDK's classes of arguments take, at any depth."""
+"""The inputs of a resource, compared with the properties that the SDK has for its type, at any depth."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.kubernetes.spelling import did_you_mean
@@ -8,41 +8,51 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.property_paths import join
 from ml_foundations.rehearsal.plugins.sdk import ResourceType, Sdk
 
+InputErrors = list[tuple[str, str]]
+"""Pairs of a property path and the reason why the property is invalid."""
 
-def faults(
-    sdk: Sdk, what: str, taken: ResourceType, given: Mapping[str, Any], path: str = ""
-) -> Iterator[tuple[str, str]]:
-    """The paths of inputs that a type or a block does not take, and of those that it lacks, each with the reason.
 
-    Values are not shown: a mistyped name may be that of a secret.
+def input_errors(
+    sdk: Sdk, title: str, kind: ResourceType, inputs: Mapping[str, Any], path: str = ""
+) -> InputErrors:
+    """Return the errors for unknown and missing properties of a resource type or a block.
+
+    Values are not shown: a misspelt name may be that of a secret.
     """
-    for name, value in given.items():
+    errors: InputErrors = []
+    for name, value in inputs.items():
         if name.startswith("__"):
             continue
-        if name not in taken.inputs:
-            yield join(path, name), _not_a_property(sdk, what, name, taken)
-        elif (block := taken.blocks.get(name)) and value is not UNKNOWN:
-            yield from _block_faults(sdk, block, value, join(path, name))
-    for name in sorted(taken.required - given.keys()):
-        yield join(path, name), f"is required in {what}"
+        if name not in kind.inputs:
+            errors.append((join(path, name), _unknown_property(sdk, title, name, kind)))
+        elif name in kind.blocks and value is not UNKNOWN:
+            errors += _block_errors(sdk, kind.blocks[name], value, join(path, name))
+    for name in sorted(kind.required - inputs.keys()):
+        errors.append((join(path, name), f"is required in {title}"))
+    return errors
 
 
-def _block_faults(sdk: Sdk, block: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if block.endswith("[]") != isinstance(value, list):
-        yield (
-            path,
-            f"must be {'a list of blocks' if block.endswith('[]') else 'a single block, not a list or a value'}",
-        )
-        return
-    for index, item in enumerate(value if isinstance(value, list) else [value]):
-        at = f"{path}[{index}]" if isinstance(value, list) else path
-        if isinstance(item, Mapping):
-            yield from faults(sdk, at, sdk.block(block), item, at)
-        elif item is not UNKNOWN:
-            yield at, "must be a block of properties"
+def _block_errors(sdk: Sdk, block: str, value: Any, path: str) -> InputErrors:
+    is_list = isinstance(value, list)
+    if block.endswith("[]") and not is_list:
+        return [(path, "must be a list of blocks")]
+    if is_list and not block.endswith("[]"):
+        return [(path, "must be a single block, not a list or a value")]
+    if not is_list:
+        return _item_errors(sdk, block, value, path)
+    errors: InputErrors = []
+    for index, item in enumerate(value):
+        errors += _item_errors(sdk, block, item, f"{path}[{index}]")
+    return errors
 
 
-def _not_a_property(sdk: Sdk, what: str, name: str, taken: ResourceType) -> str:
-    reason = f"{what} has no property of this name in pulumi-{sdk.package} {sdk.version}."
+def _item_errors(sdk: Sdk, block: str, item: Any, path: str) -> InputErrors:
+    if isinstance(item, Mapping):
+        return input_errors(sdk, path, sdk.block(block), item, path)
+    return [] if item is UNKNOWN else [(path, "must be a block of properties")]
+
+
+def _unknown_property(sdk: Sdk, title: str, name: str, kind: ResourceType) -> str:
+    reason = f"{title} has no property of this name in pulumi-{sdk.package} {sdk.version}."
     page = f"See https://www.pulumi.com/registry/packages/{sdk.package}/api-docs/"
-    return " ".join(filter(None, [reason, did_you_mean(name, taken.inputs), page]))
+    return " ".join(filter(None, [reason, did_you_mean(name, kind.inputs), page]))

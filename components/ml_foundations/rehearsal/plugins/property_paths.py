@@ -1,4 +1,4 @@
-"""How two trees of property values differ. Paths are Pulumi property paths, such as ``spec.ports[0].name``."""
+"""Pulumi's property paths, such as ``spec.ports[0].name``, and the paths at which two values differ."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,9 +6,13 @@ from itertools import zip_longest
 from typing import Any
 
 _ABSENT = object()
-"""The value of an absent key; a null may mean something, as in Helm's values."""
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+"""The value of an absent key. A null is not absent: in Helm's values it removes a default."""
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$]*")
 _STEP = re.compile(r'\["([^"]+)"\]|([^.\[\]]+)')
+
+
+def _is_equal(old: Any, new: Any, path: str) -> bool:
+    return old == new
 
 
 def changed_paths(
@@ -16,47 +20,49 @@ def changed_paths(
     new: Any,
     path: str = "",
     *,
-    same: Callable[[Any, Any, str], bool] = lambda old, new, _: old == new,
+    same: Callable[[Any, Any, str], bool] = _is_equal,
     enter_blocks: bool = False,
 ) -> Iterator[str]:
-    """The paths at which two values differ, as deep as both sides go; ``path`` is where they are.
+    """Yield the paths at which two values differ, as deep as both have maps or lists.
 
-    ``same`` tells whether two values at a path mean the same. With ``enter_blocks``, an added or removed map counts as
-    its entries; an empty one is itself the change.
+    Args:
+        old: The value before the change.
+        new: The value after it.
+        path: The path of both values.
+        same: Returns whether two values at a path mean the same.
+        enter_blocks: If true, the entries of an added or removed map are yielded, not the map. An empty map is yielded
+            itself.
     """
     if enter_blocks:
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old
         new = {} if new is _ABSENT and isinstance(old, Mapping) and old else new
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        pairs = (
-            (join(path, str(key)), old.get(key, _ABSENT), new.get(key, _ABSENT))
-            for key in sorted({*old, *new})
-        )
+        for key in sorted({*old, *new}):
+            before, after = old.get(key, _ABSENT), new.get(key, _ABSENT)
+            below = join(path, str(key))
+            yield from changed_paths(before, after, below, same=same, enter_blocks=enter_blocks)
     elif isinstance(old, list) and isinstance(new, list):
-        items = enumerate(zip_longest(old, new, fillvalue=_ABSENT))
-        pairs = ((f"{path}[{index}]", before, after) for index, (before, after) in items)
-    else:
-        if not same(old, new, path):
-            yield path
-        return
-    for below, before, after in pairs:
-        yield from changed_paths(before, after, below, same=same, enter_blocks=enter_blocks)
+        for index, (before, after) in enumerate(zip_longest(old, new, fillvalue=_ABSENT)):
+            below = f"{path}[{index}]"
+            yield from changed_paths(before, after, below, same=same, enter_blocks=enter_blocks)
+    elif not same(old, new, path):
+        yield path
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:
-    """Whether a path is one of the roots, or lies below one."""
+    """Return whether a path is one of the roots or below one."""
     return any(path == root or path.startswith((f"{root}.", f"{root}[")) for root in roots)
 
 
 def join(path: str, key: str) -> str:
-    """The path of a key of the map at a path."""
-    if not _NAME.fullmatch(key):
+    """Return the path of a key of the map at a path."""
+    if not _PLAIN_KEY.fullmatch(key):
         return f'{path}["{key}"]'
     return f"{path}.{key}" if path else key
 
 
 def value_at(value: Any, path: str) -> Any:
-    """The value at a path, or None if there is none."""
+    """Return the value at a path, or None if there is none."""
     for step in steps(path):
         if isinstance(value, list):
             value = value[int(step)] if step.isdigit() and int(step) < len(value) else None
@@ -66,5 +72,5 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def steps(path: str) -> list[str]:
-    """The keys and indexes of a path."""
+    """Return the keys and indexes of a path."""
     return [quoted or plain for quoted, plain in _STEP.findall(path)]

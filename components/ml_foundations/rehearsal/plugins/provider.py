@@ -1,4 +1,4 @@
-"""What an embedded plugin implements, in plain Python values."""
+"""The interface of an embedded plugin, in plain Python values."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,13 +9,16 @@ from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties, kept_secret, redacted
 
-RENAMED = "If the program has renamed the resource or moved it to another parent, add the old name to its aliases"
-"""A fix for an object that exists already: without an alias, Pulumi creates the resource under its new name first."""
+RENAMED = (
+    "If the program has renamed the resource or moved it to another parent, "
+    "add the old name to its aliases"
+)
+"""A fix for an object that exists already: without an alias, Pulumi first creates the new resource."""
 
 
 @dataclass(frozen=True)
 class Resource:
-    """What a call is about."""
+    """The resource that a call is about."""
 
     urn: str
     type: str
@@ -24,24 +27,24 @@ class Resource:
     """The name in the program."""
     id: str = ""
     timeout: float = 0
-    """Seconds that the user allows, by customTimeouts; 0 if not given."""
+    """Seconds that the user allows, by customTimeouts; 0 if not set."""
     ignore: tuple[str, ...] = ()
     """Paths whose changes the user ignores (ignoreChanges)."""
     proposed_name: str = ""
-    """The name to give it if the program gives none (pulumi:autonaming); empty if not configured."""
+    """The name to use if the program sets none (pulumi:autonaming); empty if not configured."""
     must_be_named: bool = False
-    """Whether the user wants an error if the program gives no name."""
-    given: Any = None
-    """Its inputs on the wire, which tell what of them is secret."""
+    """Whether the user wants an error if the program sets no name."""
+    message_inputs: Any = None
+    """The inputs as the message has them, with secrets marked."""
 
-    def writable(self, value: Any) -> Any:
-        """Inputs or outputs as they may be written down: without what was given as a secret."""
-        return redacted(kept_secret(value, self.given))
+    def redacted(self, value: Any) -> Any:
+        """Return inputs or outputs as they may be written to a file: without the secrets of the inputs."""
+        return redacted(kept_secret(value, self.message_inputs))
 
 
 @dataclass(frozen=True)
 class Diff:
-    """What an update would change. Paths are Pulumi property paths, such as ``spec.template``."""
+    """The changes of an update. Paths are Pulumi property paths, such as ``spec.template``."""
 
     changed: list[str] = field(default_factory=list[str])
     replaces: list[str] = field(default_factory=list[str])
@@ -66,7 +69,7 @@ class CheckError(Exception):
 
 
 class InitFailedError(Exception):
-    """The resource exists but is not ready: it is kept in the state, and the next update tries again."""
+    """A resource that exists but is not ready: Pulumi keeps it in the state, and the next update tries again."""
 
     def __init__(self, state: State, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -75,37 +78,37 @@ class InitFailedError(Exception):
 
 
 class Provider:
-    """What an embedded plugin implements. Methods may block: each call has a thread of its own."""
+    """The interface of an embedded plugin. Methods may block: each call has its own thread."""
 
     sdk: ClassVar[Sdk]
     """The resource types, whose schema programs in other languages get."""
     keeps_nulls: ClassVar[bool] = False
-    """Whether a null inside a property is a value of its own, as in Helm's values; otherwise it is dropped."""
+    """Whether a null inside a property has a meaning, as in Helm's values; otherwise it is dropped."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
         """Set when the user interrupts the update: every wait must end soon."""
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
-        """Tell the user something about a resource: severity is debug, info, warning, error or status."""
+        """Show the user a message about a resource: severity is debug, info, warning, error or status."""
 
     def check_config(self, config: Properties) -> None:
         """Check the provider's own configuration; raises CheckError."""
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
-        """What a change of the provider's own configuration means; by default it replaces nothing."""
+        """Return the changes of the provider's own configuration; by default they replace nothing."""
         return Diff([key for key in {*old, *new} if old.get(key) != new.get(key)])
 
     def configure(self, config: Properties) -> None:
-        """Take the provider's configuration."""
+        """Accept the provider's configuration."""
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
-        """What a function of the package returns; raises a RehearsalError for one that a rehearsal does not answer."""
+        """Return the result of a function of the package; raises RehearsalError if a rehearsal has none."""
         raise RehearsalError(
             f"{function}: a rehearsal does not answer this function. Declare what it would look up instead"
         )
 
     def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
-        """A component of the package, as a ``pulumi.ComponentResource``; raises a RehearsalError for one unknown."""
+        """Return a component of the package, a ``pulumi.ComponentResource``; raises RehearsalError if unknown."""
         raise RehearsalError(
             f"{type} is not supported in a rehearsal. Declare the objects that it would make"
         )
@@ -113,15 +116,15 @@ class Provider:
     def check(
         self, resource: Resource, old: Properties, new: Properties, seed: bytes
     ) -> Properties:
-        """The inputs with defaults and names filled in; raises CheckError."""
+        """Return the inputs with defaults and names filled in; raises CheckError."""
         raise NotImplementedError
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
-        """What an update would change."""
+        """Return the changes of an update."""
         raise NotImplementedError
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """The outputs that a create or update is expected to have; UNKNOWN for what cannot be told."""
+        """Return the expected outputs of a create or update; UNKNOWN for those not known yet."""
         raise NotImplementedError
 
     def create(self, resource: Resource, new: Properties) -> State:
@@ -133,7 +136,7 @@ class Provider:
         raise NotImplementedError
 
     def read(self, resource: Resource, old: State) -> State | None:
-        """The live resource, or None if it is gone. ``old`` is empty on an import."""
+        """Return the live resource, or None if it is gone. ``old`` is empty on an import."""
         raise NotImplementedError
 
     def delete(self, resource: Resource, old: State) -> None:

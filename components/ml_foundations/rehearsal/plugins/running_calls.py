@@ -1,7 +1,7 @@
-"""The calls to the embedded plugins that are under way, as files of the rehearsal.
+"""The calls that the embedded plugins answer at the moment, as one file each in the rehearsal's folder.
 
-Each plugin is a process of its own. A wait for pods may end early only if no call of any plugin can still change what
-nodes there are.
+Each plugin is a separate process. A wait for pods may end early only if no call of any plugin can still change the
+nodes of the cluster.
 """
 
 import os
@@ -17,11 +17,13 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 FOLDER = "running-calls"
 _IDLE = "idle"
+_CALLS_PER_PROCESSOR = 4
+"""The calls that Pulumi makes at once for each processor, unless ``--parallel`` sets another number."""
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Note that this thread answers a call, until it has."""
+    """Record this thread's call as running, for the duration of the block."""
     file = _file()
     file.parent.mkdir(exist_ok=True)
     file.touch()
@@ -32,25 +34,20 @@ def running() -> Iterator[None]:
 
 
 def mark_idle(is_idle: bool) -> None:
-    """Note whether this thread's call changes nothing any more, and only waits for pods that no node takes."""
+    """Record whether this thread's call only waits for pods that no node can take."""
     _file().write_text(_IDLE if is_idle else "")
 
 
 def are_all_idle() -> bool:
-    """Return whether every call under way is noted as idle, and pulumi could make further ones.
+    """Return whether every running call is idle and Pulumi is free to make further calls.
 
-    Pulumi makes 4 calls at once for each processor, or as many as ``--parallel`` allows. If the idle ones are as many,
-    others may be kept waiting that would make nodes.
+    If as many calls are idle as Pulumi makes at once, they may keep it from a call that creates nodes.
     """
-    texts = list(map(read_text, _file().parent.glob("*")))
-    is_limited = any(
-        arg.startswith(("-p", "--parallel")) for arg in psutil.Process(os.getppid()).cmdline()
-    )
-    return (
-        all(text == _IDLE for text in texts)
-        and len(texts) < 4 * (os.cpu_count() or 1)
-        and not is_limited
-    )
+    states = list(map(read_text, _file().parent.glob("*")))
+    engine_arguments = psutil.Process(os.getppid()).cmdline()
+    is_limited = any(word.startswith(("-p", "--parallel")) for word in engine_arguments)
+    is_full = len(states) >= _CALLS_PER_PROCESSOR * (os.cpu_count() or 1)
+    return all(state == _IDLE for state in states) and not is_full and not is_limited
 
 
 def _file() -> Path:

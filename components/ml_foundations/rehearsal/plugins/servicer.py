@@ -1,7 +1,7 @@
-"""The gRPC side of an embedded plugin: translates between Pulumi's provider protocol and a Provider.
+"""The gRPC side of an embedded plugin: it translates between Pulumi's provider protocol and a Provider.
 
-The SDK's own experimental servicer drops old inputs, cannot answer a failed and has no unknowns. This one is
-written on the SDK's stubs.
+The SDK's own experimental servicer drops old inputs, cannot report a resource that is not ready, and has no unknown
+values. This one uses only the SDK's stubs.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from ml_foundations.rehearsal.protocol.values import (
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """Translates between the protocol and a Provider."""
+    """A translator between the protocol and a Provider."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -51,11 +51,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(self._engine))
 
         def log(resource: Resource, severity: str, message: str) -> None:
-            ephemeral = severity == "status"
-            level = engine_pb2.LogSeverity.Value("INFO" if ephemeral else severity.upper())
+            is_status = severity == "status"
+            level = engine_pb2.LogSeverity.Value("INFO" if is_status else severity.upper())
             stub.Log(
                 engine_pb2.LogRequest(
-                    severity=level, message=message, urn=resource.urn, ephemeral=ephemeral
+                    severity=level, message=message, urn=resource.urn, ephemeral=is_status
                 )
             )
 
@@ -90,71 +90,60 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ConfigureResponse()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        found = self._call(context, self._provider.invoke, request.tok, self._read(request.args))
-        answer: dict[str, Any] = {
-            "return": write_struct(found)
-        }  # The field's name is a word of Python's.
-        return provider_pb2.InvokeResponse(**answer)
+        arguments = self._read(request.args)
+        result = self._call(context, self._provider.invoke, request.tok, arguments)
+        # The field's name is a keyword of Python's.
+        response: dict[str, Any] = {"return": write_struct(result)}
+        return provider_pb2.InvokeResponse(**response)
 
     def Construct(self, request: Any, context: Any) -> Any:
         return self._call(context, _construct, self._provider, request, self._engine)
 
     def Check(self, request: Any, context: Any) -> Any:
-        old, new = self._read(request.olds), self._read(request.news)
+        old, new, seed = self._read(request.olds), self._read(request.news), request.randomSeed
+        check = self._provider.check
         try:
-            inputs = self._call(
-                context,
-                self._provider.check,
-                _resource(request),
-                old,
-                new,
-                bytes(request.randomSeed),
-            )
+            inputs = self._call(context, check, _resource(request), old, new, bytes(seed))
         except CheckError as error:
             return _check_failures(request, error)
-        return provider_pb2.CheckResponse(inputs=write_struct(kept_secret(inputs, request.news)))
+        return provider_pb2.CheckResponse(inputs=_struct(inputs, request.news))
 
     def Diff(self, request: Any, context: Any) -> Any:
-        old, new = self._old_state(request), self._read(request.news)
-        ignore = list(request.ignoreChanges)
+        old, new, ignore = self._old(request), self._read(request.news), list(request.ignoreChanges)
         return _diff_response(
             self._call(context, self._provider.diff, _resource(request), old, new, ignore)
         )
 
     def Create(self, request: Any, context: Any) -> Any:
-        given = request.properties
-        resource, new = _resource(request), self._read(given)
+        inputs = request.properties
+        resource, new = _resource(request), self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, None, new)
-            return provider_pb2.CreateResponse(properties=write_struct(kept_secret(outputs, given)))
-        state = self._call(context, self._provider.create, resource, new, given=given)
-        return provider_pb2.CreateResponse(
-            id=state.id, properties=write_struct(kept_secret(state.outputs, given))
-        )
+            return provider_pb2.CreateResponse(properties=_struct(outputs, inputs))
+        state = self._call(context, self._provider.create, resource, new, inputs=inputs)
+        return provider_pb2.CreateResponse(id=state.id, properties=_struct(state.outputs, inputs))
 
     def Update(self, request: Any, context: Any) -> Any:
-        given = request.news
-        resource, old, new = _resource(request), self._old_state(request), self._read(given)
+        inputs = request.news
+        resource, old, new = _resource(request), self._old(request), self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
-            outputs = self._call(
-                context, self._provider.update, resource, old, new, given=given
-            ).outputs
-        return provider_pb2.UpdateResponse(properties=write_struct(kept_secret(outputs, given)))
+            update = self._provider.update
+            outputs = self._call(context, update, resource, old, new, inputs=inputs).outputs
+        return provider_pb2.UpdateResponse(properties=_struct(outputs, inputs))
 
     def Read(self, request: Any, context: Any) -> Any:
-        given = request.inputs
-        old = State(request.id, self._read(given), self._read(request.properties))
-        state = self._call(context, self._provider.read, _resource(request), old, given=given)
+        inputs = request.inputs
+        old = State(request.id, self._read(inputs), self._read(request.properties))
+        state = self._call(context, self._provider.read, _resource(request), old, inputs=inputs)
         if state is None:
             return provider_pb2.ReadResponse()
+        outputs = kept_secret(state.outputs, inputs)
         return provider_pb2.ReadResponse(
             id=state.id,
-            inputs=write_struct(kept_secret(state.inputs, given)),
-            properties=write_struct(
-                kept_secret(kept_secret(state.outputs, given), request.properties)
-            ),
+            inputs=_struct(state.inputs, inputs),
+            properties=_struct(outputs, request.properties),
         )
 
     def Delete(self, request: Any, context: Any) -> Any:
@@ -165,7 +154,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def _read(self, struct: struct_pb2.Struct) -> Properties:
         return read_struct(struct, self._provider.keeps_nulls)
 
-    def _old_state(self, request: Any) -> State:
+    def _old(self, request: Any) -> State:
         return State(request.id, self._read(request.old_inputs), self._read(request.olds))
 
     def _call(
@@ -173,22 +162,26 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         context: Any,
         method: Callable[..., Any],
         *args: Any,
-        given: struct_pb2.Struct | None = None,
+        inputs: struct_pb2.Struct | None = None,
     ) -> Any:
-        """Run a method of the provider, and turn its errors into the protocol's; inputs that were given stay secret."""
+        """Return the result of a method of the provider, and turn its errors into the protocol's.
+
+        ``inputs`` are those of the message, which mark the secrets in the state of a failed resource.
+        """
         try:
             with running_calls.running():
                 return method(*args)
         except InitFailedError as error:
-            context.set_trailing_metadata((("grpc-status-details-bin", _details(error, given)),))
+            details = _init_failed_status(error, inputs)
+            context.set_trailing_metadata((("grpc-status-details-bin", details),))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except RehearsalError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
 def _construct(provider: Provider, request: Any, engine: str) -> Any:
-    """Answer with a component of the provider's: Pulumi's SDK registers it and its children with the engine."""
-    # Only this call needs the whole SDK: importing it takes as long as starting the plugin.
+    """Return a component of the provider; Pulumi's SDK registers it and its children with the engine."""
+    # Only this call needs the whole SDK. Importing it takes as long as starting the plugin.
     import pulumi
     from pulumi.provider import ConstructResult
     from pulumi.provider import Provider as SdkProvider
@@ -202,23 +195,23 @@ def _construct(provider: Provider, request: Any, engine: str) -> Any:
             inputs: Mapping[str, Any],
             options: pulumi.ResourceOptions | None = None,
         ) -> ConstructResult:
-            made = provider.construct(resource_type, name, inputs, options)
-            return ConstructResult(made.urn, {"resources": made.resources})
+            component = provider.construct(resource_type, name, inputs, options)
+            return ConstructResult(component.urn, {"resources": component.resources})
 
     servicer = ProviderServicer(Adapter(provider.sdk.version), [], engine)
     try:
-        context: Any = None  # It answers for no error of ours.
+        # The SDK uses the context only to report errors of its own.
+        context: Any = None
         return asyncio.run(servicer.Construct(request, context))
     except Exception as error:
         raise RehearsalError(str(error.__context__ or error)) from None
 
 
 def _resource(request: Any) -> Resource:
-    """What a request is about. In a child's urn the type is preceded by its parents', behind a ``$``."""
+    """Return the resource of a request. In a child's urn, the types of its parents come before ``$``."""
     *_, types, name = request.urn.split("::")
-    autonaming = (
-        getattr(request, "autonaming", None) or provider_pb2.CheckRequest.AutonamingOptions()
-    )
+    default_autonaming = provider_pb2.CheckRequest.AutonamingOptions()
+    autonaming = getattr(request, "autonaming", None) or default_autonaming
     return Resource(
         urn=request.urn,
         type=types.rpartition("$")[2],
@@ -228,44 +221,46 @@ def _resource(request: Any) -> Resource:
         ignore=tuple(getattr(request, "ignoreChanges", ())),
         proposed_name=autonaming.proposed_name,
         must_be_named=autonaming.mode == autonaming.DISABLE,
-        given=getattr(request, "news", None) or getattr(request, "properties", None),
+        message_inputs=getattr(request, "news", None) or getattr(request, "properties", None),
     )
 
 
+def _struct(properties: Properties, source: struct_pb2.Struct | None) -> struct_pb2.Struct:
+    """Return properties as a struct in which the secrets of the source are marked."""
+    return write_struct(kept_secret(properties, source))
+
+
 def _check_failures(request: Any, error: CheckError) -> Any:
-    failures = [
-        provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures
-    ]
+    failure = provider_pb2.CheckFailure
+    failures = [failure(property=path, reason=reason) for path, reason in error.failures]
     return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
 
 
 def _diff_response(diff: Diff) -> Any:
-    kinds = provider_pb2.PropertyDiff
-    replaces = set(diff.replaces)
-    return provider_pb2.DiffResponse(
-        changes=provider_pb2.DiffResponse.DIFF_SOME
-        if diff.changed
-        else provider_pb2.DiffResponse.DIFF_NONE,
-        diffs=sorted({path.partition(".")[0].partition("[")[0] for path in diff.changed}),
+    response = provider_pb2.DiffResponse(
+        changes=provider_pb2.DiffResponse.DIFF_NONE,
         replaces=diff.replaces,
         deleteBeforeReplace=diff.delete_before_replace,
         hasDetailedDiff=True,
-        detailedDiff={
-            path: kinds(
-                kind=kinds.UPDATE_REPLACE if path in replaces else kinds.UPDATE, inputDiff=True
-            )
-            for path in diff.changed
-        },
     )
+    if diff.changed:
+        response.changes = provider_pb2.DiffResponse.DIFF_SOME
+    roots = {path.partition(".")[0].partition("[")[0] for path in diff.changed}
+    response.diffs.extend(sorted(roots))
+    kinds = provider_pb2.PropertyDiff
+    for path in diff.changed:
+        kind = kinds.UPDATE_REPLACE if path in diff.replaces else kinds.UPDATE
+        response.detailedDiff[path].CopyFrom(kinds(kind=kind, inputDiff=True))
+    return response
 
 
-def _details(error: InitFailedError, given: Any) -> bytes:
-    """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
-    outputs, inputs = (
-        write_struct(kept_secret(each, given)) for each in (error.state.outputs, error.state.inputs)
-    )
+def _init_failed_status(error: InitFailedError, inputs: struct_pb2.Struct | None) -> bytes:
+    """Return the status by which the engine learns that a resource exists and is not ready."""
     detail = provider_pb2.ErrorResourceInitFailed(
-        id=error.state.id, properties=outputs, inputs=inputs, reasons=error.reasons
+        id=error.state.id,
+        properties=_struct(error.state.outputs, inputs),
+        inputs=_struct(error.state.inputs, inputs),
+        reasons=error.reasons,
     )
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)

@@ -1,7 +1,7 @@
-"""Property values: in plain Python, and on Pulumi's wire.
+"""Property values as Python values and in Pulumi's gRPC messages.
 
-They are dicts, lists, strings, numbers and booleans. A value that is not known before the update is ``UNKNOWN``; an
-output that must be kept secret is wrapped in ``Secret``.
+They are dicts, lists, strings, numbers and booleans. A value that is not known before the update is ``UNKNOWN``. An
+output that must stay secret is wrapped in ``Secret``.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 Properties = dict[str, Any]
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
-"""The key that marks special values on Pulumi's wire (pulumi/pulumi, sdk/go/common/resource/sig)."""
+"""The key that marks special values in messages (pulumi/pulumi, sdk/go/common/resource/sig)."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 _OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 _REDACTED = "[secret]"
@@ -31,7 +31,7 @@ class Secret:
 
 
 def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
-    """A protobuf struct as a dict, without null properties; ``nulls`` keeps those below the top level."""
+    """Return a protobuf struct as a dict without nulls; ``nulls`` keeps those below the top level."""
     return {key: _read(value, nulls) for key, value in struct.items() if value is not None}
 
 
@@ -40,65 +40,67 @@ def _read(value: Any, nulls: bool) -> Any:
         return int(value) if value.is_integer() else value
     if isinstance(value, struct_pb2.ListValue):
         return [_read(item, nulls) for item in value]
-    if isinstance(value, struct_pb2.Struct):
-        return _read_special(
-            {key: _read(item, nulls) for key, item in value.items() if nulls or item is not None}
-        )
-    return UNKNOWN if value == UNKNOWN_ON_THE_WIRE else value
-
-
-def _read_special(properties: Properties) -> Any:
-    """Unwrap secrets and outputs; other marked values (assets) stay as they are."""
-    if properties.get(SIGNATURE) == SECRET_SIGNATURE:
+    if not isinstance(value, struct_pb2.Struct):
+        return UNKNOWN if value == UNKNOWN_ON_THE_WIRE else value
+    properties: Properties = {}
+    for key, item in value.items():
+        if nulls or item is not None:
+            properties[key] = _read(item, nulls)
+    signature = properties.get(SIGNATURE)
+    if signature == SECRET_SIGNATURE:
         return properties.get("value")
-    if properties.get(SIGNATURE) == _OUTPUT_SIGNATURE:
+    if signature == _OUTPUT_SIGNATURE:
         return properties.get("value", UNKNOWN)
-    return properties
+    return properties  # Other marked values, such as assets, stay as they are.
 
 
-def kept_secret(value: Any, given: Any) -> Any:
-    """A value with what was secret where it was given, at the same path, kept secret."""
-    if isinstance(given, struct_pb2.Struct):
-        if SIGNATURE in given.fields:
-            is_secret = given[SIGNATURE] == SECRET_SIGNATURE
+def kept_secret(value: Any, source: Any) -> Any:
+    """Return a value in which every part that is secret at the same path of the source is a ``Secret``.
+
+    ``source`` is a message's struct, in which secrets are marked.
+    """
+    if isinstance(source, struct_pb2.Struct):
+        if SIGNATURE in source.fields:
+            is_secret = source[SIGNATURE] == SECRET_SIGNATURE
             return Secret(value) if is_secret and not isinstance(value, Secret) else value
         if isinstance(value, Mapping):
-            return {
-                key: kept_secret(item, given[key]) if key in given.fields else item
-                for key, item in value.items()
-            }
-    if isinstance(given, struct_pb2.ListValue) and isinstance(value, list):
-        known = [kept_secret(item, source) for item, source in zip(value, given, strict=False)]
+            marked = dict(value)
+            for key in value:
+                if key in source.fields:
+                    marked[key] = kept_secret(value[key], source[key])
+            return marked
+    if isinstance(source, struct_pb2.ListValue) and isinstance(value, list):
+        known = list(map(kept_secret, value, source))
         return known + value[len(known) :]
     return value
 
 
 def redacted(value: Any) -> Any:
-    """A value as it may be written down: without what is secret."""
+    """Return a value as it may be written to a file: without its secrets."""
     return map_leaves(value, lambda part: _REDACTED if isinstance(part, Secret) else part)
 
 
-def restored(value: Any, known: Any) -> Any:
-    """A value that was written down, with what is secret as it is known elsewhere."""
-    if isinstance(value, Mapping) and isinstance(known, Mapping):
-        return {key: restored(item, known.get(key)) for key, item in value.items()}
-    if isinstance(value, list) and isinstance(known, list):
-        return [restored(item, other) for item, other in zip_longest(value, known[: len(value)])]
-    return known if value == _REDACTED and known is not None else value
+def restored(value: Any, original: Any) -> Any:
+    """Return a redacted value with the secrets of the original at the same paths."""
+    if isinstance(value, Mapping) and isinstance(original, Mapping):
+        return {key: restored(item, original.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(original, list):
+        return [restored(*pair) for pair in zip_longest(value, original[: len(value)])]
+    return original if value == _REDACTED and original is not None else value
 
 
 def write_struct(properties: Mapping[str, Any]) -> struct_pb2.Struct:
-    """A dict as a protobuf struct."""
+    """Return a dict as a protobuf struct."""
     struct = struct_pb2.Struct()
-    struct.update(_plain(properties))
+    struct.update(_as_message(properties))
     return struct
 
 
-def _plain(value: Any) -> Any:
+def _as_message(value: Any) -> Any:
     if value is UNKNOWN:
         return UNKNOWN_ON_THE_WIRE
     if isinstance(value, Secret):
-        return {SIGNATURE: SECRET_SIGNATURE, "value": _plain(value.value)}
+        return {SIGNATURE: SECRET_SIGNATURE, "value": _as_message(value.value)}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _as_message(item) for key, item in value.items()}
+    return list(map(_as_message, value)) if isinstance(value, list | tuple) else value

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubernetes import utils
 from kubernetes.client import CoreV1Api
-from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.engine import installation
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.rehearsal.plugins.conformance import running
@@ -35,7 +35,7 @@ def outcomes(
     _delete_namespaces(CoreV1Api(cluster.api))
     utils.create_from_dict(cluster.api, fake_node("conformance", {}))
     project = Project(tmp_path_factory.mktemp("conformance"), cluster, tools)
-    environment.install(project.rehearsal, tools, official_kubernetes=request.param == "official")
+    installation.install(project.rehearsal, tools, official_kubernetes=request.param == "official")
     for scenario in ALL:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": scenario.name}}
         utils.create_from_dict(cluster.api, namespace)

@@ -21,77 +21,83 @@ from ml_foundations.rehearsal.plugins.gcp.location import (
 from ml_foundations.rehearsal.plugins.sdk import GCP
 
 _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
-
+_COMPUTE_API = "https://www.googleapis.com/compute/v1/"
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+SHORT_LIVED = {"strategy": "SHORT_LIVED", "maxSurge": 0, "maxUnavailable": 0}
+"""The upgrade of flex-start and queued nodes, whatever a program asks for (GKE, "Node upgrade strategies")."""
 
 
-def cluster_id(inputs: Inputs, place: GcpLocation) -> str:
-    """The id of a cluster, as the provider forms it."""
-    return parent_id({**inputs, "cluster": inputs["name"]}, place)
+def cluster_id(inputs: Inputs, location: GcpLocation) -> str:
+    """Return the id of a cluster, as the provider forms it."""
+    return parent_id({**inputs, "cluster": inputs["name"]}, location)
 
 
-def pool_id(inputs: Inputs, place: GcpLocation) -> str:
-    """The id of a node pool, as the provider forms it."""
-    return f"{parent_id(inputs, place)}/nodePools/{inputs['name']}"
+def pool_id(inputs: Inputs, location: GcpLocation) -> str:
+    """Return the id of a node pool, as the provider forms it."""
+    return f"{parent_id(inputs, location)}/nodePools/{inputs['name']}"
 
 
-def parent_id(inputs: Inputs, place: GcpLocation) -> str:
-    """The id of the cluster of a node pool."""
-    cluster = inputs["cluster"].rpartition("/")[2]
-    return f"projects/{place.project_of(inputs)}/locations/{place.location_of(inputs)}/clusters/{cluster}"
+def parent_id(inputs: Inputs, location: GcpLocation) -> str:
+    """Return the id of the cluster of a node pool."""
+    project, cluster = location.project_of(inputs), inputs["cluster"].rpartition("/")[2]
+    return f"projects/{project}/locations/{location.location_of(inputs)}/clusters/{cluster}"
 
 
-def check_cluster(inputs: Inputs, place: GcpLocation) -> None:
-    """Refuse what GKE would refuse of a cluster."""
+def check_cluster(inputs: Inputs, location: GcpLocation) -> None:
+    """Refuse a cluster that GKE would refuse."""
     check_name("Cluster", inputs["name"])
-    if inputs.get("enableAutopilot") and is_zone(place.location_of(inputs)):
+    if inputs.get("enableAutopilot") and is_zone(location.location_of(inputs)):
         raise bad_request("Autopilot clusters must be regional clusters")
     if not any(inputs.get(key) for key in ("enableAutopilot", "nodePools", "initialNodeCount")):
         raise bad_request("Cluster.initial_node_count must be greater than zero")
-    check_zones(list(inputs.get("nodeLocations") or []), place.location_of(inputs))
+    check_zones(list(inputs.get("nodeLocations") or []), location.location_of(inputs))
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that GKE does not take."""
+    """Refuse a name that GKE does not accept."""
     if not _NAME.fullmatch(name):
         raise bad_request(
-            f'Invalid value for field "name": "{name}". {what} names have up to 40 lower-case letters, digits '
-            "and hyphens, begin with a letter and end with a letter or digit"
+            f'Invalid value for field "name": "{name}". {what} names have up to 40 lower-case '
+            "letters, digits and hyphens, begin with a letter and end with a letter or digit"
         )
 
 
-def cluster_outputs(inputs: Inputs, place: GcpLocation, api_server: Credentials) -> dict[str, Any]:
-    """The outputs of a cluster: its inputs and what Google computes."""
+def cluster_outputs(
+    inputs: Inputs, location: GcpLocation, api_server: Credentials
+) -> dict[str, Any]:
+    """Return the outputs of a cluster: its inputs and what Google computes."""
     address = api_server.server.removeprefix("https://")
     endpoints = {"privateEndpoint": address, "publicEndpoint": address}
-    identity = cluster_id(inputs, place)
-    project, location, name = place.project_of(inputs), place.location_of(inputs), inputs["name"]
-    kind = "zones" if is_zone(location) else "locations"
-    managed = dict(inputs.get("resourceLabels") or {}) | {"goog-pulumi-provisioned": "true"}
-    dns = ((inputs.get("controlPlaneEndpointsConfig") or {}).get("dnsEndpointConfig")) or {}
-    zones = [
-        zone for zone in inputs.get("nodeLocations") or default_zones(location) if zone != location
-    ]
-    return {
+    project, place, name = location.project_of(inputs), location.location_of(inputs), inputs["name"]
+    identity = cluster_id(inputs, location)
+    labels = {**(inputs.get("resourceLabels") or {}), "goog-pulumi-provisioned": "true"}
+    zones = [zone for zone in inputs.get("nodeLocations") or default_zones(place) if zone != place]
+    kind = "zones" if is_zone(place) else "locations"
+    cluster_path = f"projects/{project}/{kind}/{place}/clusters/{name}"
+    endpoints_config = inputs.get("controlPlaneEndpointsConfig") or {}
+    dns_endpoint = {
+        "allowExternalTraffic": False,
+        **(endpoints_config.get("dnsEndpointConfig") or {}),
+    }
+    defaults = {
         **GCP[CLUSTER].constants,
-        "controlPlaneEndpointsConfig": {
-            **(inputs.get("controlPlaneEndpointsConfig") or {}),
-            "dnsEndpointConfig": {"allowExternalTraffic": False, **dns, "endpoint": address},
-            "ipEndpointsConfig": endpoints,
-        },
-        **dict.fromkeys(("effectiveLabels", "pulumiLabels"), managed),
+        "effectiveLabels": labels,
+        "pulumiLabels": labels,
         "endpoint": address,
-        "labelFingerprint": _digest(identity, str(sorted(managed.items()))),
-        "location": location,
-        **dict.fromkeys(("masterVersion", "nodeVersion"), _GKE_VERSION),
+        "labelFingerprint": _digest(identity, str(sorted(labels.items()))),
+        "location": place,
+        "masterVersion": _GKE_VERSION,
+        "nodeVersion": _GKE_VERSION,
         "name": name,
         "project": project,
-        "selfLink": f"https://container.googleapis.com/v1/projects/{project}/{kind}/{location}/clusters/{name}",
-        "subnetwork": f"projects/{project}/regions/{region_of(location)}/subnetworks/default",
-        **{
-            key: value
-            for key, value in inputs.items()
-            if key not in ("controlPlaneEndpointsConfig", "nodeLocations")
+        "selfLink": f"https://container.googleapis.com/v1/{cluster_path}",
+        "subnetwork": f"projects/{project}/regions/{region_of(place)}/subnetworks/default",
+    }
+    computed = {
+        "controlPlaneEndpointsConfig": {
+            **endpoints_config,
+            "dnsEndpointConfig": dns_endpoint | {"endpoint": address},
+            "ipEndpointsConfig": endpoints,
         },
         "masterAuth": {
             "clientCertificate": "",
@@ -107,31 +113,30 @@ def cluster_outputs(inputs: Inputs, place: GcpLocation, api_server: Credentials)
             **endpoints,
         },
     }
+    return {**defaults, **inputs, **computed}
 
 
-SHORT_LIVED = {"strategy": "SHORT_LIVED", "maxSurge": 0, "maxUnavailable": 0}
-"""How GKE upgrades flex-start and queued nodes, whatever a program asks for (GKE, "Node upgrade strategies")."""
+def inputs_at_refresh(inputs: Inputs, pool: Pool) -> dict[str, Any]:
+    """Return the inputs of a node pool as a refresh finds them: GKE upgrades some pools in its own way."""
+    if (pool.flex_start or pool.queued) and "upgradeSettings" in inputs:
+        return {**inputs, "upgradeSettings": SHORT_LIVED}
+    return dict(inputs)
 
 
-def as_gke_has_it(inputs: Inputs, pool: Pool) -> dict[str, Any]:
-    """The inputs of a node pool as a refresh finds them: GKE upgrades some pools its own way."""
-    forced = {"upgradeSettings": SHORT_LIVED} if pool.flex_start or pool.queued else {}
-    return {**inputs, **{key: value for key, value in forced.items() if key in inputs}}
-
-
-def pool_outputs(inputs: Inputs, place: GcpLocation, pool: Pool) -> dict[str, Any]:
-    """The outputs of a node pool: its inputs and what Google computes."""
-    project, location = place.project_of(inputs), place.location_of(inputs)
-    groups = [
-        f"https://www.googleapis.com/compute/v1/projects/{project}/zones/{zone}/"
-        f"instanceGroupManagers/gke-{pool.cluster}-{pool.name}-{_digest(pool.cluster, pool.name, zone)}-grp"
-        for zone in pool.zones
-    ]
+def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> dict[str, Any]:
+    """Return the outputs of a node pool: its inputs and what Google computes."""
+    project = location.project_of(inputs)
+    groups: list[str] = []
+    for zone in pool.zones:
+        digest = _digest(pool.cluster, pool.name, zone)
+        group = f"instanceGroupManagers/gke-{pool.cluster}-{pool.name}-{digest}-grp"
+        groups.append(f"{_COMPUTE_API}projects/{project}/zones/{zone}/{group}")
     per_zone = pool.initial_nodes // len(pool.zones)
     return {
         **GCP[NODE_POOL].constants,
-        **dict.fromkeys(("initialNodeCount", "nodeCount"), per_zone),
-        "location": location,
+        "initialNodeCount": per_zone,
+        "nodeCount": per_zone,
+        "location": location.location_of(inputs),
         "maxPodsPerNode": pool.max_pods,
         "project": project,
         "version": _GKE_VERSION,
@@ -143,7 +148,7 @@ def pool_outputs(inputs: Inputs, place: GcpLocation, pool: Pool) -> dict[str, An
 
 
 def _network(network: str, project: str) -> str:
-    short = network.removeprefix("https://www.googleapis.com/compute/v1/")
+    short = network.removeprefix(_COMPUTE_API)
     return short if "/" in short else f"projects/{project}/global/networks/{short}"
 
 

@@ -1,7 +1,7 @@
-"""What a project has from its start: its network ``default``, with a subnetwork in each region, and its nodes' account.
+"""The resources that a project has from its start: a network, its subnetworks, and the account of its nodes.
 
-Sources: Google Cloud, "Auto mode VPC network" (the network, its range 10.128.0.0/9) and "Service accounts" (Compute
-Engine's default one).
+Sources: Google Cloud, "Auto mode VPC network" (the network ``default``, its range 10.128.0.0/9, and a subnetwork in
+each region) and "Service accounts" (Compute Engine's default one).
 """
 
 import hashlib
@@ -18,35 +18,35 @@ _REGION = re.compile(r"(?:^|/)regions/([^/]+)/")
 _RANGES = list(ipaddress.ip_network("10.128.0.0/9").subnets(new_prefix=20))
 
 
-def of_type(token: str, place: GcpLocation, region: str = "") -> Iterator[Mapping[str, Any]]:
-    """The resources of a type that nobody declared, as the provider reads them; a subnetwork of one region."""
-    region = region or place.region_of({})
-    if not place.project or (token == SUBNETWORK and not region):
+def of_type(token: str, location: GcpLocation, region: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield the default resources of a type, as the provider reads them; subnetworks of one region only."""
+    region = region or location.region_of({})
+    if not location.project or (token == SUBNETWORK and not region):
         return
-    network = f"projects/{place.project}/global/networks/default"
-    number = int(
-        hashlib.sha256(region.encode()).hexdigest(), 16
-    )  # Google has a table of the ranges.
-    known: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-        NETWORK: ({"name": "default"}, {"autoCreateSubnetworks": True, "routingMode": "REGIONAL"}),
-        SUBNETWORK: (
-            {"name": "default", "network": network, "region": region},
-            {"ipCidrRange": str(_RANGES[number % len(_RANGES)]), "privateIpGoogleAccess": False},
-        ),
-        recorded.ACCOUNT: (
-            {"accountId": f"{recorded.project_number(place.project)}-compute"},
-            {"displayName": "Compute Engine default service account", "disabled": False},
-        ),
-    }
-    if token not in known:
+    inputs: dict[str, Any]
+    facts: dict[str, Any]
+    if token == recorded.ACCOUNT:
+        number = recorded.project_number(location.project)
+        inputs = {"accountId": f"{number}-compute"}
+        facts = {"displayName": "Compute Engine default service account", "disabled": False}
+    elif token == NETWORK:
+        inputs = {"name": "default"}
+        facts = {"autoCreateSubnetworks": True, "routingMode": "REGIONAL"}
+    elif token == SUBNETWORK:
+        network = f"projects/{location.project}/global/networks/default"
+        inputs = {"name": "default", "network": network, "region": region}
+        # Google has a table of the ranges. Here, any range of its own is enough.
+        number = int(hashlib.sha256(region.encode()).hexdigest(), 16)
+        subnet = str(_RANGES[number % len(_RANGES)])
+        facts = {"ipCidrRange": subnet, "privateIpGoogleAccess": False}
+    else:
         return
-    given, more = known[token]
-    identity = recorded.identity(token, given, place, "")
-    outputs = recorded.outputs(token, given | more, place, identity)
-    yield {"type": token, "id": identity, "inputs": given, "outputs": outputs}
+    identity = recorded.identity(token, inputs, location, "")
+    outputs = recorded.outputs(token, inputs | facts, location, identity)
+    yield {"type": token, "id": identity, "inputs": inputs, "outputs": outputs}
 
 
 def region_in(identity: str) -> str:
-    """The region that an id names, or nothing."""
-    found = _REGION.search(identity)
-    return found[1] if found else ""
+    """Return the region that an id names; empty if it names none."""
+    match = _REGION.search(identity)
+    return match[1] if match else ""

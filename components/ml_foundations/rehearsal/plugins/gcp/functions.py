@@ -1,4 +1,4 @@
-"""The look-ups of the gcp package, answered from the rehearsal's place and what it recorded."""
+"""The functions of the gcp package, answered from the provider's location and the resources of the rehearsal."""
 
 import json
 import re
@@ -12,163 +12,182 @@ from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs, z
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.progress import RehearsalError
 
-Entries = Callable[[str, str], Iterable[Inputs]]
-"""Gives the resources of a type, with what the project has from its start; that in a region, if one is named."""
+ListResources = Callable[[str, str], Iterable[Inputs]]
+"""Returns the resources of a type, with those that a project has from its start; of one region, if it is not empty."""
 
 _GETTER = re.compile(r"gcp:(\w+)/get(\w)(\w+):get\w+")
 _REGIONS = {
-    "asia-northeast1",
-    "asia-southeast1",
-    "europe-west1",
-    "europe-west4",
-    "us-central1",
-    "us-east1",
-    "us-west1",
+    *("asia-northeast1", "asia-southeast1", "europe-west1", "europe-west4"),
+    *("us-central1", "us-east1", "us-west1"),
 }
-"""Some that have GPUs; a program's own is added."""
-
-_RETYPED: Mapping[str, Callable[[Any], Any]] = {"networkId": int, "users": ",".join}
-"""Outputs that a look-up has in another type than the resource."""
+"""Some regions that have GPUs; the program's own is added."""
 
 
-def answer(
-    function: str, given: Inputs, place: GcpLocation, entries: Entries, token: str
+def invoke(
+    function: str,
+    arguments: Inputs,
+    location: GcpLocation,
+    list_resources: ListResources,
+    token: str,
 ) -> dict[str, Any]:
-    """What a function returns; the token is the program's for Google's APIs.
+    """Return the result of a function; ``token`` is the program's access token for Google's APIs.
 
     Raises:
-        RehearsalError: a rehearsal does not answer it, or finds nothing.
+        RehearsalError: a rehearsal does not answer the function, or finds no such resource.
     """
-    service, first, rest = (
-        found.groups() if (found := _GETTER.fullmatch(function)) else ("", "", "")
-    )
-    if (answered := _answered(f"{service}/{first}{rest}", given, place, token)) is not None:
-        return {"id": function, **given, **answered}
+    getter = _GETTER.fullmatch(function)
+    service, first, rest = getter.groups() if getter else ("", "", "")
+    result = _project_facts(f"{service}/{first}{rest}", arguments, location, token)
+    if result is not None:
+        return {"id": function, **arguments, **result}
     kind = f"gcp:{service}/{first.lower()}{rest}:{first}{rest}"
     if kind not in GCP:
         raise RehearsalError(
-            f"{function}: a rehearsal does not answer this function of pulumi-gcp. Give the program what it looks up "
-            "as configuration, or declare the resource and use its outputs"
+            f"{function}: a rehearsal does not answer this function of pulumi-gcp. Give the program "
+            "what it looks up as configuration, or declare the resource and use its outputs"
         )
-    for entry in entries(kind, given.get("region", "")):
-        if all(_matches(entry, key, value) for key, value in given.items()):
-            outputs = _as_lookup(kind, entry["outputs"] | _subnetworks(entry, entries))
-            retyped = {
-                key: make(outputs[key])
-                for key, make in _RETYPED.items()
-                if outputs.get(key) is not None
-            }
-            return outputs | retyped | {"id": entry["id"]}
-    wanted = ", ".join(f"{key} {value}" for key, value in given.items())
+    for resource in list_resources(kind, arguments.get("region", "")):
+        if all(_has(resource, key, value) for key, value in arguments.items()):
+            outputs = dict(resource["outputs"])
+            if kind == default_resources.NETWORK:
+                outputs["subnetworksSelfLinks"] = _subnetwork_links(resource, list_resources)
+            return _retyped(_as_result(kind, outputs)) | {"id": resource["id"]}
+    wanted = ", ".join(f"{key} {value}" for key, value in arguments.items())
     raise not_found(
-        f"{kind} with {wanted}; a rehearsal finds what the stack declares, and a project's default network"
+        f"{kind} with {wanted}; a rehearsal finds what the stack declares, "
+        "and a project's default network"
     )
 
 
-def _matches(entry: Inputs, key: str, value: Any) -> bool:
-    """Whether a resource has what a look-up names: in full, or by the last part of a link."""
-    has = entry["outputs"].get(key)
-    return (
-        value in (has, entry["id"]) or str(has).rpartition("/")[2] == str(value).rpartition("/")[2]
-    )
+def _has(resource: Inputs, key: str, value: Any) -> bool:
+    """Return whether a resource has the value of an argument: in full, or as the last part of a link."""
+    actual = resource["outputs"].get(key)
+    if value in (actual, resource["id"]):
+        return True
+    return str(actual).rpartition("/")[2] == str(value).rpartition("/")[2]
 
 
-def _subnetworks(network: Inputs, entries: Entries) -> dict[str, Any]:
-    if network["type"] != default_resources.NETWORK:
-        return {}
-    found = (one["outputs"] for one in entries(default_resources.SUBNETWORK, ""))
-    return {
-        "subnetworksSelfLinks": [
-            one["selfLink"] for one in found if _matches(network, "selfLink", one["network"])
-        ]
-    }
+def _subnetwork_links(network: Inputs, list_resources: ListResources) -> list[str]:
+    links: list[str] = []
+    for subnetwork in list_resources(default_resources.SUBNETWORK, ""):
+        outputs = subnetwork["outputs"]
+        if _has(network, "selfLink", outputs["network"]):
+            links.append(outputs["selfLink"])
+    return links
 
 
-def _as_lookup(block: str, outputs: Inputs) -> dict[str, Any]:
-    """Outputs as a look-up has them: what a resource has as a single block is a list of one there."""
-    found = dict(outputs)
-    for name, below in (GCP[block] if block in GCP else GCP.block(block)).blocks.items():
-        if isinstance(value := found.get(name), Mapping):
-            plural = (
-                name
-                if name.endswith("s")
-                else f"{name.removesuffix('y')}{'ies' if name.endswith('y') else 's'}"
-            )
-            found[plural] = [_as_lookup(below, value)]
+def _retyped(outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return outputs with the types that functions have, where those of the resource differ."""
+    if outputs.get("networkId") is not None:
+        outputs["networkId"] = int(outputs["networkId"])
+    if outputs.get("users") is not None:
+        outputs["users"] = ",".join(outputs["users"])
+    return outputs
+
+
+def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:
+    """Return outputs in the form of a function's result, where a single block is a list of one block."""
+    result = dict(outputs)
+    kind = GCP[block] if block in GCP else GCP.block(block)
+    for name, nested in kind.blocks.items():
+        value = result.get(name)
+        if isinstance(value, Mapping):
+            result[_plural(name)] = [_as_result(nested, value)]
         elif isinstance(value, list):
-            found[name] = [_as_lookup(below, item) for item in value]
-    return found
+            result[name] = [_as_result(nested, item) for item in value]
+    return result
 
 
-def _answered(name: str, given: Inputs, place: GcpLocation, token: str) -> dict[str, Any] | None:
-    """The answers that need no resource; None for another look-up."""
-    region = given.get("region") or place.region_of({})
+def _plural(name: str) -> str:
+    if name.endswith("s"):
+        return name
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+
+
+def _project_facts(
+    name: str, arguments: Inputs, location: GcpLocation, token: str
+) -> dict[str, Any] | None:
+    """Return the result of a function that reads no declared resource; None for another function."""
+    region = arguments.get("region") or location.region_of({})
     match name:
         case "compute/DefaultServiceAccount":
-            [account] = default_resources.of_type(
-                recorded.ACCOUNT, GcpLocation(place.project_of(given))
-            )
+            project = GcpLocation(location.project_of(arguments))
+            [account] = default_resources.of_type(recorded.ACCOUNT, project)
             return account["outputs"] | {"id": account["id"]}
         case "compute/Regions":
-            return {"project": place.project_of(given), "names": sorted(_REGIONS | {region} - {""})}
+            names = sorted(_REGIONS | {region} - {""})
+            return {"project": location.project_of(arguments), "names": names}
         case "compute/Zones" if region:
-            return {"project": place.project_of(given), "region": region, "names": zones_of(region)}
+            project = location.project_of(arguments)
+            return {"project": project, "region": region, "names": zones_of(region)}
         case "container/EngineVersions":
-            return _engine_versions(given, place)
+            return _engine_versions(arguments, location)
         case "container/RegistryImage" | "container/RegistryRepository":
-            project = place.project_of(given)
-            host = f"{given['region']}.gcr.io" if given.get("region") else "gcr.io"
-            url = f"{host}/{project.replace(':', '/')}"
-            version = (
-                f":{given['tag']}"
-                if given.get("tag")
-                else f"@{given['digest']}"
-                if given.get("digest")
-                else ""
-            )
-            return {
-                "project": project,
-                "repositoryUrl": url,
-                "imageUrl": f"{url}/{given.get('name')}{version}",
-            }
+            return _registry(arguments, location)
         case "organizations/ClientConfig":
-            identity = f"projects/{place.project}/regions/{region}/zones/{place.zone}"
-            own = {"id": identity, "accessToken": token, "defaultLabels": {}}
-            return own | {"project": place.project, "region": region, "zone": place.zone}
+            project, zone = location.project, location.zone
+            return {
+                "id": f"projects/{project}/regions/{region}/zones/{zone}",
+                "accessToken": token,
+                "defaultLabels": {},
+                "project": project,
+                "region": region,
+                "zone": zone,
+            }
         case "organizations/IAMPolicy":
-            return {"policyData": json.dumps({key: value for key, value in given.items() if value})}
+            policy = {key: value for key, value in arguments.items() if value}
+            return {"policyData": json.dumps(policy)}
         case "organizations/Project":
-            return _project(given.get("projectId") or place.project_of({}))
+            return _project(arguments.get("projectId") or location.project_of({}))
         case "projects/Project":
-            # Whatever the filter asks for: the project of the rehearsal is the only one.
-            return {"projects": [_project(place.project_of({}))]}
+            # A rehearsal has one project, so the filter does not matter.
+            return {"projects": [_project(location.project_of({}))]}
         case _:
             return None
+
+
+def _registry(arguments: Inputs, location: GcpLocation) -> dict[str, Any]:
+    """Return the URLs of a Container Registry, and of an image in it."""
+    project, region = location.project_of(arguments), arguments.get("region")
+    host = f"{region}.gcr.io" if region else "gcr.io"
+    repository = f"{host}/{project.replace(':', '/')}"
+    image = f"{repository}/{arguments.get('name')}"
+    if arguments.get("tag"):
+        image += f":{arguments['tag']}"
+    elif arguments.get("digest"):
+        image += f"@{arguments['digest']}"
+    return {"project": project, "repositoryUrl": repository, "imageUrl": image}
 
 
 def _project(project: str) -> dict[str, Any]:
     return {
         **dict.fromkeys(("billingAccount", "folderId", "orgId"), ""),
-        **{key: {} for key in ("labels", "effectiveLabels", "pulumiLabels", "tags")},
+        "labels": {},
+        "effectiveLabels": {},
+        "pulumiLabels": {},
+        "tags": {},
         "id": f"projects/{project}",
-        **dict.fromkeys(("projectId", "name"), project),
+        "projectId": project,
+        "name": project,
         "number": recorded.project_number(project),
         "autoCreateNetwork": True,
     }
 
 
-def _engine_versions(given: Inputs, place: GcpLocation) -> dict[str, Any]:
+def _engine_versions(arguments: Inputs, location: GcpLocation) -> dict[str, Any]:
     version = KUBERNETES_VERSION.removeprefix("v")
-    valid = [version] if version.startswith(given.get("versionPrefix") or "") else []
+    is_valid = version.startswith(arguments.get("versionPrefix") or "")
+    latest, valid = (version, [version]) if is_valid else ("", [])
     channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
     return {
         "defaultClusterVersion": version,
-        **dict.fromkeys(("latestMasterVersion", "latestNodeVersion"), "".join(valid)),
-        **dict.fromkeys(("validMasterVersions", "validNodeVersions"), valid),
-        **dict.fromkeys(
-            (f"releaseChannel{what}Version" for what in ("Default", "Latest", "UpgradeTarget")),
-            channels,
-        ),
-        "location": place.location_of(given),
-        "project": place.project_of(given),
+        "latestMasterVersion": latest,
+        "latestNodeVersion": latest,
+        "validMasterVersions": valid,
+        "validNodeVersions": valid,
+        "releaseChannelDefaultVersion": channels,
+        "releaseChannelLatestVersion": channels,
+        "releaseChannelUpgradeTargetVersion": channels,
+        "location": location.location_of(arguments),
+        "project": location.project_of(arguments),
     }

@@ -1,4 +1,4 @@
-"""Where a resource lives: project, region and zone, by its own inputs or the provider's defaults."""
+"""The location of a resource: project, region and zone, by its own inputs or the provider's defaults."""
 
 import re
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ Inputs = Mapping[str, Any]
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
-"""The letters of a region's zones where they are not a, b and c."""
+"""The letters of a region's zones if they are not a, b and c."""
 
 
 @dataclass(frozen=True)
 class GcpLocation:
-    """Project, region and zone, as the provider's configuration gives them."""
+    """Project, region and zone in the provider's configuration; empty if it does not set them."""
 
     project: str = ""
     region: str = ""
     zone: str = ""
 
     def project_of(self, inputs: Inputs) -> str:
-        """The project of a resource."""
+        """Return the project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
             raise RehearsalError(
@@ -34,11 +34,11 @@ class GcpLocation:
         return project
 
     def region_of(self, inputs: Inputs) -> str:
-        """The region of a resource; empty where neither it nor the provider names one."""
+        """Return the region of a resource; empty if neither the resource nor the provider names one."""
         return inputs.get("region") or self.region or region_of(self.zone)
 
     def location_of(self, inputs: Inputs) -> str:
-        """The location of a cluster or pool: a region or a zone."""
+        """Return the location of a cluster or pool: a region or a zone."""
         location = inputs.get("location") or self.zone or self.region
         if not location:
             raise RehearsalError("location: required field is not set. Set it, or gcp:region")
@@ -48,29 +48,30 @@ class GcpLocation:
 
 
 def is_zone(location: str) -> bool:
-    """Whether a location is a zone rather than a region."""
+    """Return whether a location is a zone rather than a region."""
     return _ZONE.fullmatch(location) is not None
 
 
 def region_of(location: str) -> str:
-    """The region that a location is or belongs to."""
+    """Return the region that a location is or belongs to."""
     return location.rpartition("-")[0] if is_zone(location) else location
 
 
 def default_zones(location: str) -> list[str]:
-    """The zones of a location: itself, or the three that GKE takes of a region."""
+    """Return the zones that GKE uses in a location: the zone itself, or three zones of a region."""
     return [location] if is_zone(location) else zones_of(location)[:3]
 
 
 def zones_of(region: str) -> list[str]:
-    """All zones of a region, as far as they are known here."""
+    """Return all known zones of a region."""
     return [f"{region}-{letter}" for letter in _ZONES.get(region, "abc")]
 
 
 def check_zones(zones: list[str], location: str) -> None:
     """Refuse zones that do not belong to a location's region."""
     region = region_of(location)
-    known = [f"{region}-{letter}" for letter in _ZONES.get(region, "abcdef")]
+    letters = _ZONES.get(region, "abcdef")
     for zone in zones:
-        if zone not in known:
+        prefix, _, letter = zone.rpartition("-")
+        if prefix != region or letter not in list(letters):
             raise bad_request(f'Location "{zone}" does not exist in region "{region}"')

@@ -1,4 +1,4 @@
-"""The node pool that a program declares, checked as GKE checks it."""
+"""A declared node pool, checked as GKE checks it."""
 
 import json
 from collections.abc import Mapping
@@ -37,20 +37,15 @@ _RESERVATION_TYPES = (
 )
 
 
-def node_pool(inputs: Inputs, place: GcpLocation, cluster: Inputs) -> Pool:
-    """The pool that a program declares in a cluster, checked as GKE checks it."""
+def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
+    """Return the pool that a program declares in a cluster; raise an error if GKE would refuse it."""
     config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
     per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
-    location = place.location_of(inputs)
-    zones = list(
-        inputs.get("nodeLocations") or cluster.get("nodeLocations") or default_zones(location)
-    )
-    if is_zone(location) and not inputs.get("nodeLocations"):
-        zones = [location]
-    check_zones(zones, location)
-    machine = _machine(config.get("machineType") or "e2-medium", config.get("labels") or {})
-    low, high, initial, autoscaled = _sizes(inputs, len(zones))
+    zones = _zones(inputs, location.location_of(inputs), cluster)
+    node_labels = config.get("labels") or {}
+    machine = _machine(config.get("machineType") or "e2-medium", node_labels)
+    minimum, maximum, initial = _sizes(inputs, len(zones))
     gpu = _gpu(config, machine)
     disk_type = _boot_disk_type(config, machine)
     traits = plain_traits(inputs, cluster)
@@ -59,16 +54,16 @@ def node_pool(inputs: Inputs, place: GcpLocation, cluster: Inputs) -> Pool:
     return Pool(
         name=inputs["name"],
         cluster=inputs["cluster"].rpartition("/")[2],
-        cluster_id=parent_id(inputs, place),
-        project=place.project_of(inputs),
+        cluster_id=parent_id(inputs, location),
+        project=location.project_of(inputs),
         machine_type=machine.name,
-        min_nodes=low,
-        max_nodes=high,
+        min_nodes=minimum,
+        max_nodes=maximum,
         initial_nodes=initial,
-        autoscaled=autoscaled,
+        autoscaled=bool(scaling),
         max_nodes_per_zone=None if per_zone is None else int(per_zone),
         zones=tuple(zones),
-        labels=dict(_label("label", *item) for item in (config.get("labels") or {}).items()),
+        labels=dict(_label("label", key, value) for key, value in node_labels.items()),
         taints=_taints(config),
         gpu=gpu,
         reservation=_reservation(config),
@@ -78,70 +73,79 @@ def node_pool(inputs: Inputs, place: GcpLocation, cluster: Inputs) -> Pool:
     )
 
 
-def default_pool(cluster: Inputs, place: GcpLocation) -> Pool | None:
-    """The pool that GKE creates with a cluster, unless the program removes it."""
-    has_none = cluster.get("removeDefaultNodePool") or cluster.get("enableAutopilot")
-    if has_none or not cluster.get("initialNodeCount"):
+def default_pool(cluster: Inputs, location: GcpLocation) -> Pool | None:
+    """Return the pool that GKE creates with a cluster; None if the program removes it."""
+    is_removed = cluster.get("removeDefaultNodePool") or cluster.get("enableAutopilot")
+    if is_removed or not cluster.get("initialNodeCount"):
         return None
-    where = {
-        "location": place.location_of(cluster),
-        "project": place.project_of(cluster),
+    inputs = {
+        "name": "default-pool",
+        "location": location.location_of(cluster),
+        "project": location.project_of(cluster),
         "cluster": cluster["name"],
-    }
-    nodes = {
         "nodeCount": cluster["initialNodeCount"],
         "nodeConfig": cluster.get("nodeConfig") or {},
     }
-    return node_pool({"name": "default-pool"} | where | nodes, place, cluster)
+    return node_pool(inputs, location, cluster)
+
+
+def _zones(inputs: Inputs, location: str, cluster: Inputs) -> list[str]:
+    """Return the zones of a pool: its own, its location if that is a zone, or those of the cluster."""
+    zones = inputs.get("nodeLocations")
+    if not zones and not is_zone(location):
+        zones = cluster.get("nodeLocations")
+    zones = list(zones or default_zones(location))
+    check_zones(zones, location)
+    return zones
 
 
 def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
     try:
-        found = machine_type(name, node_labels)
+        machine = machine_type(name, node_labels)
     except UnknownNameError as error:
         by_labels = f"by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
         raise RehearsalError(f"nodeConfig.machineType: {error}: {by_labels}") from error
-    if found.missing:
+    if machine.missing:
         raise RehearsalError(
-            f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {found.missing}"
+            f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {machine.missing}"
         )
-    return found
+    return machine
 
 
-def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
-    """Minimum, maximum and initial number of nodes of the whole pool, and whether it scales."""
-    scaling, (low, high) = inputs.get("autoscaling"), pool_sizes(inputs, zones)
+def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int]:
+    """Return the minimum, maximum and initial number of nodes of the whole pool."""
+    scaling, (minimum, maximum) = inputs.get("autoscaling"), pool_sizes(inputs, zones)
     if not scaling:
-        return low, high, low, False
+        return minimum, maximum, minimum
     if None not in (scaling.get("totalMaxNodeCount"), scaling.get("maxNodeCount")):
         raise bad_request("total_max_node_count and max_node_count are mutually exclusive")
     initial, _ = pool_sizes({**inputs, "autoscaling": None}, zones)
-    if high <= 0 or low > high:
-        raise bad_request(f"Autoscaling limits are invalid: minimum {low}, maximum {high} nodes")
-    return low, high, max(initial, low), True
+    if maximum <= 0 or minimum > maximum:
+        limits = f"minimum {minimum}, maximum {maximum} nodes"
+        raise bad_request(f"Autoscaling limits are invalid: {limits}")
+    return minimum, maximum, max(initial, minimum)
 
 
 def _check_queued(inputs: Inputs) -> None:
-    """Nodes that come for a ProvisioningRequest only: Google asks for a pool that starts with none."""
+    """Refuse nodes at the start of a pool with queued provisioning.
+
+    GKE adds its nodes only for a ProvisioningRequest, so it requires an initial and a minimum number of 0.
+    """
     scaling = inputs.get("autoscaling") or {}
-    if (
-        scaling.get("totalMinNodeCount")
-        or scaling.get("minNodeCount")
-        or inputs.get("initialNodeCount")
-    ):
+    counts = ("totalMinNodeCount", "minNodeCount")
+    if inputs.get("initialNodeCount") or any(scaling.get(count) for count in counts):
         raise bad_request(
             "Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0"
         )
 
 
 def _reservation(config: Inputs) -> str:
-    """The specific reservation of a pool, checked against the other ways to buy its machines."""
+    """Return the name of the reservation that a pool consumes; empty if it names none."""
     affinity = config.get("reservationAffinity") or {}
     kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
-    _one_of("consume_reservation_type", kind, _RESERVATION_TYPES)
-    if kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION") and (
-        config.get("spot") or config.get("flexStart")
-    ):
+    _check_choice("consume_reservation_type", kind, _RESERVATION_TYPES)
+    is_temporary = config.get("spot") or config.get("flexStart")
+    if is_temporary and kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION"):
         raise bad_request("Spot and flex-start nodes cannot consume a reservation")
     if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
         raise bad_request(
@@ -151,6 +155,7 @@ def _reservation(config: Inputs) -> str:
 
 
 def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
+    """Return the GPUs of a node: those of the inputs, or those that the machine type always has."""
     accelerators = config.get("guestAccelerators") or []
     if not accelerators:
         return PoolGpu(machine.gpu, machine.gpu_count) if machine.gpu else None
@@ -160,33 +165,39 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     kind, count = accelerator["type"], int(accelerator["count"])
     model = gpu_model(kind, config.get("labels") or {})
     if model is None:
-        by_labels = f"declare it by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
-        known = ", ".join(sorted(GPUS))
+        by_labels = f"by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
         raise RehearsalError(
-            f'Accelerator type "{kind}" is not in the catalog: {by_labels}. It has {known}'
+            f'Accelerator type "{kind}" is not in the catalog: declare it {by_labels}. '
+            f"It has {', '.join(sorted(GPUS))}"
         )
-    allowed = machine.gpu_counts(kind)
-    if count not in allowed:
-        offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
-        has = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
-        raise bad_request(
-            f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}"
-        )
+    _check_gpu_count(machine, kind, count)
     gpu = PoolGpu.of(accelerator)
-    _one_of("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
-    _one_of("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
+    _check_choice("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
+    _check_choice("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
     if gpu.partition_size and gpu.partition_size not in model.mig_profiles:
-        known = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
+        profiles = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
         raise bad_request(
-            f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {known}'
+            f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {profiles}'
         )
     return gpu
 
 
-def _one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
+def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
+    allowed = machine.gpu_counts(kind)
+    if count in allowed:
+        return
+    if allowed:
+        has = f"{' or '.join(map(str, allowed))} of this type"
+    else:
+        has = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
+    raise bad_request(
+        f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}"
+    )
+
+
+def _check_choice(field: str, value: str | None, allowed: tuple[str, ...]) -> None:
     if value and value not in allowed:
         raise RehearsalError(f"expected {field} to be one of {list(allowed)}, got {value}")
-    return value or None
 
 
 def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
@@ -197,41 +208,43 @@ def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
 
 
 def _taint(taint: Inputs) -> dict[str, str]:
-    effect = _one_of("effect", taint.get("effect"), tuple(TAINT_EFFECTS))
-    if effect is None:
+    effect = taint.get("effect")
+    _check_choice("effect", effect, tuple(TAINT_EFFECTS))
+    if not effect:
         raise bad_request(f"Taint {taint.get('key')} has no effect")
     key, value = _label("taint", str(taint.get("key") or ""), taint.get("value") or "")
     return {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
 
 
 def _label(what: str, key: str, value: Any) -> tuple[str, str]:
-    """A label or taint of nodes, checked as Kubernetes checks it."""
+    """Return the key and value of a label or taint; raise an error if Kubernetes would refuse it."""
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
     if not QUALIFIED_NAME.matches(key):
         raise bad_request(
-            f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 letters, digits, '
-            '"-", "_" and ".", that begin and end with a letter or digit'
+            f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 '
+            'letters, digits, "-", "_" and ".", that begin and end with a letter or digit'
         )
     if not LABEL_VALUE.matches(text):
         raise bad_request(
-            f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" and ".", '
-            "that begin and end with a letter or digit, or nothing"
+            f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" '
+            'and ".", that begin and end with a letter or digit, or nothing'
         )
     return key, text
 
 
 def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     declared = config.get("diskType") or (config.get("bootDisk") or {}).get("diskType")
-    default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
-    fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
-    if declared and declared not in fitting:
+    # None means that the catalog does not know.
+    allowed = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
+    if declared and declared not in allowed:
         raise bad_request(
-            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(fitting)}"
+            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(allowed)}"
         )
+    default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
     return declared or default
 
 
 def is_gpu_pool(pool: Pool) -> bool:
-    """Whether a pool's nodes have GPUs."""
+    """Return whether a pool's nodes have GPUs."""
     return pool.gpu is not None or labels.GKE_ACCELERATOR in pool.labels

@@ -1,4 +1,4 @@
-"""The resource types that a rehearsal only records: inputs echoed, stable ids and the usual computed outputs."""
+"""The resource types that a rehearsal only records: their ids, and the outputs that Google computes."""
 
 import base64
 import hashlib
@@ -18,16 +18,16 @@ ACCOUNT = "gcp:serviceaccount/account:Account"
 _SERVICE = "gcp:projects/service:Service"
 _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
 _GRANTED = {"members", "policyData", "auditLogConfigs"}
-"""What IAM resources change in place."""
-_PLACE = {"project", "region", "zone", "location"}
-_OF_NODES = re.compile(r"\d+-compute")
-"""The account of a project's nodes, which Google makes."""
+"""The inputs of IAM resources that change in place."""
+_LOCATION = {"project", "region", "zone", "location"}
+_NODE_ACCOUNT = re.compile(r"\d+-compute")
+"""The account of a project's nodes, which Google creates."""
 _FIELD = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the computed outputs of one resource are derived from."""
+    """The facts from which the computed outputs of one resource are derived."""
 
     token: str
     id: str
@@ -44,19 +44,29 @@ class _Facts:
     def labels(self) -> dict[str, str]:
         return {**(self.values.get("labels") or {}), "goog-pulumi-provisioned": "true"}
 
+    def self_link(self) -> str:
+        if self.token == "gcp:storage/bucket:Bucket":
+            return f"https://www.googleapis.com/storage/v1/b/{self.id}"
+        return f"https://www.googleapis.com/compute/v1/{self.id}"
 
-def _self_link(facts: _Facts) -> str:
-    if facts.token == "gcp:storage/bucket:Bucket":
-        return f"https://www.googleapis.com/storage/v1/b/{facts.id}"
-    return f"https://www.googleapis.com/compute/v1/{facts.id}"
+    def name(self) -> str:
+        return self.id if self.token == ACCOUNT else self.id.rpartition("/")[2]
 
+    def address(self) -> str:
+        return f"203.0.113.{int(self.digest(), 16) % 254 + 1}"
 
-def _name(facts: _Facts) -> str:
-    return facts.id if facts.token == ACCOUNT else facts.id.rpartition("/")[2]
+    def first_host(self) -> str:
+        return str(next(ipaddress.ip_network(self.values["ipCidrRange"]).hosts()))
 
+    def connection_name(self) -> str:
+        return f"{self.values['project']}:{self.values['region']}:{self.name()}"
 
-def _address(facts: _Facts) -> str:
-    return f"203.0.113.{int(facts.digest(), 16) % 254 + 1}"
+    def registry_uri(self) -> str:
+        host = f"{self.values['location']}-docker.pkg.dev"
+        return f"{host}/{self.values['project']}/{self.name()}"
+
+    def private_key(self) -> Secret:
+        return Secret(base64.b64encode(b'{"type": "service_account"}').decode())
 
 
 CREATED = ("createTime", "creationTimestamp", "timeCreated")
@@ -69,94 +79,88 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys(("gatewayIpv4", "ipv6CidrRange", "ipv6GceEndpoint"), lambda facts: ""),
     **dict.fromkeys(("addressId", "subnetworkId"), lambda facts: int(facts.number(16))),
     **dict.fromkeys(("networkId", "numericId"), lambda facts: facts.number(19)),
-    **dict.fromkeys(
-        ("firstIpAddress", "host", "ipAddress", "privateIpAddress", "publicIpAddress"), _address
-    ),
-    "connectionName": lambda facts: "{project}:{region}:".format_map(facts.values) + _name(facts),
+    **dict.fromkeys(("firstIpAddress", "host", "ipAddress"), _Facts.address),
+    **dict.fromkeys(("privateIpAddress", "publicIpAddress"), _Facts.address),
+    "connectionName": _Facts.connection_name,
     "email": lambda facts: facts.values["email"],
-    "gatewayAddress": lambda facts: str(
-        next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts())
-    ),
-    "ipAddresses": lambda facts: [{"ipAddress": _address(facts), "type": "PRIMARY"}],
+    "gatewayAddress": _Facts.first_host,
+    "ipAddresses": lambda facts: [{"ipAddress": facts.address(), "type": "PRIMARY"}],
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
-    "name": _name,
-    "privateKey": lambda facts: Secret(base64.b64encode(b'{"type": "service_account"}').decode()),
+    "name": _Facts.name,
+    "privateKey": _Facts.private_key,
     "projectNumber": lambda facts: int(project_number(facts.values["project"])),
-    "registryUri": lambda facts: (
-        "{location}-docker.pkg.dev/{project}/".format_map(facts.values) + _name(facts)
-    ),
-    "selfLink": _self_link,
+    "registryUri": _Facts.registry_uri,
+    "selfLink": _Facts.self_link,
     "state": lambda facts: "READY",
     "uniqueId": lambda facts: facts.number(21),
     "url": lambda facts: f"gs://{facts.id}",
     "users": lambda facts: [],
 }
-"""Outputs that only Google computes, by name. A test finds those that are missing here."""
+"""The outputs that only Google computes, by name. A test finds those that are missing here."""
 
 
 def project_number(project: str) -> str:
-    """The number of a project."""
+    """Return the number of a project."""
     return str(int(hashlib.sha256(project.encode()).hexdigest(), 16))[:12]
 
 
 def replaced_for(token: str) -> tuple[str, ...]:
-    """The properties whose change replaces a resource: those of its data, or those that make its id, and its place."""
+    """Return the properties whose change replaces a resource: those in its data, or those of its id and location."""
     kind = GCP[token]
-    return kind.replaced_for or tuple(
-        sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & kind.inputs)
-    )
+    of_id = (_id_inputs(token) | _LOCATION | {"namePrefix"}) & kind.inputs
+    return kind.replaced_for or tuple(sorted(of_id))
 
 
 def is_shared(token: str) -> bool:
-    """Whether two resources may be the same to Google: granting or enabling again is not an error."""
+    """Return whether Google allows two equal resources: it is no error to grant or enable something again."""
     return token == _SERVICE or _is_iam(token)
 
 
-def identity(token: str, inputs: Inputs, place: GcpLocation, urn: str) -> str:
-    """The id of a resource, as the provider forms it; made of its urn where Google itself would choose one."""
-    values = _values(token, inputs, place)
+def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str:
+    """Return the id of a resource, as the provider forms it; derived from its urn if Google would choose one."""
+    values = _values(token, inputs, location)
     if _is_iam(token):
-        condition = (inputs.get("condition") or {}).get("title")
-        holder = (
-            values.get(key) for key in sorted(_id_inputs(token) - {"condition", "role", "member"})
-        )
-        return "/".join(
-            str(part)
-            for part in (*holder, values.get("role"), values.get("member"), condition)
-            if part
-        )
+        keys = sorted(_id_inputs(token) - {"condition", "role", "member"})
+        parts = [values.get(key) for key in (*keys, "role", "member")]
+        parts.append((inputs.get("condition") or {}).get("title"))
+        return "/".join(map(str, filter(None, parts)))
     fields = _id_fields(token)
     if fields and values.keys() >= fields:
         return GCP[token].id_format.format_map(values)
     collection = token.split(":")[1].rpartition("/")[2]
-    chosen = hashlib.sha256(
-        repr([urn, *(values.get(key) for key in replaced_for(token))]).encode()
-    ).hexdigest()[:12]
+    source = repr([urn, *map(values.get, replaced_for(token))])
+    chosen = hashlib.sha256(source.encode()).hexdigest()[:12]
     return f"projects/{values['project']}/{collection}s/{chosen}"
 
 
-def outputs(token: str, inputs: Inputs, place: GcpLocation, identity: str) -> dict[str, Any]:
-    """The outputs of a resource: its inputs, the provider's defaults and what Google computes."""
-    values = _values(token, inputs, place)
-    facts, kind = _Facts(token, identity, values), GCP[token]
-    computed = {name: make(facts) for name, make in _COMPUTED.items() if name in kind.computed}
-    defaults = {key: values[key] for key in sorted(_PLACE & kind.outputs) if values.get(key)}
+def outputs(token: str, inputs: Inputs, location: GcpLocation, identity: str) -> dict[str, Any]:
+    """Return the outputs of a resource: its inputs, the provider's defaults and what Google computes."""
+    values, kind = _values(token, inputs, location), GCP[token]
+    facts = _Facts(token, identity, values)
+    properties = {key: values[key] for key in sorted(_LOCATION & kind.outputs) if values.get(key)}
     if token.endswith((":Address", ":GlobalAddress")):
-        defaults["address"] = _address(facts)
-    return {**defaults, **inputs, **computed}
+        properties["address"] = facts.address()
+    properties |= inputs
+    for name, compute in _COMPUTED.items():
+        if name in kind.computed:
+            properties[name] = compute(facts)
+    return properties
 
 
-def _values(token: str, inputs: Inputs, place: GcpLocation) -> dict[str, Any]:
-    project = place.project_of(inputs)
-    defaults = {
-        "region": place.region_of(inputs),
-        "zone": place.zone,
-        "location": place.region or place.zone,
+def _values(token: str, inputs: Inputs, location: GcpLocation) -> dict[str, Any]:
+    """Return the inputs of a resource, over the provider's defaults."""
+    project = location.project_of(inputs)
+    values = {
+        "project": project,
+        "region": location.region_of(inputs),
+        "zone": location.zone,
+        "location": location.region or location.zone,
+        **inputs,
     }
-    values = {"project": project, **defaults, **inputs}
     if token == ACCOUNT:
-        domain = "developer" if _OF_NODES.fullmatch(inputs["accountId"]) else f"{project}.iam"
-        values["email"] = f"{inputs['accountId']}@{domain}.gserviceaccount.com"
+        account = inputs["accountId"]
+        domain = "developer" if _NODE_ACCOUNT.fullmatch(account) else f"{project}.iam"
+        values["email"] = f"{account}@{domain}.gserviceaccount.com"
     return values
 
 
@@ -169,11 +173,11 @@ def _id_fields(token: str) -> set[str]:
 
 
 def _id_inputs(token: str) -> set[str]:
-    """The inputs that an id consists of."""
+    """Return the inputs that are part of an id."""
     kind, fields = GCP[token], _id_fields(token)
     if _is_iam(token):
-        return ({*kind.required, *_PLACE, "name", "condition"} & kind.inputs) - _GRANTED
-    if fields and fields <= kind.inputs | _PLACE:
+        return ({*kind.required, *_LOCATION, "name", "condition"} & kind.inputs) - _GRANTED
+    if fields and fields <= kind.inputs | _LOCATION:
         return fields & kind.inputs
-    # Google chooses a part of the id; the name, where there is one, stands for it.
+    # Google chooses a part of the id. A name, if the type has one, takes its place.
     return {*(fields or kind.required), "name"} & kind.inputs

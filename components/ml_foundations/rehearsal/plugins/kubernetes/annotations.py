@@ -15,19 +15,13 @@ MANAGER = "pulumi.com/patchFieldManager"
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 SKIP = "pulumi.com/skipAwait"
 _PROPAGATION = "pulumi.com/deletionPropagationPolicy"
+_PROPAGATION_POLICIES = {"orphan": "Orphan", "background": "Background"}
 _TIMEOUT = "pulumi.com/timeoutSeconds"
 _WAIT_FOR = "pulumi.com/waitFor"
 
-_GOES_UNAWAITED = {
-    *(
-        "DaemonSet.apps",
-        "Deployment.apps",
-        "Job.batch",
-        "Namespace",
-        "Pod",
-        "ReplicationController",
-    ),
-    "StatefulSet.apps",
+_MAY_SKIP_DELETION_WAIT = {
+    *("DaemonSet.apps", "Deployment.apps", "Job.batch", "StatefulSet.apps"),
+    *("Namespace", "Pod", "ReplicationController"),
 }
 """allowsSkipAwaitWithDelete of pulumi-kubernetes, provider/pkg/metadata/overrides.go."""
 _WHOLE_NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
@@ -43,86 +37,84 @@ _JSONPATH = re.compile(
 
 
 def annotation(obj: Object, name: str) -> str:
-    """An annotation of an object; empty if it is absent, not known yet or not text."""
+    """Return an annotation of an object; empty if it is absent, unknown or not a string."""
     value = annotations_of(obj).get(name)
     return value if isinstance(value, str) else ""
 
 
 def is_set(obj: Object, name: str) -> bool:
-    """Whether an annotation is "true"."""
+    """Return whether an annotation is "true"."""
     return annotation(obj, name) == "true"
 
 
 def is_skipped(obj: Object) -> bool:
-    """Whether the user asks not to wait."""
+    """Return whether the user asks not to wait for an object."""
     return is_set(obj, SKIP)
 
 
 def is_deletion_skipped(obj: Object) -> bool:
-    """Whether nothing waits until it is gone: the annotation counts for these kinds only."""
-    return is_skipped(obj) and group_kind(obj) in _GOES_UNAWAITED
+    """Return whether a deletion is not awaited: the annotation counts for some kinds only."""
+    return is_skipped(obj) and group_kind(obj) in _MAY_SKIP_DELETION_WAIT
 
 
 def propagation_policy(obj: Object) -> str:
-    """What is deleted along with an object, and when."""
-    return {"orphan": "Orphan", "background": "Background"}.get(
-        annotation(obj, _PROPAGATION), "Foreground"
-    )
+    """Return Kubernetes' propagation policy for the deletion of an object."""
+    return _PROPAGATION_POLICIES.get(annotation(obj, _PROPAGATION), "Foreground")
 
 
 def timeout(obj: Object) -> float:
-    """The seconds to wait; 0 if not given or invalid, which the official plugin ignores too."""
+    """Return the seconds to wait; 0 if not set or invalid, which the official plugin ignores too."""
     value = annotation(obj, _TIMEOUT)
     return float(value) if _WHOLE_NUMBER.fullmatch(value) else 0
 
 
 def check(obj: Object) -> None:
-    """Raise a ValueError if it could not be told what to wait for."""
+    """Raise a ValueError if the waitFor annotation is invalid and would be used."""
     if (value := annotation(obj, _WAIT_FOR)) and not is_skipped(obj):
         _conditions(value)
 
 
-def waits_for(live: Object) -> list[str] | None:
-    """The user's own conditions that a live object does not meet; None if the user gave none."""
+def unmet_conditions(live: Object) -> list[str] | None:
+    """Return the conditions in the waitFor annotation that a live object does not meet; None without annotation."""
     value = annotation(live, _WAIT_FOR)
-    return (
-        [wanted.string for wanted in _conditions(value) if not _meets(live, wanted)]
-        if value
-        else None
-    )
+    if not value:
+        return None
+    return [wanted.string for wanted in _conditions(value) if not _is_met(live, wanted)]
 
 
 def _conditions(text: str) -> list[re.Match[str]]:
-    """The waitFor annotation: ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these."""
+    """Return the conditions in a waitFor annotation, as matches of ``_CONDITION`` or ``_JSONPATH``.
+
+    The annotation is ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these.
+    """
     try:
-        given = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        given = text
-    wanted = given if isinstance(given, list) else [text]
-    found = [
-        _CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item)
-        for item in wanted
-        if isinstance(item, str)
-    ]
-    read = [match for match in found if match]
-    if not read or len(read) < len(wanted):
+        value = text
+    conditions: list[re.Match[str]] = []
+    items = value if isinstance(value, list) else [text]
+    for item in items:
+        if isinstance(item, str) and (
+            match := _CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item)
+        ):
+            conditions.append(match)
+    if not conditions or len(conditions) < len(items):
         raise ValueError(
             f"the annotation {_WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.path}}[=value], "
             f"or a JSON list of these; a rehearsal reads no wildcards in paths (got {text!r})"
         )
-    return read
+    return conditions
 
 
-def _meets(live: Object, wanted: re.Match[str]) -> bool:
+def _is_met(live: Object, wanted: re.Match[str]) -> bool:
     path, value = wanted["path"], wanted["value"]
     if wanted.re is _CONDITION:
         return condition(live, path).get("status") == (value or "True")
     actual: Any = live
     for step in _STEP.finditer(path):
         if key := step["key"]:
-            actual = next(
-                (item for item in actual or () if value_at(item, key) == step["item"]), None
-            )
+            items = [item for item in actual or () if value_at(item, key) == step["item"]]
+            actual = items[0] if items else None
         else:
             actual = value_at(actual, step[0].replace("'", '"'))
     if value is None or actual is None:

@@ -37,64 +37,65 @@ class Rendered(pulumi.ComponentResource):
     ) -> None:
         super().__init__(type, name, None, options)
 
-        def children(known: Mapping[str, Any]) -> list[pulumi.Resource]:
-            given = {key: _plain(value) for key, value in known.items() if value is not None}
-            objects = render(type, name, given)
-            for obj in objects if given.get("skipAwait") else ():
-                obj["metadata"]["annotations"] = {**annotations_of(obj), annotations.SKIP: "true"}
-            made = _children(self, given.get("resourcePrefix", name), objects)
-            running_calls.mark_idle(
-                True
-            )  # from now on it waits for its children, and each is a call of its own
-            return made
+        def register(known: Mapping[str, Any]) -> list[pulumi.Resource]:
+            plain = {key: _plain(value) for key, value in known.items() if value is not None}
+            objects = render(type, name, plain)
+            if plain.get("skipAwait"):
+                for obj in objects:
+                    skip = {annotations.SKIP: "true"}
+                    obj["metadata"]["annotations"] = {**annotations_of(obj), **skip}
+            children = _register_children(self, plain.get("resourcePrefix", name), objects)
+            # This call only waits for the children from here on, and each child is a separate call.
+            running_calls.mark_idle(True)
+            return children
 
-        self.resources = pulumi.Output.from_input(dict(inputs)).apply(children)
+        self.resources = pulumi.Output.from_input(dict(inputs)).apply(register)
         self.register_outputs({"resources": self.resources})
 
 
-def _children(parent: pulumi.Resource, prefix: str, objects: list[Object]) -> list[pulumi.Resource]:
-    """Register objects, each after those that it depends on, and return their resources in the order of the objects."""
+def _register_children(
+    parent: pulumi.Resource, prefix: str, objects: list[Object]
+) -> list[pulumi.Resource]:
+    """Register objects, each after its dependencies; return their resources in the order of the objects."""
     if nameless := [obj["kind"] for obj in objects if not name_of(obj)]:
         raise RehearsalError(f"metadata.name is required: {', '.join(nameless)}")
     by_key = {_key(obj): obj for obj in objects}
-    needed = {key: list(_dependencies(key, by_key)) for key in by_key}
-    made: dict[_Key, pulumi.Resource] = {}
+    dependencies = {key: list(_dependencies(key, by_key)) for key in by_key}
+    children: dict[_Key, pulumi.Resource] = {}
     try:
-        for key in TopologicalSorter(needed).static_order():
-            after = [made[other] for other in needed[key]]
-            made[key] = _registered(
-                by_key[key], pulumi.ResourceOptions(parent=parent, depends_on=after), prefix
-            )
+        for key in TopologicalSorter(dependencies).static_order():
+            depends_on = [children[dependency] for dependency in dependencies[key]]
+            options = pulumi.ResourceOptions(parent=parent, depends_on=depends_on)
+            children[key] = _register(by_key[key], options, prefix)
     except CycleError as error:
         first, *_ = error.args[1]
         raise RehearsalError(f"{title(by_key[first])} depends on itself ({_DEPENDS_ON})") from None
-    return [made[key] for key in by_key]
+    return list(map(children.__getitem__, by_key))
 
 
 def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
-    """Its namespace, the definition of its kind, and what its annotation names, as far as they are here."""
+    """Yield the other objects that one depends on: its namespace, its kind's definition, and those it names."""
     group, kind, namespace, _ = key
-    words = annotations_of(objects[key]).get(_DEPENDS_ON, "").split(",")
-    named = [_reference(word) for word in words if word]
-    defined = [other for other, obj in objects.items() if _defined(obj) == (group, kind)]
-    for other in [("", "Namespace", "", namespace), *defined, *named]:
-        if other in objects and other != key:
-            yield other
+    candidates: list[_Key] = [("", "Namespace", "", namespace)]
+    for other, obj in objects.items():
+        if _defined_kind(obj) == (group, kind):
+            candidates.append(other)
+    references = annotations_of(objects[key]).get(_DEPENDS_ON, "").split(",")
+    candidates += map(_key_of_reference, filter(None, references))
+    for candidate in candidates:
+        if candidate in objects and candidate != key:
+            yield candidate
 
 
-def _registered(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pulumi.Resource:
+def _register(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pulumi.Resource:
     name = object_id(obj["metadata"])
     options.retain_on_delete = annotations_of(obj).get(_POLICY) == "keep" or None
-    secrets = ("data", "stringData") if (obj["apiVersion"], obj["kind"]) == ("v1", "Secret") else ()
-    return pulumi.CustomResource(
-        token_of(obj["apiVersion"], obj["kind"]),
-        f"{prefix}:{name}" if prefix else name,
-        {
-            key: pulumi.Output.secret(value) if key in secrets else value
-            for key, value in obj.items()
-        },
-        options,
-    )
+    properties = dict(obj)
+    if (obj["apiVersion"], obj["kind"]) == ("v1", "Secret"):
+        for key in obj.keys() & {"data", "stringData"}:
+            properties[key] = pulumi.Output.secret(obj[key])
+    token = token_of(obj["apiVersion"], obj["kind"])
+    return pulumi.CustomResource(token, f"{prefix}:{name}" if prefix else name, properties, options)
 
 
 def _key(obj: Object) -> _Key:
@@ -102,8 +103,8 @@ def _key(obj: Object) -> _Key:
     return (group, obj["kind"], obj["metadata"].get("namespace") or "", obj["metadata"]["name"])
 
 
-def _reference(text: str) -> _Key:
-    """``group/kind/name`` or ``group/namespaces/namespace/kind/name``."""
+def _key_of_reference(text: str) -> _Key:
+    """Return the key of ``group/kind/name`` or ``group/namespaces/namespace/kind/name``."""
     match text.strip().split("/"):
         case [group, kind, name]:
             return (group, kind, "", name)
@@ -114,8 +115,8 @@ def _reference(text: str) -> _Key:
     )
 
 
-def _defined(obj: Object) -> tuple[str, str] | None:
-    """The group and kind that a CustomResourceDefinition defines."""
+def _defined_kind(obj: Object) -> tuple[str, str] | None:
+    """Return the group and kind that a CustomResourceDefinition defines; None for another object."""
     if obj["kind"] != "CustomResourceDefinition":
         return None
     spec = obj.get("spec") or {}
@@ -123,9 +124,9 @@ def _defined(obj: Object) -> tuple[str, str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """An input as the plugin reads it: assets as they are on the wire."""
+    """Return an input with assets as they are in messages."""
     if isinstance(value, pulumi.StringAsset):
         return {"text": value.text}
     if isinstance(value, pulumi.FileAsset):
         return {"path": value.path}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    return list(map(_plain, value)) if isinstance(value, list) else value

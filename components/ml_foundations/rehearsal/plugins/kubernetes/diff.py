@@ -1,6 +1,6 @@
-"""What a change of inputs means: which paths change, and for which of them the official plugin replaces an object.
+"""The changes for which the official plugin replaces an object, and the values that mean the same.
 
-It updates in place for all others, and the API server refuses what it cannot change: here as in the cloud.
+The official plugin makes all other changes in place, and the API server refuses those that it cannot make.
 """
 
 import json
@@ -13,19 +13,19 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.plugins.property_paths import is_below
 
 IDENTITY = ("metadata.name", "metadata.namespace")
-"""The paths that say which object it is."""
+"""The paths that identify an object of a kind."""
 
 _QUANTITIES = re.compile(
     r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b"
 )
-"""The places in a manifest where a string is an amount."""
-_PLAIN = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
-"""The places where a string is only a string, whatever its key is called."""
+"""The places in a manifest where a string is a quantity."""
+_TEXTS = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
+"""The places where a string is not a quantity, whatever its key."""
 
 _REPLACED_FOR: Mapping[str, list[str]] = json.loads(
     Path(__file__).with_name("replaced_for.json").read_text()
 )
-"""Fields for which the official plugin replaces, by kind and group, and those of a Pod's containers: no others.
+"""All fields for which the official plugin replaces, by kind and group, and those of a Pod's containers.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
@@ -35,11 +35,11 @@ _CONTENT: Mapping[str, tuple[str, ...]] = {
     "ConfigMap": ("binaryData", "data"),
     "Secret": ("data", "stringData"),
 }
-"""Fields for which it replaces too, unless it is told that the kind is mutable."""
+"""Fields for which it replaces too, unless the provider makes the kind mutable."""
 
 
 def group_kind(obj: Mapping[str, Any]) -> str:
-    """``Job.batch`` or ``Pod``: other groups have kinds of the same name, and other rules."""
+    """Return ``Job.batch`` or ``Pod``: kinds of the same name in other groups have other rules."""
     group, slash, _ = obj["apiVersion"].rpartition("/")
     return f"{obj['kind']}.{group}" if slash else obj["kind"]
 
@@ -47,45 +47,47 @@ def group_kind(obj: Mapping[str, Any]) -> str:
 def replaced_paths(
     changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()
 ) -> list[str]:
-    """The changed paths for which an object must be replaced; the content of mutable kinds may change."""
+    """Return the changed paths for which an object is replaced; the content of mutable kinds may change."""
     kind = group_kind(new)
-    fields = (*IDENTITY, *_REPLACED_FOR.get(kind, ()))
+    fields = [*IDENTITY, *_REPLACED_FOR.get(kind, ())]
     if kind not in mutable or new.get("immutable"):
-        fields = (*fields, *_CONTENT.get(kind, ()))
-    return [
-        path
-        for path in changed
-        if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new))
-    ]
+        fields += _CONTENT.get(kind, ())
+    paths: list[str] = []
+    for path in changed:
+        if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new)):
+            paths.append(path)
+    return paths
 
 
 def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod is replaced for a change in its containers; the removal of one is none."""
-    if not (found := _CONTAINER.match(path)):
+    """Return whether a Pod is replaced for a change in its containers; it is not for a removed container."""
+    match = _CONTAINER.match(path)
+    if match is None:
         return False
-    containers, index, field = found.groups()
+    containers, index, field = match.groups()
     if field:
         return field in _REPLACED_FOR["Container"]
     return index is None or int(index) < len(pod["spec"][containers])
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """What changes an object from the old inputs to the new ones (JSON Merge Patch, RFC 7386)."""
-    patch: dict[str, Any] = {key: None for key in old.keys() - new.keys()}
+    """Return the patch from the old inputs to the new ones (JSON Merge Patch, RFC 7386)."""
+    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     for key, value in new.items():
         before = old.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            patch |= {key: below} if (below := merge_patch(before, value)) else {}
+            if nested := merge_patch(before, value):
+                patch[key] = nested
         elif value != before:
             patch[key] = value
     return patch
 
 
 def same(old: Any, new: Any, path: str) -> bool:
-    """Whether two values mean the same, as the amounts 2048Mi and 2Gi do."""
+    """Return whether two values mean the same, as the quantities 2048Mi and 2Gi do."""
     if old == new:
         return True
-    if old is None or new is None or _PLAIN.search(path) or not _QUANTITIES.search(path):
+    if old is None or new is None or _TEXTS.search(path) or not _QUANTITIES.search(path):
         return False
     try:
         return parse_quantity(old) == parse_quantity(new)

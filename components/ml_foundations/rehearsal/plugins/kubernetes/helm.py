@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,52 +43,49 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties
 from ml_foundations.rehearsal.tools import toolchain
 
-_BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
-"""Charts whose controllers run as processes beside the control plane."""
+_CONTROLLERS = {controller.name: controller for controller in controllers.CONTROLLERS}
+"""The controllers that run as processes next to the control plane, by the names of their charts."""
 _CHART = ".chart"
-"""Marks the record of a chart that the program renders itself: each update makes it anew."""
+"""The suffix of the record of a chart that the program renders itself: each update writes it again."""
 _FETCH_SECONDS = 10
 _SLOW_FETCH_SECONDS = 120
 _PROBE_SECONDS = 3
 _DEFAULT_SECONDS = 300
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30
-"""What Helm gets beyond its own timeout, and to end when it is asked to."""
+"""The time that Helm gets beyond its own timeout, and to end after an interrupt."""
 _REPOSITORY_OPTIONS = ("repo", "caFile", "certFile", "keyFile", "username", "password")
 _RENAMED: Mapping[str, str] = {
     "disableWebhooks": "no-hooks",
     "forceUpdate": "force",
     "maxHistory": "history-max",
 }
-"""Helm's names for what it calls otherwise; the others are its own in kebab case."""
+"""Helm's options for inputs with other names; all other inputs are options in kebab case."""
 _USED_OTHERWISE = {
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
     *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
 }
 _UNSUPPORTED = {
-    "allowNullValues",
-    "disableCRDHooks",
-    "manifest",
-    "postrender",
-    "recreatePods",
-    "replace",
+    *("allowNullValues", "disableCRDHooks", "manifest", "postrender", "recreatePods", "replace"),
 }
 _OPTIONS = sorted(KUBERNETES[RELEASE].inputs - _USED_OTHERWISE - _UNSUPPORTED)
 """Inputs that are options or switches of Helm."""
 _UNREACHABLE = re.compile(
-    r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
-    r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
+    r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|"
+    r"network is unreachable|proxyconnect|context deadline exceeded|"
+    r"Temporary failure in name resolution"
 )
-"""What Helm prints if the chart's repository cannot be reached from this machine."""
+"""Helm's messages if this machine cannot reach the chart's repository."""
 
 
 class Helm:
-    """Installs, reads and removes releases with the ``helm`` on PATH."""
+    """Releases that the ``helm`` on PATH installs, reads and removes."""
 
     def __init__(self, provider: Provider, settings: Settings) -> None:
         self._provider = provider
         self._settings = settings
         self._unreachable: set[str] = set()
+        """The repositories that were not reachable before."""
 
     def check(
         self, resource: Resource, old: Properties, new: Properties, seed: bytes
@@ -96,124 +93,102 @@ class Helm:
         """Fill in name and namespace."""
         if not new.get("chart"):
             raise CheckError([("chart", "is required")])
-        set_ = {key for key, value in new.items() if value and not key.startswith("__")}
-        if foreign := sorted(set_ - _USED_OTHERWISE - {*_OPTIONS}):
-            raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
-        name = (
-            new.get("name")
-            or old.get("name")
-            or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
-        )
+        supported = {*_USED_OTHERWISE, *_OPTIONS}
+        used = {key for key, value in new.items() if value and not key.startswith("__")}
+        if unsupported := sorted(used - supported):
+            raise CheckError([(key, "is not supported in a rehearsal") for key in unsupported])
+        generated = f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+        name = new.get("name") or old.get("name") or generated
         return new | {"name": name, "namespace": new.get("namespace") or self._settings.namespace}
 
     def diff(self, old: State, new: Properties) -> Diff:
-        """A release is upgraded in place, unless it moves."""
-        changed = [
-            path for path in changed_paths(old.inputs, new, same=same) if not path.startswith("__")
-        ]
-        replaces = [path for path in changed if path in ("name", "namespace")]
-        return Diff(changed, replaces, delete_before_replace=False)
+        """Compare the inputs; a new name or namespace replaces the release."""
+        paths = changed_paths(old.inputs, new, same=same)
+        changed = [path for path in paths if not path.startswith("__")]
+        return Diff(changed, [path for path in changed if path in ("name", "namespace")])
 
     def preview(self, inputs: Properties) -> Properties:
-        """The inputs, unless they have values that the chart is known not to have."""
+        """Return the inputs, unless the chart does not have some of their values."""
         self._refuse_unknown_values(inputs)
         return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
 
-    def refuse_taken(self, inputs: Properties) -> None:
-        """Refuse a new release whose name is in use: Helm would upgrade what another resource or user installed."""
-        if (
-            status(self._settings.client, str(inputs["namespace"]), str(inputs["name"]))
-            == "deployed"
-        ):
+    def refuse_existing(self, inputs: Properties) -> None:
+        """Refuse a new release whose name is in use: Helm would upgrade the release of another resource or user."""
+        name, namespace = str(inputs["name"]), str(inputs["namespace"])
+        if self._status(namespace, name) == "deployed":
             raise RehearsalError(
-                f"the release {inputs['namespace']}/{inputs['name']} exists already: give this one another name, "
+                f"the release {namespace}/{name} exists already: give this one another name, "
                 f"or import it. {RENAMED}"
             )
 
     def install(self, resource: Resource, inputs: Properties) -> State:
         """Install or upgrade the release, or record it if its chart cannot be fetched."""
         self._refuse_unknown_values(inputs)
-        if why := self._cannot_be_fetched(inputs):
-            self._run_beside(resource, inputs)
-            self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
-            return self._recorded(inputs, resource, instead=why)
+        if obstacle := self._fetch_obstacle(inputs):
+            self._start_controller(resource, inputs)
+            self._provider.log(resource, "warning", f"recorded, chart not installed: {obstacle}")
+            return self._record(inputs, resource, instead=obstacle)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
+        words = ["upgrade", "--install", name, *self._chart_arguments(inputs)]
+        words += ["--namespace", namespace, "--timeout", f"{seconds:.0f}s"]
+        words += [] if inputs.get("skipAwait") else ["--wait"]
+        words += _options(_OPTIONS, inputs)
         try:
             with chart_values.as_options(inputs) as values:
-                self._helm(
-                    *self._install_arguments(inputs, seconds),
-                    *values,
-                    seconds=seconds + _GRACE_SECONDS,
-                )
+                self._helm(*words, *values, seconds=seconds + _GRACE_SECONDS)
         except RehearsalError as error:
-            if not self._provider.cancelled.is_set() and not status(
-                self._settings.client, namespace, name
-            ):
+            if not self._provider.cancelled.is_set() and not self._status(namespace, name):
                 raise
-            raise InitFailedError(self._recorded(inputs, resource), [str(error)]) from None
-        return self._recorded(inputs, resource)
+            raise InitFailedError(self._record(inputs, resource), [str(error)]) from None
+        return self._record(inputs, resource)
 
     def template(self, inputs: Properties, *switches: str) -> str:
-        """The manifests of a chart as text; if it cannot be fetched nothing, which the report then tells."""
+        """Return the manifests of a chart as text; if it cannot be fetched, record that and return nothing."""
         self._refuse_unknown_values(inputs)
         name = str(inputs["name"])
-        if why := self._cannot_be_fetched(inputs):
-            text = (
-                f"the chart {_chart_name(inputs)} is only recorded, its objects are missing: {why}"
-            )
+        if obstacle := self._fetch_obstacle(inputs):
+            chart = _chart_name(inputs)
+            text = f"the chart {chart} is only recorded, its objects are missing: {obstacle}"
             resource = Resource("", "", name)
             self._provider.log(resource, "warning", text)
-            self._recorded(inputs, resource, instead=why, suffix=_CHART)
+            self._record(inputs, resource, instead=obstacle, suffix=_CHART)
             return ""
-        words = [
-            "template",
-            name,
-            *self._chart_arguments(inputs),
-            "--namespace",
-            str(inputs["namespace"]),
-            *switches,
-        ]
+        words = ["template", name, *self._chart_arguments(inputs)]
+        words += ["--namespace", str(inputs["namespace"]), *switches]
         words += [] if inputs.get("skipCrds") else ["--include-crds"]
-        words += [
-            word
-            for version in self._settings.client.versions()
-            for word in ("--api-versions", version)
-        ]
+        for version in self._settings.client.custom_versions():
+            words += ["--api-versions", version]
         with chart_values.as_options(inputs) as values:
             return self._helm(*words, *values, seconds=_DEFAULT_SECONDS)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
         """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
-        chart, given = _chart_name(inputs), chart_values.given(inputs)
-        unknown = [
-            error
-            for place, values in given
-            for error in chart_values.unknown_keys(chart, values, place)
-        ]
-        if unknown and self._cannot_be_fetched(inputs):
-            raise RehearsalError("\n".join(unknown))
+        errors: list[str] = []
+        for path, values in chart_values.local_values(inputs):
+            errors += chart_values.unknown_keys(_chart_name(inputs), values, path)
+        if errors and self._fetch_obstacle(inputs):
+            raise RehearsalError("\n".join(errors))
 
-    def _run_beside(self, resource: Resource, inputs: Properties) -> None:
-        """Start the controller of a chart that runs as a process, as the values say."""
+    def _start_controller(self, resource: Resource, inputs: Properties) -> None:
+        """Start the controller of a chart that runs as a process, with the values of the release."""
         rehearsal, chart = self._settings.replica, _chart_name(inputs)
-        if chart in _BESIDE and rehearsal.kubeconfig.exists():
-            self._provider.log(resource, "status", f"{chart} starts beside the control plane")
-            values = reduce(merged, (dict(values) for _, values in chart_values.given(inputs)), {})
-            controllers.start(rehearsal, toolchain.ensure(), _BESIDE[chart], values)
+        if chart in _CONTROLLERS and rehearsal.kubeconfig.exists():
+            self._provider.log(resource, "status", f"{chart} starts next to the control plane")
+            values: dict[str, Any] = {}
+            for _, more in chart_values.local_values(inputs):
+                values = merged(values, more)
+            controllers.start(rehearsal, toolchain.ensure(), _CONTROLLERS[chart], values)
 
     def read(self, resource: Resource, old: State) -> State | None:
-        """The release as it was recorded, unless Helm no longer knows it."""
+        """Return the release as it was recorded, or None if Helm no longer has it."""
         namespace, _, name = (old.id or resource.id).rpartition("/")
         record = read_json(self._record_path(namespace, name), None)
-        if record is None or (
-            record["installed"] and not status(self._settings.client, namespace, name)
-        ):
+        if record is None or (record["installed"] and not self._status(namespace, name)):
             return None
-        inputs = old.inputs or {
-            key: record[key] for key in ("name", "namespace", "chart", "version", "values")
-        }
+        keys = ("name", "namespace", "chart", "version", "values")
+        inputs = old.inputs or {key: record[key] for key in keys}
         return State(f"{namespace}/{name}", inputs, self._outputs(inputs, record["installed"]))
 
     def uninstall(self, resource: Resource, old: State) -> None:
@@ -221,28 +196,25 @@ class Helm:
         namespace, _, name = old.id.rpartition("/")
         path = self._record_path(namespace, name)
         record = read_json(path, {})
-        if record.get("chart") in _BESIDE:
-            controllers.remove(self._settings.replica, toolchain.ensure(), _BESIDE[record["chart"]])
+        if controller := _CONTROLLERS.get(record.get("chart", "")):
+            controllers.remove(self._settings.replica, toolchain.ensure(), controller)
         if record.get("installed"):
             seconds = resource.timeout or _DEFAULT_SECONDS
-            self._helm(
-                "uninstall",
-                name,
-                "--namespace",
-                namespace,
-                "--ignore-not-found",
-                "--wait",
-                seconds=seconds,
-            )
+            self._uninstall(namespace, name, "--ignore-not-found", seconds=seconds)
         path.unlink(missing_ok=True)
 
-    def _cannot_be_fetched(self, inputs: Properties) -> str:
-        """Why the chart cannot be fetched on this machine; empty if it can."""
+    def _uninstall(self, namespace: str, name: str, *switches: str, seconds: float) -> None:
+        words = ("uninstall", name, "--namespace", namespace, *switches, "--wait")
+        self._helm(*words, seconds=seconds)
+
+    def _fetch_obstacle(self, inputs: Properties) -> str:
+        """Return why the chart cannot be fetched on this machine; empty if it can."""
         chart = str(inputs["chart"])
         home = str((inputs.get("repositoryOpts") or {}).get("repo") or chart)
-        if beside := _BESIDE.get(_chart_name(inputs)):
-            version = beside.group.pinned(beside.group.version_of)
-            return f"its controller {version} runs as a process, with the kinds and webhooks of its chart"
+        if controller := _CONTROLLERS.get(_chart_name(inputs)):
+            version = controller.group.pinned(controller.group.version_of)
+            kinds = "with the kinds and webhooks of its chart"
+            return f"its controller {version} runs as a process, {kinds}"
         if Path(chart).exists():
             return ""
         if home not in self._unreachable:
@@ -263,63 +235,52 @@ class Helm:
         self._helm("show", "chart", *self._chart_arguments(inputs), seconds=seconds)
 
     def _require_reachable(self, inputs: Properties, home: str) -> None:
-        """Give a slow repository more time; where others answer, one that does not is no lack of a network."""
+        """Give a slow repository more time; raise an error if it does not answer, because others do."""
         try:
             self._show(inputs, _SLOW_FETCH_SECONDS)
         except RehearsalError as error:
             raise RehearsalError(
-                f"the chart {_chart_name(inputs)}: {home} cannot be reached, and other chart repositories can. "
-                f"Check its address. {error}"
+                f"the chart {_chart_name(inputs)}: {home} cannot be reached, and other chart "
+                f"repositories can. Check its address. {error}"
             ) from None
 
     @cached_property
     def _has_network(self) -> bool:
-        """Whether the repository of any chart that the components know answers, however it does."""
+        """Whether the repository of any chart that the components use answers, even with an error."""
         return any(map(_answers, (GPU_OPERATOR.repo, NFS_PROVISIONER.repo)))
 
+    def _status(self, namespace: str, name: str) -> str:
+        return status(self._settings.client, namespace, name)
+
     def _end_interrupted(self, name: str, namespace: str) -> None:
-        """Clean up after a run that was killed, since Helm would refuse to go on; only this stack can have run it."""
-        found = status(self._settings.client, namespace, name)
-        if found == "pending-install":
-            self._helm(
-                "uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS
-            )
-        elif found.startswith("pending-"):
+        """Undo an operation that was killed, because Helm would refuse to continue; only this stack can have run it."""
+        interrupted = self._status(namespace, name)
+        if interrupted == "pending-install":
+            self._uninstall(namespace, name, seconds=_DEFAULT_SECONDS)
+        elif interrupted.startswith("pending-"):
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
     def _chart_arguments(self, inputs: Properties) -> list[str]:
-        """Helm's words for a chart; a password of its repository is not among them, but told to Helm before."""
+        """Return Helm's arguments for a chart; a password of its repository goes to Helm before, by standard input."""
         chart, repository = str(inputs["chart"]), dict(inputs.get("repositoryOpts") or {})
         if password := repository.pop("password", None):
             user = ["--username", str(repository.pop("username", "")), "--password-stdin"]
             files = _options(("caFile", "certFile", "keyFile"), repository)
             if chart.startswith("oci://"):
-                log_in = ["registry", "login", chart.split("/")[2]]
+                login = ["registry", "login", chart.split("/")[2]]
             else:
-                home = str(repository.pop("repo"))
+                home = str(repository["repo"])
                 alias = f"program-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
-                log_in, chart, repository = (
-                    ["repo", "add", alias, home, "--force-update"],
-                    f"{alias}/{chart}",
-                    {},
-                )
-            self._helm(*log_in, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
+                login = ["repo", "add", alias, home, "--force-update"]
+                chart, repository = f"{alias}/{chart}", {}
+            self._helm(*login, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
         return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
-    def _install_arguments(self, inputs: Properties, seconds: float) -> list[str]:
-        return [
-            *("upgrade", "--install", str(inputs["name"]), *self._chart_arguments(inputs)),
-            *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
-            *([] if inputs.get("skipAwait") else ["--wait"]),
-            *_options(_OPTIONS, inputs),
-        ]
-
     def _helm(self, *args: str, seconds: float, secret: str = "") -> str:
-        """Run Helm; it is asked to end when the user interrupts the update, or after those seconds.
+        """Run Helm and return its output; interrupt it if the user does so, or after those seconds.
 
-        A secret is what it reads from its standard input.
+        A secret goes to its standard input.
         """
-        deadline = time.monotonic() + seconds
         with (
             self._settings.access.kubeconfig_file() as kubeconfig,
             subprocess.Popen(
@@ -330,77 +291,78 @@ class Helm:
                 text=True,
             ) as process,
         ):
-            while True:
-                try:
-                    printed, said = process.communicate(secret, timeout=_POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    secret = ""  # It is being told.
-                    if self._provider.cancelled.is_set() or time.monotonic() > deadline:
-                        _end(process)
-                        why = (
-                            "was interrupted"
-                            if self._provider.cancelled.is_set()
-                            else f"took over {seconds:.0f} s"
-                        )
-                        raise RehearsalError(f"helm {args[0]} {why}") from None
+            stdout, stderr = self._communicate(process, args[0], seconds, secret)
         if process.returncode != 0:
-            raise RehearsalError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
-        return printed
+            raise RehearsalError(f"helm {args[0]} failed: {stderr.strip()[-3000:]}")
+        return stdout
 
-    def _recorded(
+    def _communicate(
+        self, process: subprocess.Popen[str], command: str, seconds: float, secret: str
+    ) -> tuple[str, str]:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return process.communicate(secret, timeout=_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                secret = ""  # The first call goes on to send it.
+                reason = f"took over {seconds:.0f} s" if time.monotonic() > deadline else ""
+                if self._provider.cancelled.is_set():
+                    reason = "was interrupted"
+                if reason:
+                    _interrupt(process)
+                    raise RehearsalError(f"helm {command} {reason}") from None
+
+    def _record(
         self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = ""
     ) -> State:
-        """The state of a release, and its record; ``instead`` says why its chart is not installed."""
-        record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
+        """Write the record of a release, and return its state; ``instead`` is why its chart is not installed."""
+        namespace, name = inputs["namespace"], inputs["name"]
+        record = {
+            "namespace": namespace,
+            "name": name,
+            "version": inputs.get("version"),
             "chart": _chart_name(inputs),
             "repo": (inputs.get("repositoryOpts") or {}).get("repo"),
-            "values": resource.writable(inputs).get("values") or {},
+            "values": resource.redacted(inputs).get("values") or {},
             "installed": not instead,
             "instead": instead,
         }
-        write_json(self._record_path(inputs["namespace"], f"{inputs['name']}{suffix}"), record)
-        return State(
-            f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead)
-        )
+        write_json(self._record_path(namespace, f"{name}{suffix}"), record)
+        return State(f"{namespace}/{name}", inputs, self._outputs(inputs, not instead))
 
     def _record_path(self, namespace: str, name: str) -> Path:
         return self._settings.replica.releases_dir / f"{namespace}.{name}.json"
 
-    def _outputs(self, inputs: Properties, installed: bool) -> Properties:
-        """The inputs with what Helm says of the release, if it is installed."""
+    def _outputs(self, inputs: Properties, is_installed: bool) -> Properties:
+        """Return the inputs, with Helm's status of the release if it is installed."""
         namespace, name = str(inputs["namespace"]), str(inputs["name"])
-        status = {
-            "name": name,
-            "namespace": namespace,
-            "chart": _chart_name(inputs),
-            "version": inputs.get("version"),
-        }
-        last = _last_revision(self._settings.client, namespace, name) if installed else None
+        status: dict[str, Any] = {"name": name, "namespace": namespace}
+        last = _last_revision(self._settings.client, namespace, name) if is_installed else None
         if last is None:
-            return inputs | {"status": status | {"status": "recorded"}, "resourceNames": {}}
+            chart, version = _chart_name(inputs), inputs.get("version")
+            status |= {"chart": chart, "version": version, "status": "recorded"}
+            return inputs | {"status": status, "resourceNames": {}}
         release = operator.unpacked(last)
         chart = release["chart"]["metadata"]
-        status |= {"status": release["info"]["status"], "revision": release["version"]}
         status |= {
+            "status": release["info"]["status"],
+            "revision": release["version"],
             "chart": chart["name"],
             "version": chart["version"],
             "appVersion": chart.get("appVersion") or "",
         }
-        return inputs | {
-            "status": status,
-            "resourceNames": _resource_names(release.get("manifest", "")),
-        }
+        names = _resource_names(release.get("manifest", ""))
+        return inputs | {"status": status, "resourceNames": names}
 
 
 def status(client: Client, namespace: str, name: str) -> str:
-    """Helm's status of a release, such as ``deployed``: a label of its last revision; empty if there is no release."""
+    """Return Helm's status of a release, such as ``deployed``; empty if there is no release."""
     last = _last_revision(client, namespace, name)
     return last["metadata"]["labels"]["status"] if last else ""
 
 
 def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
-    """The Secret in which Helm keeps the last revision of a release."""
+    """Return the Secret in which Helm keeps the last revision of a release."""
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
     return max(
         revisions, key=lambda secret: int(secret["metadata"]["labels"]["version"]), default=None
@@ -408,13 +370,12 @@ def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
 
 
 def _resource_names(manifest: str) -> dict[str, list[str]]:
-    """The names of a release's objects by kind, as Pulumi's own plugin keys them: ``Deployment.apps/apps/v1``."""
+    """Return the names of a release's objects by kind, as the official plugin does: ``Deployment.apps/apps/v1``."""
     names: dict[str, set[str]] = {}
     for obj in decode(manifest):
-        names.setdefault(f"{group_kind(obj)}/{obj['apiVersion']}", set()).add(
-            object_id(obj["metadata"])
-        )
-    return {key: sorted(found) for key, found in names.items()}
+        kind = f"{group_kind(obj)}/{obj['apiVersion']}"
+        names.setdefault(kind, set()).add(object_id(obj["metadata"]))
+    return {kind: sorted(objects) for kind, objects in names.items()}
 
 
 def _answers(url: str) -> bool:
@@ -428,7 +389,7 @@ def _answers(url: str) -> bool:
 
 
 def forget_charts(rehearsal: Rehearsal) -> None:
-    """Remove the records of charts that the program rendered last time: it may have them no more."""
+    """Remove the records of charts that the program rendered last time: it may not have them any more."""
     for replica in rehearsal.replicas:
         for record in replica.releases_dir.glob(f"*{_CHART}.json"):
             record.unlink()
@@ -439,16 +400,18 @@ def _chart_name(inputs: Properties) -> str:
 
 
 def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
-    """Helm's options: a switch is named, any other has its value too."""
+    """Return Helm's options for inputs; a switch has no value."""
     words: list[str] = []
     for key in filter(inputs.get, keys):
-        flag = _RENAMED.get(key) or re.sub("[A-Z]", lambda found: f"-{found[0].lower()}", key)
-        words += [f"--{flag}"] if inputs[key] is True else [f"--{flag}", str(inputs[key])]
+        kebab_case = re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", key)
+        words.append(f"--{_RENAMED.get(key, kebab_case)}")
+        if inputs[key] is not True:
+            words.append(str(inputs[key]))
     return words
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End Helm in its own way, in which it marks the release as failed; then by force."""
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """Interrupt Helm, which then marks the release as failed; kill it if it does not end."""
     process.send_signal(signal.SIGINT)
     try:
         process.communicate(timeout=_GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""Objects of the cluster, and what of them was declared."""
+"""Objects of the cluster, and their declared parts."""
 
 import base64
 import copy
@@ -14,14 +14,8 @@ from ml_foundations.rehearsal.plugins.property_paths import join, steps
 from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 SERVER_WRITTEN = (
-    *(
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "generation",
-        "managedFields",
-    ),
-    *("resourceVersion", "selfLink", "uid"),
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation"),
+    *("managedFields", "resourceVersion", "selfLink", "uid"),
 )
 """Metadata that the API server writes."""
 _BOOKKEEPING = (
@@ -32,127 +26,132 @@ _BOOKKEEPING = (
 
 
 def object_id(metadata: Object) -> str:
-    """The id that Pulumi knows an object by: its name, after its namespace if it has one."""
+    """Return the id of an object in Pulumi: its name, after its namespace if it has one."""
     return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 
 def title(obj: Object) -> str:
-    """What to call an object in a message: its kind and id."""
+    """Return the name of an object in messages: its kind and id."""
     return f"{obj['kind']} {object_id(obj['metadata'])}"
 
 
 def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A Secret with its stringData in its data, as the API server keeps it; anything else as it is.
+    """Return a Secret with its stringData in its data, as the API server stores it; any other object as it is.
 
-    So the official plugin compares them: normalizeSecret in its provider/pkg/clients/unstructured.go.
+    The official plugin compares them in this form: normalizeSecret in its provider/pkg/clients/unstructured.go.
     """
-    plain, data = obj.get("stringData"), obj.get("data") or {}
+    texts, data = obj.get("stringData"), obj.get("data") or {}
     is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")
-    if not is_secret or not isinstance(plain, Mapping) or not isinstance(data, Mapping):
+    if not is_secret or not isinstance(texts, Mapping) or not isinstance(data, Mapping):
         return obj
-    encoded = {
-        key: base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
-        for key, value in plain.items()
-    }
-    return {key: value for key, value in obj.items() if key != "stringData"} | {
-        "data": {**data, **encoded}
-    }
+    encoded = dict(data)
+    for key, value in texts.items():
+        is_text = isinstance(value, str)
+        encoded[key] = base64.b64encode(value.encode()).decode() if is_text else value
+    return {key: value for key, value in obj.items() if key != "stringData"} | {"data": encoded}
 
 
 def removal(api_version: str, kind: str) -> str:
-    """What to say of a kind of a version that Kubernetes has removed; nothing where it may be served."""
-    if not (row := _removed().get((api_version, kind))):
+    """Return the message that Kubernetes has removed a version of a kind; empty if it may be served."""
+    row = _removed_kinds().get((api_version, kind))
+    if row is None:
         return ""
-    instead = (
-        f"Use {row['instead']}/{kind} instead" if row["instead"] else "Nothing takes its place"
-    )
-    return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {instead}"
+    replacement = row["instead"]
+    fix = f"Use {replacement}/{kind} instead" if replacement else "Nothing takes its place"
+    return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {fix}"
 
 
 @cache
-def _removed() -> Mapping[tuple[str, str], Mapping[str, str]]:
-    found = rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes")
-    return {(row["apiVersion"], kind): row for row in found for kind in row["kinds"].split()}
+def _removed_kinds() -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """Return the rows of the table of removed versions, by apiVersion and kind."""
+    removed: dict[tuple[str, str], Mapping[str, str]] = {}
+    for row in rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes"):
+        for kind in row["kinds"].split():
+            removed[row["apiVersion"], kind] = row
+    return removed
 
 
 def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
-    """Where changes are ignored, keep the live values, and leave to others what a manager's apply does not own.
+    """Change the object to apply so that the ignored paths keep their live values.
 
-    handleSSAIgnoreFields of pulumi-kubernetes, provider/pkg/await/await.go: a key with a dot it does not find.
+    A field that only other managers own is omitted, so that this manager's apply does not own it. Paths into lists have
+    no effect, as in handleSSAIgnoreFields of pulumi-kubernetes, provider/pkg/await/await.go.
     """
     for path in ignored:
-        *parents, last = found = steps(path)
+        keys = steps(path)
+        *parents, last = keys
         target, source = wanted, live
-        for step in parents:
-            target, source = (
-                part.get(step) if isinstance(part, dict) else None for part in (target, source)
-            )
-        if (
-            not isinstance(target, dict)
-            or not isinstance(source, dict)
-            or last not in source
-            or "[" in path
-        ):
+        for key in parents:
+            target, source = _child(target, key), _child(source, key)
+        is_in_maps = isinstance(target, dict) and isinstance(source, dict) and "[" not in path
+        if not is_in_maps or last not in source:
             continue
-        entries = live["metadata"].get("managedFields", []) if manager else []
-        owners = {entry["manager"] for entry in entries if _has(entry["fieldsV1"], found)}
+        owners: set[str] = set()
+        for entry in live["metadata"].get("managedFields", []) if manager else []:
+            if _owns(entry["fieldsV1"], keys):
+                owners.add(entry["manager"])
         if owners and manager not in owners:
             target.pop(last, None)
         else:
             target[last] = source[last]
 
 
-def _has(fields: Object | None, path: Iterable[str]) -> bool:
-    """Whether an entry of managedFields has a path."""
+def _child(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _owns(fields: Object | None, path: Iterable[str]) -> bool:
+    """Return whether an entry of managedFields has a path."""
     for step in path:
         fields = (fields or {}).get(f"f:{step}")
     return fields is not None
 
 
 def content_of(live: Object) -> Object:
-    """An object without its status and what the server, controllers and kubectl note in it."""
-    metadata = {key: value for key, value in live["metadata"].items() if key not in SERVER_WRITTEN}
-    said = {
-        key: value
-        for key, value in metadata.pop("annotations", {}).items()
-        if key not in _BOOKKEEPING
-    }
-    metadata |= {"annotations": said} if said else {}
-    return {key: value for key, value in live.items() if key != "status"} | {"metadata": metadata}
+    """Return an object without its status, and without the metadata of the server, controllers and kubectl."""
+    metadata = _without(live["metadata"], (*SERVER_WRITTEN, "annotations"))
+    if annotations := _without(live["metadata"].get("annotations", {}), _BOOKKEEPING):
+        metadata["annotations"] = annotations
+    return _without(live, ("status",)) | {"metadata": metadata}
+
+
+def _without(mapping: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}
 
 
 def hidden(properties: Properties) -> Properties:
-    """The same, but with the contents of a Secret kept secret."""
-    if properties.get("kind") != "Secret" or properties.get("apiVersion") != "v1":
+    """Return properties in which the contents of a Secret are marked as secret."""
+    if (properties.get("apiVersion"), properties.get("kind")) != ("v1", "Secret"):
         return properties
-    return properties | {
-        key: Secret(properties[key]) for key in ("data", "stringData") if key in properties
-    }
+    marked = dict(properties)
+    for key in properties.keys() & {"data", "stringData"}:
+        marked[key] = Secret(properties[key])
+    return marked
 
 
 def outputs_of(live: Object, preview: bool = False) -> Properties:
-    """The object as the program and the state get it; the contents of a Secret stay secret."""
+    """Return the object as the program and the state get it; the contents of a Secret are marked as secret."""
     outputs = copy.deepcopy(live)
     outputs["metadata"].pop("managedFields", None)
     if preview:
-        outputs["metadata"] |= dict.fromkeys(
-            ("creationTimestamp", "resourceVersion", "uid"), UNKNOWN
-        )
+        unknown = dict.fromkeys(("creationTimestamp", "resourceVersion", "uid"), UNKNOWN)
+        outputs["metadata"] |= unknown
         outputs["status"] = UNKNOWN
     return hidden(outputs)
 
 
 def as_declared(declared: Any, live: Any, path: str = "") -> Any:
-    """What was declared, with the live values where they differ."""
+    """Return the declared part of an object, with the live values where they differ."""
     if isinstance(declared, Mapping) and isinstance(live, Mapping):
-        return {
-            key: as_declared(value, live[key], join(path, str(key))) if key in live else value
-            for key, value in declared.items()
-            if key in live or not value  # The server leaves out what is empty, zero or false.
-        }
+        merged: dict[str, Any] = {}
+        for key, value in declared.items():
+            if key in live:
+                merged[key] = as_declared(value, live[key], join(path, str(key)))
+            elif not value:  # The server omits what is empty, zero or false.
+                merged[key] = value
+        return merged
     if isinstance(declared, list) and isinstance(live, list):
-        # What the server adds behind the declared items, as tolerations of a Pod, is no drift: so the official plugin.
-        return [
-            as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=False)
-        ]
+        # Items that the server appends, such as tolerations of a Pod, are no drift, as in the official plugin.
+        pairs = zip(declared, live, strict=False)
+        return [as_declared(*pair, path) for pair in pairs]
     return declared if same(declared, live, path) else live

@@ -1,4 +1,4 @@
-"""The provider: what Pulumi's engine asks, answered by the API server and by Helm."""
+"""The embedded kubernetes plugin: Pulumi's engine asks it, the API server and Helm answer."""
 
 import copy
 import hashlib
@@ -55,13 +55,13 @@ _RETRY_SECONDS = (0.25, 0.5, 1, 2, 4, 8, 16)
 
 
 class KubernetesProvider(Provider):
-    """Every kind that the cluster serves, and Helm releases."""
+    """A provider of Helm releases and of every kind that the cluster serves."""
 
     sdk: ClassVar[Sdk] = KUBERNETES
     keeps_nulls: ClassVar[bool] = True
 
     def configure(self, config: Properties) -> None:
-        """Take the provider's inputs."""
+        """Accept the provider's inputs."""
         self._settings = settings.Settings(config)
         self._helm = Helm(self, self._settings)
         self._renderer = Renderer(
@@ -69,32 +69,31 @@ class KubernetesProvider(Provider):
         )
 
     def check_config(self, config: Properties) -> None:
-        """Refuse settings that a rehearsal does not honour."""
+        """Refuse settings that a rehearsal does not support."""
         settings.check(config)
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
-        """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
+        """Compare the provider's inputs; another cluster replaces the provider and its objects."""
         return settings.diff(old, new)
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """Decode YAML, or render a kustomization or a chart."""
-        found = self._renderer.call(function, arguments)
-        return super().invoke(function, arguments) if found is None else {"result": found}
+        objects = self._renderer.call(function, arguments)
+        return super().invoke(function, arguments) if objects is None else {"result": objects}
 
     def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
-        """A component of rendered manifests."""
+        """Return a component of rendered manifests."""
         if type not in COMPONENTS:
             return super().construct(type, name, inputs, options)
-        from ml_foundations.rehearsal.plugins.kubernetes.components import (
-            Rendered,
-        )  # imports all of Pulumi's SDK
+        # This import loads all of Pulumi's SDK, which no other call needs.
+        from ml_foundations.rehearsal.plugins.kubernetes.components import Rendered
 
         return Rendered(type, name, inputs, options, self._renderer.render)
 
     def check(
         self, resource: Resource, old: Properties, new: Properties, seed: bytes
     ) -> Properties:
-        """Fill in namespace and name if the program gives none; refuse what could not be awaited."""
+        """Fill in namespace and name if the program sets none; refuse an object that cannot be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
@@ -102,71 +101,90 @@ class KubernetesProvider(Provider):
         if warning := objects.removal(api_version, kind):
             self.log(resource, "warning", warning)
         inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
-        # A custom resource may mean something by a null; of the built-in kinds none does.
+        # A null may have a meaning in a custom resource. It has none in the built-in kinds.
         inputs = objects.hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
         if not self._settings.applies_server_side and (not old or _MANAGED_BY in labels_of(old)):
             _label_as_managed(resource, inputs)
         try:
             annotations.check(inputs)
         except ValueError as error:
-            # Without a property's name: the engine would print its value, and finds that at the top only.
+            # The error names no property, because the engine would print the value of the property.
             raise CheckError([("", str(error))]) from None
         metadata = inputs.setdefault("metadata", {})
         if isinstance(metadata, dict):
-            for key in objects.SERVER_WRITTEN:
-                metadata.pop(key, None)
-            if not metadata.get("namespace") and self._is_namespaced(inputs):
-                metadata["namespace"] = self._settings.namespace
-            if not metadata.get("name") and _is_patch(resource):
-                raise CheckError(
-                    [("", "metadata.name is required: a patch changes an object that has a name")]
-                )
-            if not metadata.get("name"):
-                self._name(metadata, resource, old, seed)
+            self._complete_metadata(metadata, inputs, resource, old, seed)
         return inputs
 
+    def _complete_metadata(
+        self,
+        metadata: Properties,
+        inputs: Properties,
+        resource: Resource,
+        old: Properties,
+        seed: bytes,
+    ) -> None:
+        for key in objects.SERVER_WRITTEN:
+            metadata.pop(key, None)
+        if not metadata.get("namespace") and self._is_namespaced(inputs):
+            metadata["namespace"] = self._settings.namespace
+        if metadata.get("name"):
+            return
+        if _is_patch(resource):
+            raise CheckError(
+                [("", "metadata.name is required: a patch changes an object that has a name")]
+            )
+        is_autonamed = annotations.is_set(old, annotations.AUTONAMED)
+        if metadata.get("generateName") and not is_autonamed:
+            if self._settings.applies_server_side:
+                raise CheckError([("", _NO_GENERATED_NAMES)])
+            return
+        metadata["name"] = old["metadata"]["name"] if is_autonamed else _new_name(resource, seed)
+        declared = metadata.get("annotations") or {}
+        if isinstance(declared, Mapping):
+            metadata["annotations"] = {**declared, annotations.AUTONAMED: "true"}
+
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
-        """Compare what was asked for with what is asked for now."""
+        """Compare the old inputs with the new ones."""
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
-        before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
-        before, after = self._placed(before, old.id), self._placed(new)
+        before, after = self._placed(_declared(old.inputs), old.id), self._placed(new)
         differing = changed_paths(objects.as_stored(before), objects.as_stored(after), same=same)
         changed = [path for path in differing if not is_below(path, ignore)]
         replaces = replaced_paths(changed, new, self._settings.mutable_kinds)
         if _is_patch(resource):
             replaces = [path for path in replaces if path in IDENTITY]
-        if self._is_to_be_replaced(old, new):
-            changed, replaces = ([*paths, _REPLACE_UNREADY_PATH] for paths in (changed, replaces))
-        # The replacement of an object that was named by us gets a new name, so both can be there.
-        taken = _same_object(before, after) and not annotations.is_set(new, annotations.AUTONAMED)
-        return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
+        if self._must_replace_unready(old, new):
+            changed.append(_REPLACE_UNREADY_PATH)
+            replaces = [*replaces, _REPLACE_UNREADY_PATH]
+        # A replacement with a generated name gets a new one, so both objects can exist at the same time.
+        is_autonamed = annotations.is_set(new, annotations.AUTONAMED)
+        deletes_first = bool(replaces) and _is_same_object(before, after) and not is_autonamed
+        return Diff(changed, replaces, delete_before_replace=deletes_first)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """What the API server would make of it; the inputs if it cannot tell yet."""
+        """Return the result of a dry run on the API server; the inputs if it cannot tell yet."""
         if resource.type == RELEASE:
             return self._helm.preview(new)
-        is_new = old is None and (_is_patch(resource) or not new["metadata"].get("name"))
-        if is_new or any(unknown_paths(new)) or not self._settings.applies_server_side:
+        is_unnamed = old is None and (_is_patch(resource) or not new["metadata"].get("name"))
+        if is_unnamed or any(unknown_paths(new)) or not self._settings.applies_server_side:
             return new
         with _explained(resource, "the API server refuses it"):
             try:
-                return objects.outputs_of(
-                    self._applied(resource, new, old, dry_run=True), preview=True
-                )
+                live = self._apply(resource, new, old, dry_run=True)
             except ApiError as error:
-                if _tells_nothing(error, old):
+                if _may_succeed_later(error, old):
                     return new
                 raise
+            return objects.outputs_of(live, preview=True)
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Create the object, and wait until it is ready."""
         if resource.type == RELEASE:
-            self._helm.refuse_taken(new)
+            self._helm.refuse_existing(new)
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be created"):
-            live = self._created(resource, new)
-        _unheard(resource).unlink(missing_ok=True)
+            live = self._create(resource, new)
+        _uncertain_create_marker(resource).unlink(missing_ok=True)
         return self._await_ready(resource, new, live)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
@@ -174,39 +192,31 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be updated"):
-            live = self._applied(resource, new, old)
-            before = _field_manager(resource, old.inputs)
-            if before != _field_manager(resource, new) and self._settings.applies_server_side:
-                self._client.give_up(live, before)
+            live = self._apply(resource, new, old)
+            manager = _field_manager(resource, old.inputs)
+            if manager != _field_manager(resource, new) and self._settings.applies_server_side:
+                self._client.release_fields(live, manager)
         return self._await_ready(resource, new, live)
 
     def read(self, resource: Resource, old: State) -> State | None:
-        """The live object; on an import, its own fields become the inputs."""
+        """Return the live object; on an import, its own fields become the inputs."""
         if resource.type == RELEASE:
             return self._helm.read(resource, old)
         with _explained(resource, "it could not be read"):
             api_version, kind = _kind_of(resource)
-            live = self._client.get(
-                self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old)
-            )
+            identity = old.inputs or {"apiVersion": api_version, "kind": kind}
+            live = self._client.get(self._located(identity, old))
             if live is None:
                 return None
-            stored = objects.as_stored(old.inputs)
-            inputs = (
-                objects.as_declared(stored, live)
-                if stored
-                else without_nulls(objects.content_of(live))
-            )
-            lack = missing_at_refresh(self._client, live) if old.inputs else ""
-        state = State(
-            objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live)
-        )
-        if lack:
-            raise InitFailedError(state, [f"{objects.title(live)}: {lack}"])
-        return state
+            if old.inputs:
+                inputs = objects.as_declared(objects.as_stored(old.inputs), live)
+                lack = missing_at_refresh(self._client, live)
+            else:
+                inputs, lack = without_nulls(objects.content_of(live)), ""
+        return _state(live, inputs, [f"{objects.title(live)}: {lack}"] if lack else [])
 
     def delete(self, resource: Resource, old: State) -> None:
-        """Delete the object with all that it owns, and wait until it is gone."""
+        """Delete the object with all objects that it owns, and wait until it is gone."""
         if resource.type == RELEASE:
             self._helm.uninstall(resource, old)
             return
@@ -214,7 +224,7 @@ class KubernetesProvider(Provider):
         with _explained(resource, "it could not be deleted"), suppress(UnknownKindError):
             obj = self._located(old.inputs or old.outputs, old)
             if _is_patch(resource):
-                self._client.give_up(obj, _field_manager(resource, obj))
+                self._client.release_fields(obj, _field_manager(resource, obj))
                 return
             self._client.delete(obj, annotations.propagation_policy(obj))
             if not annotations.is_deletion_skipped(obj):
@@ -224,21 +234,9 @@ class KubernetesProvider(Provider):
     def _client(self) -> Client:
         return self._settings.client
 
-    def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
-        """Give a name if the program gives none: the one that the object has, or a new one."""
-        known = old["metadata"]["name"] if annotations.is_set(old, annotations.AUTONAMED) else ""
-        if metadata.get("generateName") and not known:
-            if self._settings.applies_server_side:
-                raise CheckError([("", _NO_GENERATED_NAMES)])
-            return
-        metadata["name"] = known or _new_name(resource, seed)
-        given = metadata.get("annotations") or {}
-        if isinstance(given, Mapping):
-            metadata["annotations"] = {**given, annotations.AUTONAMED: "true"}
-
     def _is_namespaced(self, inputs: Properties) -> bool:
-        """Whether objects of the kind have a namespace; assumed if the cluster cannot tell yet."""
-        # Only a CRD's kind is worth a question: it may mean a credential plugin's run, in every command.
+        """Return whether objects of the kind have a namespace; true if the cluster cannot tell yet."""
+        # The cluster is asked for the kinds of CRDs only: a request may run a credential plugin, in every command.
         token = token_of(inputs["apiVersion"], inputs["kind"])
         if token in KUBERNETES:
             return KUBERNETES[token].is_namespaced
@@ -248,85 +246,85 @@ class KubernetesProvider(Provider):
             return True
 
     def _placed(self, inputs: Properties, identity: str = "") -> Properties:
-        """Inputs with the namespace that the object is in or will be in; without one if its kind has none."""
+        """Return inputs with the namespace that the object is or will be in, or without one if its kind has none."""
         metadata = inputs.get("metadata", {})
         if not isinstance(metadata, Mapping):
             return inputs
         rest = {key: value for key, value in metadata.items() if key != "namespace"}
-        if not self._is_namespaced(inputs):
-            return inputs | {"metadata": rest}
-        namespace = identity.rpartition("/")[0] or metadata.get("namespace") or "default"
-        return inputs | {"metadata": rest | {"namespace": namespace}}
+        if self._is_namespaced(inputs):
+            namespace = identity.rpartition("/")[0] or metadata.get("namespace") or "default"
+            rest["namespace"] = namespace
+        return inputs | {"metadata": rest}
 
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
-        """The object to apply, with a name and, if its kind has one, a namespace; both come from the id first."""
-        obj: Object = {
-            key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")
-        }
+        """Return the object to apply; its name and namespace come from the id of the old state, if there is one."""
+        obj: Object = _declared(copy.deepcopy(inputs))
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
         namespace, _, name = old.id.rpartition("/") if old is not None else ("", "", "")
-        given = metadata.pop("namespace", None)
+        declared = metadata.pop("namespace", None)
         if self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
-            metadata["namespace"] = namespace or given or self._settings.namespace
-        return obj | {"metadata": metadata | ({"name": name} if name else {})}
+            metadata["namespace"] = namespace or declared or self._settings.namespace
+        if name:
+            metadata["name"] = name
+        return obj
 
-    def _created(self, resource: Resource, new: Properties) -> Object:
+    def _create(self, resource: Resource, new: Properties) -> Object:
         """Create an object; try again for half a minute while its namespace or kind does not exist."""
         for seconds in _RETRY_SECONDS:
             try:
-                return self._applied(resource, new)
+                return self._apply(resource, new)
             except ApiError as error:
                 if error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                    _unheard(resource).parent.mkdir(exist_ok=True)
-                    _unheard(resource).touch()
+                    marker = _uncertain_create_marker(resource)
+                    marker.parent.mkdir(exist_ok=True)
+                    marker.touch()
                 if error.status != 404 or self.cancelled.is_set():
                     raise
                 if warning := objects.removal(new["apiVersion"], new["kind"]):
                     raise ApiError(404, warning) from None
                 self.log(resource, "status", f"tries again: {error.message}")
             self.cancelled.wait(seconds)
-        return self._applied(resource, new)
+        return self._apply(resource, new)
 
-    def _applied(
+    def _apply(
         self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False
     ) -> Object:
-        """Create an object, or apply the new inputs to the one that there is."""
+        """Create an object, or apply the new inputs to the existing one."""
         wanted = self._located(new, old)
-        manager = _field_manager(resource, wanted)
+        manager, is_patch = _field_manager(resource, wanted), _is_patch(resource)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
-        # A preview takes nothing over: what is to be replaced is still there, and may be immutable.
-        takes_over = not dry_run and (self._settings.upserts or _unheard(resource).exists())
-        if old is None and (takes_over or _is_patch(resource)):
-            return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
         if old is None:
+            # A preview takes nothing over: an object that is to be replaced still exists, and may be immutable.
+            marker = _uncertain_create_marker(resource)
+            takes_over = not dry_run and (self._settings.upserts or marker.exists())
+            if takes_over or is_patch:
+                return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
             return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
         if live is None:
             raise ApiError(
                 404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again"
             )
-        # updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
+        # The order of these cases is that of updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
         if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
         if not self._settings.applies_server_side:
             objects.keep_live(wanted, live, resource.ignore)
-            return self._client.merge(
-                merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run
-            )
-        is_created = not _is_patch(resource) and self._client.is_as_created(live)
-        if not dry_run and not _is_patch(resource):
-            live = self._client.own(live, manager)
+            patch = merge_patch(self._located(old.inputs, old), wanted)
+            return self._client.merge(patch, live, dry_run=dry_run)
+        # The first update takes over the fields of the creation. A preview does not, so it needs force.
+        is_first_update = not is_patch and self._client.is_as_created(live)
+        if not dry_run and not is_patch:
+            live = self._client.take_fields(live, manager)
         objects.keep_live(wanted, live, resource.ignore, manager)
-        return self._client.apply(
-            wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run)
-        )
+        force = force or (is_first_update and dry_run)
+        return self._client.apply(wanted, manager, dry_run=dry_run, force=force)
 
-    def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
-        """Whether an incomplete Job asks to be replaced; one that cannot be read stays as it is."""
-        if group_kind(new) != "Job.batch" or not annotations.is_set(
-            new, annotations.REPLACE_UNREADY
-        ):
+    def _must_replace_unready(self, old: State, new: Properties) -> bool:
+        """Return whether a Job asks to be replaced while it is incomplete, and is so; false if it cannot be read."""
+        is_job = group_kind(new) == "Job.batch"
+        if not is_job or not annotations.is_set(new, annotations.REPLACE_UNREADY):
             return False
         try:
             live = self._client.get(self._located(old.inputs, old))
@@ -335,46 +333,54 @@ class KubernetesProvider(Provider):
         return live is not None and not is_complete(live)
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
-        """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
+        """Wait by the rule of the kind; raise InitFailedError with the reasons if time runs out."""
+
+        def show(text: str) -> None:
+            self.log(resource, "status", text)
+
         reasons: list[str] = []
         if not annotations.is_skipped(live):
             live, reasons = waiting.until_ready(
-                self._client,
-                live,
-                resource.timeout,
-                self.cancelled,
-                lambda text: self.log(resource, "status", text),
+                self._client, live, resource.timeout, self.cancelled, show
             )
-        state = State(
-            objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live)
-        )
-        if reasons:
-            raise InitFailedError(state, reasons)
-        return state
+        return _state(live, inputs, reasons)
 
 
-def _unheard(resource: Resource) -> Path:
-    """The file that stands for an object that may have been made, as by an etcd that died before it could say so."""
-    return (
-        Rehearsal.of_this_process().root
-        / "unheard"
-        / hashlib.sha256(resource.urn.encode()).hexdigest()
-    )
+def _state(live: Object, inputs: Properties, reasons: list[str]) -> State:
+    """Return the state of a live object; raise InitFailedError if there are reasons why it is not ready."""
+    identity = objects.object_id(live["metadata"])
+    state = State(identity, objects.hidden(inputs), objects.outputs_of(live))
+    if reasons:
+        raise InitFailedError(state, reasons)
+    return state
+
+
+def _declared(inputs: Properties) -> Properties:
+    return {key: value for key, value in inputs.items() if not key.startswith("__")}
+
+
+def _uncertain_create_marker(resource: Resource) -> Path:
+    """Return the file that marks an object that may exist although its create failed, as after an etcd crash.
+
+    The next create takes such an object over.
+    """
+    digest = hashlib.sha256(resource.urn.encode()).hexdigest()
+    return Rehearsal.of_this_process().root / "uncertain-creates" / digest
 
 
 def _is_patch(resource: Resource) -> bool:
-    """Whether it changes some fields of an object that is not its own."""
+    """Return whether a resource changes some fields of an object that it does not create."""
     return resource.type.endswith("Patch") and resource.type in KUBERNETES
 
 
 def _kind_of(resource: Resource) -> tuple[str, str]:
-    """The apiVersion and kind of its object."""
+    """Return the apiVersion and kind of its object."""
     api_version, kind = api_version_and_kind(resource.type)
     return api_version, kind.removesuffix("Patch") if _is_patch(resource) else kind
 
 
 def _label_as_managed(resource: Resource, inputs: Properties) -> None:
-    """Label an object of client-side apply, which notes no managers of fields, as Pulumi's own plugin does."""
+    """Add the label of the official plugin to an object of client-side apply, which records no field managers."""
     if _is_patch(resource):
         raise CheckError(
             [("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")]
@@ -385,11 +391,11 @@ def _label_as_managed(resource: Resource, inputs: Properties) -> None:
 
 
 def _field_manager(resource: Resource, obj: Object) -> str:
-    """Who owns the fields that it sets; each patch is a manager of its own."""
-    patch = f"{FIELD_MANAGER}-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
-    return annotations.annotation(obj, annotations.MANAGER) or (
-        patch if _is_patch(resource) else FIELD_MANAGER
-    )
+    """Return the manager of the fields that a resource sets; each patch has its own."""
+    manager = FIELD_MANAGER
+    if _is_patch(resource):
+        manager += f"-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
+    return annotations.annotation(obj, annotations.MANAGER) or manager
 
 
 def _refuse_unsupported(resource: Resource) -> None:
@@ -397,13 +403,13 @@ def _refuse_unsupported(resource: Resource) -> None:
     is_list = resource.type in KUBERNETES and kind.endswith("List")
     if is_list or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise RehearsalError(
-            f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
-            "with --official-kubernetes-plugin"
+            f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, "
+            "or run the rehearsal with --official-kubernetes-plugin"
         )
 
 
 def _new_name(resource: Resource, seed: bytes) -> str:
-    """The name that the engine proposes, or one of our own; AssignNameIfAutonamable of the official plugin."""
+    """Return the name that the engine proposes, or a generated one, as AssignNameIfAutonamable of the official plugin."""
     if resource.must_be_named:
         raise RehearsalError(
             f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name"
@@ -411,40 +417,36 @@ def _new_name(resource: Resource, seed: bytes) -> str:
     return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
 
 
-def _same_object(old: Properties, new: Properties) -> bool:
-    """Whether both are one object of the cluster, so that the new one cannot be there before the old one is gone."""
+def _is_same_object(old: Properties, new: Properties) -> bool:
+    """Return whether both have one name and namespace, so that they cannot exist at the same time."""
     before, after = old.get("metadata"), new.get("metadata")
     if not isinstance(before, Mapping) or not isinstance(after, Mapping) or not after.get("name"):
-        return False  # Each object gets a generated name of its own.
+        return False  # Each object gets a separate generated name.
     return all(before.get(key) == after.get(key) for key in ("name", "namespace"))
 
 
-def _tells_nothing(error: ApiError, old: State | None) -> bool:
-    """Whether a preview's failure says nothing of the update: what it lacks may be made, allowed or deleted by then."""
+def _may_succeed_later(error: ApiError, old: State | None) -> bool:
+    """Return whether a preview failed for a lack that the update itself may remove before."""
+    if error.status in (0, 403) or isinstance(error, UnknownKindError):
+        return True
     lacks_namespace = error.status == 404 and error.message.startswith("namespaces ")
-    is_to_come = isinstance(error, UnknownKindError) or lacks_namespace
-    is_replaced = error.status == 409 and old is None
-    return (
-        is_to_come
-        or is_replaced
-        or error.status in (0, 403)
-        or "does not support dry run" in error.message
-    )
+    is_to_be_replaced = error.status == 409 and old is None
+    return lacks_namespace or is_to_be_replaced or "does not support dry run" in error.message
 
 
 @contextmanager
-def _explained(resource: Resource, what: str) -> Iterator[None]:
-    """Turn the API server's errors in this block into errors that name the resource and what failed."""
+def _explained(resource: Resource, failure: str) -> Iterator[None]:
+    """Turn the API server's errors in this block into errors that name the resource, the failure and a fix."""
     try:
         yield
     except ApiError as error:
         hint = ""
         if error.status == 409 and "conflict" in error.message:
-            force = f'take them back (PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true")'
-            hint = f". Leave those fields to the other manager (ignore_changes), or {force}"
+            force = f'PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true"'
+            ignore = "Leave those fields to the other manager (ignore_changes)"
+            hint = f". {ignore}, or take them back ({force})"
         elif error.status == 409:
-            hint = (
-                f". Import it (pulumi import), delete it, or give this one another name. {RENAMED}"
-            )
-        kind = resource.type.rpartition(":")[2]
-        raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None
+            choice = "Import it (pulumi import), delete it, or give this one another name"
+            hint = f". {choice}. {RENAMED}"
+        title = f"{resource.type.rpartition(':')[2]} {resource.name}"
+        raise RehearsalError(f"{title}: {failure}: {error.message}{hint}") from None

@@ -1,4 +1,7 @@
-"""When an object counts as ready, and why it is not: by kind, the rules that the official plugin documents."""
+"""The rules by which an object of a kind is ready, and the reasons why it is not.
+
+The rules are those that the official plugin documents.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,59 +14,51 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 
 _SETTLED = timedelta(seconds=10)
-_OF_STARTS = "type=Warning,reason!=FailedScheduling"
-"""Selects the events that tell why a pod with a node does not start."""
-_REFRESHED = {
-    *(
-        "DaemonSet.apps",
-        "Deployment.apps",
-        "Ingress.networking.k8s.io",
-        "Job.batch",
-        "Pod",
-        "Service",
-    ),
-    "StatefulSet.apps",
+_START_WARNINGS = "type=Warning,reason!=FailedScheduling"
+"""Selects the events with the reasons why a scheduled pod does not start."""
+_CHECKED_AT_REFRESH = {
+    *("DaemonSet.apps", "Deployment.apps", "StatefulSet.apps", "Job.batch", "Pod"),
+    *("Ingress.networking.k8s.io", "Service"),
 }
 
 
 class Failure(str):
-    """Why an object will never be ready."""
+    """A reason why an object will never be ready."""
 
 
 def missing(client: Client, live: Object) -> str:
-    """What a live object lacks to be ready: empty if nothing, a Failure if waiting is in vain."""
-    awaited = annotations.waits_for(live)
-    if awaited is not None:
-        return f"waiting for {', '.join(awaited)}" if awaited else ""
+    """Return what a live object lacks to be ready: empty if nothing, a Failure if it will never be ready."""
+    conditions = annotations.unmet_conditions(live)
+    if conditions is not None:
+        return f"waiting for {', '.join(conditions)}" if conditions else ""
     rule = _RULES.get(group_kind(live))
     return rule(client, live) if rule else ""
 
 
 def missing_at_refresh(client: Client, live: Object) -> str:
-    """The same when a refresh reads it, for the kinds that the official plugin then looks at."""
+    """Return what an object lacks when a refresh reads it, if the official plugin then checks its kind."""
     kind = group_kind(live)
-    return (
-        _RULES[kind](client, live)
-        if kind in _REFRESHED and not annotations.is_skipped(live)
-        else ""
-    )
+    if kind not in _CHECKED_AT_REFRESH or annotations.is_skipped(live):
+        return ""
+    return _RULES[kind](client, live)
 
 
 def reasons(client: Client, live: Object) -> list[str]:
-    """The cluster's own messages about why an object, or the pods of a workload, do not run."""
-    # A Deployment's own conditions may be of an earlier try, so they end no wait.
-    refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
-    found = [
-        item["message"]
-        for item, bad in ((refused, "True"), (stalled, "False"))
-        if item.get("status") == bad
-    ]
-    pods, unplaced = pods_of(client, live), _unplaced()
-    found += [reason for pod in pods for reason in _pod_reasons(pod, unplaced)]
-    starting = [
-        pod for pod in pods if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending")
-    ]
-    return sorted({*found, *(_warnings(client, starting) if starting else ())})
+    """Return the cluster's own messages why an object, or the pods of a workload, do not run."""
+    messages: set[str] = set()
+    # A Deployment's own conditions may be of an earlier try, so they explain a failure, but end no wait.
+    for name, bad_status in (("ReplicaFailure", "True"), ("Progressing", "False")):
+        found = condition(live, name)
+        if found.get("status") == bad_status:
+            messages.add(found["message"])
+    unplaced, starting = _unplaced_pods(), list[Object]()
+    for pod in pods_of(client, live):
+        messages.update(_pod_reasons(pod, unplaced))
+        if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending"):
+            starting.append(pod)
+    if starting:
+        messages.update(_warnings(client, starting))
+    return sorted(messages)
 
 
 def pods_of(client: Client, live: Object) -> list[Object]:
@@ -78,8 +73,12 @@ def pods_of(client: Client, live: Object) -> list[Object]:
 
 
 def is_complete(job: Object) -> bool:
-    """Whether a Job has succeeded."""
-    return condition(job, "Complete").get("status") == "True"
+    """Return whether a Job has succeeded."""
+    return _is_true(job, "Complete")
+
+
+def _is_true(live: Object, name: str) -> bool:
+    return condition(live, name).get("status") == "True"
 
 
 def _rollout(client: Client, live: Object) -> str:
@@ -87,27 +86,21 @@ def _rollout(client: Client, live: Object) -> str:
     ready = status.get("readyReplicas", 0)
     if not _is_updated_by_hand(live):
         ready = min(ready, status.get("updatedReplicas", 0))
-    met = _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted
-    return "" if met else f"{ready}/{wanted} replicas ready"
+    is_ready = _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted
+    return "" if is_ready else f"{ready}/{wanted} replicas ready"
 
 
 def _replication_controller(client: Client, live: Object) -> str:
-    wanted, available = (
-        live["spec"].get("replicas"),
-        live.get("status", {}).get("availableReplicas", 0),
-    )
-    return (
-        ""
-        if _is_observed(live) and available == wanted
-        else f"{available}/{wanted} replicas available"
-    )
+    wanted = live["spec"].get("replicas")
+    available = live.get("status", {}).get("availableReplicas", 0)
+    is_ready = _is_observed(live) and available == wanted
+    return "" if is_ready else f"{available}/{wanted} replicas available"
 
 
 def _is_observed(live: Object) -> bool:
-    """Whether the status is of the present spec."""
-    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get(
-        "generation", 0
-    )
+    """Return whether the status is of the present spec."""
+    generation = live["metadata"].get("generation", 0)
+    return live.get("status", {}).get("observedGeneration", 0) >= generation
 
 
 def _is_updated_by_hand(live: Object) -> bool:
@@ -118,11 +111,8 @@ def _daemon_set(client: Client, live: Object) -> str:
     status = live.get("status", {})
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     updated = wanted if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
-    return (
-        ""
-        if _is_observed(live) and min(ready, updated) >= wanted
-        else f"{ready}/{wanted} pods ready"
-    )
+    is_ready = _is_observed(live) and min(ready, updated) >= wanted
+    return "" if is_ready else f"{ready}/{wanted} pods ready"
 
 
 def _job(client: Client, live: Object) -> str:
@@ -131,20 +121,21 @@ def _job(client: Client, live: Object) -> str:
     failed = condition(live, "Failed")
     if failed.get("status") == "True":
         return Failure(f"{failed.get('reason')}: {failed.get('message')}")
-    return f"{live.get('status', {}).get('succeeded', 0)}/{live['spec'].get('completions', 1)} completions"
+    succeeded = live.get("status", {}).get("succeeded", 0)
+    return f"{succeeded}/{live['spec'].get('completions', 1)} completions"
 
 
 def _pod(client: Client, live: Object) -> str:
-    return (
-        ""
-        if condition(live, "Ready").get("status") == "True"
-        else _phase(live, "the pod", "Succeeded")
-    )
+    return "" if _is_true(live, "Ready") else _phase(live, "the pod", "Succeeded")
 
 
 def _phase(live: Object, what: str, *good: str) -> str:
+    """Return that a phase is none of the good ones: empty if it is one, a Failure if it is final."""
     phase = live.get("status", {}).get("phase", "Pending")
-    return "" if phase in good else (Failure if phase == "Failed" else str)(f"{what} is {phase}")
+    if phase in good:
+        return ""
+    message = f"{what} is {phase}"
+    return Failure(message) if phase == "Failed" else message
 
 
 def _claim(client: Client, live: Object) -> str:
@@ -164,8 +155,8 @@ def _claim(client: Client, live: Object) -> str:
 
 
 def _quota(client: Client, live: Object) -> str:
-    met = live.get("status", {}).get("hard") == live["spec"].get("hard")
-    return "" if met else "the quota does not count yet"
+    is_counted = live.get("status", {}).get("hard") == live["spec"].get("hard")
+    return "" if is_counted else "the quota does not count yet"
 
 
 def _secret(client: Client, live: Object) -> str:
@@ -177,62 +168,55 @@ def _service(client: Client, live: Object) -> str:
     spec = live["spec"]
     if spec.get("type") == "LoadBalancer" and not _has_address(live):
         return "the load balancer has no address"
-    if (
-        spec.get("type") == "ExternalName"
-        or spec.get("clusterIP") == "None"
-        or not spec.get("selector")
-    ):
+    is_headless = spec.get("clusterIP") == "None"
+    if spec.get("type") == "ExternalName" or is_headless or not spec.get("selector"):
         return ""
-    meta, label = live["metadata"], "kubernetes.io/service-name"
+    metadata = live["metadata"]
+    selector = f"kubernetes.io/service-name={metadata['name']}"
     slices = client.list(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        meta["namespace"],
-        labelSelector=f"{label}={meta['name']}",
+        "discovery.k8s.io/v1", "EndpointSlice", metadata["namespace"], labelSelector=selector
     )
-    endpoints = [
-        endpoint["conditions"] for item in slices for endpoint in item.get("endpoints") or []
-    ]
-    if not all(
-        conditions.get("ready") or conditions.get("terminating") for conditions in endpoints
-    ):
-        return "pods behind the service are not ready"
-    # A service may do without pods, once those that there will be had the time to appear.
-    created = datetime.fromisoformat(live["metadata"]["creationTimestamp"])
-    is_settled = endpoints or datetime.now(UTC) - created > _SETTLED
+    has_endpoints = False
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.get("endpoints") or []:
+            has_endpoints, conditions = True, endpoint["conditions"]
+            if not conditions.get("ready") and not conditions.get("terminating"):
+                return "pods behind the service are not ready"
+    # A service may have no pods. Its future pods get some time to appear.
+    created = datetime.fromisoformat(metadata["creationTimestamp"])
+    is_settled = has_endpoints or datetime.now(UTC) - created > _SETTLED
     return "" if is_settled else "no pod is behind the service"
 
 
 def _ingress(client: Client, live: Object) -> str:
-    paths = [
-        path
-        for rule in live["spec"].get("rules") or []
-        for path in rule.get("http", {}).get("paths", [])
-    ]
-    for name in (path["backend"].get("service", {}).get("name") for path in paths):
-        place = {"name": name, "namespace": live["metadata"]["namespace"]}
-        if name and client.get({"apiVersion": "v1", "kind": "Service", "metadata": place}) is None:
-            return f"the ingress has at least one rule with an unavailable target: there is no service {name}"
+    namespace = live["metadata"]["namespace"]
+    for rule in live["spec"].get("rules") or []:
+        for path in rule.get("http", {}).get("paths", []):
+            name = path["backend"].get("service", {}).get("name")
+            metadata = {"name": name, "namespace": namespace}
+            service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+            if name and client.get(service) is None:
+                return (
+                    "the ingress has at least one rule with an unavailable target: "
+                    f"there is no service {name}"
+                )
     if _has_address(live):
         return ""
-    chosen = live["spec"].get("ingressClassName")
-    return f"the ingress has no address{f': it comes from the controller of the class {chosen}' if chosen else ''}"
+    name = live["spec"].get("ingressClassName")
+    controller = f": it comes from the controller of the class {name}" if name else ""
+    return f"the ingress has no address{controller}"
 
 
 def _has_address(live: Object) -> bool:
     return bool(live.get("status", {}).get("loadBalancer", {}).get("ingress"))
 
 
-def _crd(client: Client, live: Object) -> str:
-    return (
-        ""
-        if condition(live, "Established").get("status") == "True"
-        else "the kind is not served yet"
-    )
+def _definition(client: Client, live: Object) -> str:
+    return "" if _is_true(live, "Established") else "the kind is not served yet"
 
 
 _RULES: Mapping[str, Callable[[Client, Object], str]] = {
-    "CustomResourceDefinition.apiextensions.k8s.io": _crd,
+    "CustomResourceDefinition.apiextensions.k8s.io": _definition,
     "DaemonSet.apps": _daemon_set,
     "Deployment.apps": _rollout,
     "Ingress.networking.k8s.io": _ingress,
@@ -248,22 +232,25 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
 }
 
 
-def _unplaced() -> dict[str, str]:
+def _unplaced_pods() -> dict[str, str]:
     """Return why the autoscaler makes no node for a pod, by the pod's uid."""
-    stores = map(Store, Rehearsal.of_this_process().replicas)
-    return {uid: reason for store in stores for uid, reason in store.get("unplaced", {}).items()}
+    reasons: dict[str, str] = {}
+    for replica in Rehearsal.of_this_process().replicas:
+        reasons |= Store(replica).get("unplaced", {})
+    return reasons
 
 
 def _warnings(client: Client, pods: list[Object]) -> list[str]:
     """Return the last warning about each pod of a namespace, such as of a disk that another node holds."""
-    of_namespace = client.list(
-        "v1", "Event", pods[0]["metadata"]["namespace"], fieldSelector=_OF_STARTS
-    )
-    last = {
-        event["involvedObject"].get("uid"): event for event in sorted(of_namespace, key=_time_of)
-    }
-    told = ((pod["metadata"]["name"], last.get(pod["metadata"]["uid"])) for pod in pods)
-    return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in told if event]
+    namespace = pods[0]["metadata"]["namespace"]
+    events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
+    last = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_time_of)}
+    warnings: list[str] = []
+    for pod in pods:
+        if event := last.get(pod["metadata"]["uid"]):
+            name = pod["metadata"]["name"]
+            warnings.append(f"pod {name}: {event['reason']}: {event['message']}")
+    return warnings
 
 
 def _time_of(event: Object) -> str:
@@ -271,18 +258,14 @@ def _time_of(event: Object) -> str:
 
 
 def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
+    """Return why a pod is not scheduled, or why its containers do not start."""
     name, scheduled = pod["metadata"]["name"], condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        if reason := unplaced.get(pod["metadata"]["uid"]):
-            return [f"pod {name}: {reason}"]
-        return [f"pod {name}: {scheduled.get('reason')}: {scheduled.get('message')}"]
-    waiting = [
-        item.get("state", {}).get("waiting")
-        for item in pod.get("status", {}).get("containerStatuses") or []
-    ]
-    stuck = [
-        item
-        for item in waiting
-        if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")
-    ]
-    return [f"pod {name}: {item.get('reason')}: {item.get('message', '')}" for item in stuck]
+        message = f"{scheduled.get('reason')}: {scheduled.get('message')}"
+        return [f"pod {name}: {unplaced.get(pod['metadata']['uid']) or message}"]
+    reasons: list[str] = []
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        waiting = status.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            reasons.append(f"pod {name}: {waiting.get('reason')}: {waiting.get('message', '')}")
+    return reasons

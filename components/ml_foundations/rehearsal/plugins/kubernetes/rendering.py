@@ -17,7 +17,7 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties
 
 Template = Callable[..., str]
-"""Makes the manifests of a chart from the inputs of its release, and from switches of Helm."""
+"""Returns the manifests of a chart, for the inputs of its release and options of Helm."""
 _REQUIRED = {
     "kubernetes:helm.sh/v4:Chart": "chart",
     "kubernetes:helm:template": "jsonOpts",
@@ -26,16 +26,20 @@ _REQUIRED = {
     "kubernetes:yaml/v2:ConfigFile": "file",
     "kubernetes:yaml:decode": "text",
 }
-"""What a function or a component cannot do without."""
+"""The required input of a function or a component."""
 _KUSTOMIZE_SECONDS = 60
-_FETCH_OPTIONS = dict(
-    repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file"
-)
-"""Of the options of a repository, by their names in a Release: their names in helm/v3's Chart."""
+_FETCH_OPTIONS = {
+    "repo": "repo",
+    "username": "username",
+    "password": "password",
+    "caFile": "ca_file",
+    "certFile": "cert_file",
+}
+"""The names of a repository's options in helm/v3's Chart, by their names in a Release."""
 
 
 def decode(text: str) -> list[Object]:
-    """The objects of a YAML stream, those of lists one by one; documents without a kind are left out."""
+    """Return the objects of a YAML stream, those of lists one by one; documents without a kind are omitted."""
     try:
         return list(objects_of(yaml.load_all(text, Loader=Loader)))
     except yaml.YAMLError as error:
@@ -43,13 +47,10 @@ def decode(text: str) -> list[Object]:
 
 
 def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
-    """The objects among documents, those of lists one by one."""
+    """Yield the objects among documents, those of lists one by one."""
     for document in documents:
-        if (
-            not isinstance(document, Mapping)
-            or not document.get("apiVersion")
-            or not document.get("kind")
-        ):
+        is_map = isinstance(document, Mapping)
+        if not is_map or not document.get("apiVersion") or not document.get("kind"):
             continue
         kind, metadata = document["kind"], document.get("metadata") or {}
         if not isinstance(kind, str) or not isinstance(metadata, Mapping):
@@ -63,29 +64,25 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
 
 
 def read(file: str) -> str:
-    """The text of a file, or of all files that a pattern matches, as one stream."""
+    """Return the text of a file, or of all files that a pattern matches, as one stream."""
     if urlsplit(file).scheme in ("http", "https"):
         raise RehearsalError(
             f"{file}: a rehearsal fetches no manifests. Keep the file beside the program"
         )
     path = Path(file)
-    found = (
-        sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-        if has_magic(file)
-        else [path]
-    )
+    paths = [path]
+    if has_magic(file):
+        paths = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     try:
-        return "\n---\n".join(path.read_text() for path in found)
+        return "\n---\n".join(map(Path.read_text, paths))
     except OSError as error:
         raise RehearsalError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def kustomize(directory: str) -> str:
-    """What ``kubectl kustomize`` makes of a folder."""
-    command, options = (
-        ("kubectl", "kustomize", directory),
-        {"stdin": subprocess.DEVNULL, "timeout": _KUSTOMIZE_SECONDS},
-    )
+    """Return the manifests that ``kubectl kustomize`` builds from a folder."""
+    command = ("kubectl", "kustomize", directory)
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": _KUSTOMIZE_SECONDS}
     try:
         return processes.run(command, f"kustomize {directory} failed", **options)
     except subprocess.TimeoutExpired:
@@ -93,30 +90,29 @@ def kustomize(directory: str) -> str:
 
 
 def release_of(options: Mapping[str, Any]) -> Properties:
-    """The inputs of a Release that are the options of helm/v3's Chart, which are written otherwise."""
+    """Return the inputs of a Release for the options of helm/v3's Chart, which have other names."""
     fetch = options.get("fetch_opts") or {}
-    named = "/".join(filter(None, (options.get("repo"), options.get("chart"))))
+    chart = "/".join(filter(None, (options.get("repo"), options.get("chart"))))
+    repository = {key: fetch.get(name) for key, name in _FETCH_OPTIONS.items() if fetch.get(name)}
     return {
-        "chart": options.get("path") or named,
+        "chart": options.get("path") or chart,
         "name": options.get("release_name") or "",
         "namespace": options.get("namespace") or "default",
         "version": options.get("version") or fetch.get("version"),
         "values": options.get("values") or {},
         "skipCrds": bool(options.get("skip_crd_rendering")),
         "devel": bool(fetch.get("devel")),
-        "repositoryOpts": {
-            ours: fetch[theirs] for ours, theirs in _FETCH_OPTIONS.items() if fetch.get(theirs)
-        },
+        "repositoryOpts": repository,
     }
 
 
-def _check(what: str, given: Mapping[str, Any]) -> None:
-    if (needed := _REQUIRED.get(what)) and not isinstance(given.get(needed), str):
-        raise RehearsalError(f"{what} needs {needed}: a text")
+def _require_input(token: str, inputs: Mapping[str, Any]) -> None:
+    if (name := _REQUIRED.get(token)) and not isinstance(inputs.get(name), str):
+        raise RehearsalError(f"{token} needs {name}: a text")
 
 
 class Renderer:
-    """Answers the functions of the package, and renders its components."""
+    """The functions and the components of the package that render manifests."""
 
     def __init__(
         self, template: Template, namespace: str, is_namespaced: Callable[[Object], bool]
@@ -126,33 +122,32 @@ class Renderer:
         self._is_namespaced = is_namespaced
 
     def call(self, function: str, arguments: Properties) -> list[Object] | None:
-        """The objects that a function returns; None for a function that is not known."""
-        _check(function, arguments)
+        """Return the objects that a function returns; None for an unknown function."""
+        _require_input(function, arguments)
         match function.removeprefix("kubernetes:"):
             case "yaml:decode":
-                return self._placed(
-                    decode(arguments["text"]), arguments.get("defaultNamespace") or ""
-                )
+                namespace = arguments.get("defaultNamespace") or ""
+                return self._with_namespace(decode(arguments["text"]), namespace)
             case "kustomize:directory":
                 return decode(kustomize(arguments["directory"]))
             case "helm:template":
                 options = json.loads(arguments["jsonOpts"])
-                chart = release_of(options)
+                release = release_of(options)
                 hooks = [] if options.get("include_test_hook_resources") else ["--skip-tests"]
-                return self._placed(decode(self._template(chart, *hooks)), chart["namespace"])
+                objects = decode(self._template(release, *hooks))
+                return self._with_namespace(objects, release["namespace"])
         return None
 
     def render(self, component: str, name: str, inputs: Properties) -> list[Object]:
-        """The objects that a component is made of; raises a KeyError for one that is not known."""
-        _check(component, inputs)
+        """Return the objects of a component; raises a KeyError for an unknown one."""
+        _require_input(component, inputs)
         namespace = inputs.get("namespace") or self._namespace
-        found = COMPONENTS[component](
-            self._template, {"name": name} | inputs | {"namespace": namespace}
-        )
-        return self._placed(list(found), namespace)
+        inputs = {"name": name} | inputs | {"namespace": namespace}
+        objects = list(COMPONENTS[component](self._template, inputs))
+        return self._with_namespace(objects, namespace)
 
-    def _placed(self, objects: list[Object], namespace: str) -> list[Object]:
-        """Give a namespace to each object that has none, if its kind has one."""
+    def _with_namespace(self, objects: list[Object], namespace: str) -> list[Object]:
+        """Set the namespace of each object that has none, if its kind has one."""
         for obj in objects if namespace else ():
             if not obj["metadata"].get("namespace") and self._is_namespaced(obj):
                 obj["metadata"]["namespace"] = namespace
@@ -161,11 +156,9 @@ class Renderer:
 
 def _config_group(_: Template, inputs: Properties) -> Iterable[Object]:
     files = inputs.get("files") or []
-    given = [read(file) for file in ([files] if isinstance(files, str) else files)]
-    return [
-        *decode("\n---\n".join([*given, inputs.get("yaml") or ""])),
-        *objects_of(inputs.get("objs") or []),
-    ]
+    texts = list(map(read, [files] if isinstance(files, str) else files))
+    text = "\n---\n".join([*texts, inputs.get("yaml") or ""])
+    return [*decode(text), *objects_of(inputs.get("objs") or [])]
 
 
 COMPONENTS: Mapping[str, Callable[[Template, Properties], Iterable[Object]]] = {
@@ -174,4 +167,4 @@ COMPONENTS: Mapping[str, Callable[[Template, Properties], Iterable[Object]]] = {
     "kubernetes:kustomize/v2:Directory": lambda _, inputs: decode(kustomize(inputs["directory"])),
     "kubernetes:helm.sh/v4:Chart": lambda template, inputs: decode(template(inputs, "--no-hooks")),
 }
-"""What the components of the package are made of."""
+"""The functions that render the components of the package."""

@@ -1,4 +1,4 @@
-"""What a program configures the kubernetes provider with."""
+"""The configuration of the kubernetes provider."""
 
 import os
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _MUTABLE: Mapping[str, tuple[str, str]] = {
     "ConfigMap": ("enableConfigMapMutable", "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE"),
     "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
 }
-"""What makes a kind mutable: an input of the provider or, if that is not given, an environment variable."""
-_WAYS = ("kubeconfig", "context", "cluster")
-"""The inputs that lead to a cluster."""
+"""The input of the provider that makes a kind mutable, and the environment variable if that is not set."""
+_CLUSTER_INPUTS = ("kubeconfig", "context", "cluster")
+"""The inputs that select a cluster."""
 
 
 class Settings:
-    """The inputs of a provider. The cluster is asked only when it is needed."""
+    """The inputs of a provider, and the client of its cluster, which is made when it is first needed."""
 
     def __init__(self, config: Properties) -> None:
         self._config = config
@@ -40,59 +40,55 @@ class Settings:
             "enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true"
         )
         """Whether the user wants server-side apply, which is the default."""
-        # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
-        ambient = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
-        self._way = {"kubeconfig": ambient} | {
-            key: str(config[key]) for key in _WAYS if config.get(key)
-        }
+        # KUBECONFIG is what the rehearsal sets. The user's own ~/.kube/config is never read.
+        default = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
+        self._cluster = {"kubeconfig": default}
+        for key in _CLUSTER_INPUTS:
+            if config.get(key):
+                self._cluster[key] = str(config[key])
 
     @cached_property
     def replica(self) -> Rehearsal:
-        """The replica of the cluster that the program names; of one that is not the program's, the first."""
+        """The replica of the cluster that the program names; the first for a cluster of another program."""
         first = Rehearsal.of_this_process()
-        return Rehearsal(
-            first.stack, first.root, read_json(first.servers, {}).get(_server(self._way), "")
-        )
+        clusters = read_json(first.servers, {})
+        return Rehearsal(first.stack, first.root, clusters.get(_server(self._cluster), ""))
 
     @cached_property
     def access(self) -> Access:
-        """The cluster: in a rehearsal its replica."""
-        if not self._way["kubeconfig"]:
+        """The access to the replica of the cluster."""
+        if not self._cluster["kubeconfig"]:
             raise RehearsalError(
                 "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
             )
-        ours = self.replica.kubeconfig
-        if self.replica.cluster and not ours.exists():
+        kubeconfig = self.replica.kubeconfig
+        if self.replica.cluster and not kubeconfig.exists():
             raise RehearsalError(
                 f"the cluster {self.replica.cluster} cannot be reached: it was deleted"
             )
-        # Its address may be that of an earlier start.
-        is_same = _server(self._way) == server_of(str(ours))
-        return (
-            Access(self._way["kubeconfig"], self._way.get("context", ""))
-            if is_same
-            else Access(ours)
-        )
+        # The program's kubeconfig may have the replica's address at an earlier start.
+        if _server(self._cluster) == server_of(str(kubeconfig)):
+            return Access(self._cluster["kubeconfig"], self._cluster.get("context", ""))
+        return Access(kubeconfig)
 
     @cached_property
     def client(self) -> Client:
-        """Requests to the cluster."""
+        """The client of the cluster."""
         return Client(Api(self.access))
 
     def _option(self, key: str, variable: str, default: str = "false") -> bool:
-        """The value of an input of the provider or, if it is not given, of an environment variable."""
+        """Return the value of an input of the provider or, if it is not set, of an environment variable."""
         return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
 
 
 def check(config: Properties) -> None:
-    """Raise a CheckError for settings that would be ignored, and for what strict mode prohibits."""
-    if ignored := [
-        key for key in ("helmReleaseSettings", "renderYamlToDirectory") if config.get(key)
-    ]:
+    """Raise a CheckError for settings that a rehearsal does not support, and for those that strict mode prohibits."""
+    unsupported = ("helmReleaseSettings", "renderYamlToDirectory")
+    if ignored := [key for key in unsupported if config.get(key)]:
         raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
     if os.environ.get("PULUMI_K8S_AWAIT_ALL") == "true":
         raise CheckError([("", "PULUMI_K8S_AWAIT_ALL is not supported in a rehearsal: unset it")])
-    # Of a stack's configuration only the default provider gets inputs.
+    # The stack's configuration is an input of the default provider only.
     if config.get("strictMode") == "true":
         raise CheckError(
             [("", "strict mode prohibits the default provider: give each resource one of its own")]
@@ -100,25 +96,25 @@ def check(config: Properties) -> None:
 
 
 def diff(old: Properties, new: Properties) -> Diff:
-    """Another cluster replaces the provider and all it made; another way to the same cluster does not.
+    """Return the changes of a provider: another cluster replaces it and its objects, other inputs do not.
 
     DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
     """
-    changed = [
-        key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)
-    ]
-    given = [identity for config in (old, new) if (identity := config.get("clusterIdentifier"))]
-    if len(given) == 2:
-        return Diff(changed, ["clusterIdentifier"] if given[0] != given[1] else [])
-    if unknown := [key for key in _WAYS if new.get(key) is UNKNOWN]:
+    keys = sorted({*old, *new} - {"version"})
+    changed = [key for key in keys if old.get(key) != new.get(key)]
+    before, after = old.get("clusterIdentifier"), new.get("clusterIdentifier")
+    if before and after:
+        return Diff(changed, ["clusterIdentifier"] if before != after else [])
+    if unknown := [key for key in _CLUSTER_INPUTS if new.get(key) is UNKNOWN]:
         return Diff(changed, unknown)
     before, after = _server(old), _server(new)
-    moved = bool(before and after) and before != after
-    return Diff(changed, [key for key in _WAYS if moved and key in changed])
+    if not before or not after or before == after:
+        return Diff(changed)
+    return Diff(changed, [key for key in _CLUSTER_INPUTS if key in changed])
 
 
 def _server(config: Properties) -> str:
-    """Where the API server of a kubeconfig is; empty if that cannot be read."""
+    """Return the address of the API server in a kubeconfig; empty if it cannot be read."""
     try:
         return server_of(str(config.get("kubeconfig", "")), str(config.get("context", "")))
     except RehearsalError:

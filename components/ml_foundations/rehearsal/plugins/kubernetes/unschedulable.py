@@ -1,4 +1,4 @@
-"""Waits that are in vain: no node can ever take the pods, and nothing under way can change that."""
+"""The early end of a wait: no node can ever take the pods, and no running call can change that."""
 
 import math
 import time
@@ -13,52 +13,61 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import pods_of
 
-_SECONDS = 20
-"""How long nothing must be under way: by then what was made last, such as GPUs of an operator, is on the nodes."""
-_LOOK_SECONDS = 2
-_FOLLOWING = {"Service", "Ingress.networking.k8s.io"}
-"""Kinds that wait for pods of others, and change no node."""
+_SETTLE_SECONDS = 20
+"""The time that all calls must be idle: by then, the nodes have everything, such as the GPUs of an operator."""
+_CHECK_SECONDS = 2
+_DEPENDENT_KINDS = {"Service", "Ingress.networking.k8s.io"}
+"""Kinds that wait for pods of other objects, and change no node."""
 
 
 class UnschedulableCheck:
-    """Finds out during a wait whether it is in vain. Every doubt lets the wait go on."""
+    """A check, repeated during a wait, whether the pods can never run. If in doubt, the wait goes on."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._since = math.inf
-        """Since when everything that is under way only waits for pods that no node takes."""
-        self._next = 0.0
+        self._idle_since = math.inf
+        """The time since when all running calls only wait for pods that no node can take."""
+        self._next_check = 0.0
 
     def reason(self, live: Object) -> str:
         """Return why the pods of an object can never run; empty if they can, or if that is not certain."""
-        if time.monotonic() < self._next:
+        if time.monotonic() < self._next_check:
             return ""
-        self._next = time.monotonic() + _LOOK_SECONDS
+        self._next_check = time.monotonic() + _CHECK_SECONDS
         try:
-            return self._look(live)
+            return self._check(live)
         except Exception:
             # The API server may come back, and a wait must end in a state.
-            self._since = math.inf
+            self._idle_since = math.inf
             return ""
 
-    def _look(self, live: Object) -> str:
-        notes = [
-            Store(replica).get("hopeless", {}) for replica in Rehearsal.of_this_process().replicas
-        ]
-        began, reason = max((self._hopeless(live, note) for note in notes), default=(0.0, ""))
-        running_calls.mark_idle(bool(reason) or group_kind(live) in _FOLLOWING)
+    def _check(self, live: Object) -> str:
+        round_started, reason = 0.0, ""
+        for replica in Rehearsal.of_this_process().replicas:
+            unplaceable = Store(replica).get("hopeless", {})
+            round_started, reason = max(
+                (round_started, reason), self._common_reason(live, unplaceable)
+            )
+        running_calls.mark_idle(bool(reason) or group_kind(live) in _DEPENDENT_KINDS)
         if not reason or not running_calls.are_all_idle():
-            self._since = math.inf
+            self._idle_since = math.inf
             return ""
-        self._since = min(self._since, time.time())
-        # A round of the autoscaler that began before may not know what was made last.
-        return reason if began - self._since >= _SECONDS else ""
+        self._idle_since = min(self._idle_since, time.time())
+        # An earlier round of the autoscaler may not know the latest nodes.
+        return reason if round_started - self._idle_since >= _SETTLE_SECONDS else ""
 
-    def _hopeless(self, live: Object, note: Object) -> tuple[float, str]:
-        """Return when a round of the autoscaler began that found all pending pods hopeless, and why they are."""
-        reasons = note.get("pods", {})
+    def _common_reason(self, live: Object, unplaceable: Object) -> tuple[float, str]:
+        """Return when the autoscaler's round began that found all pending pods unplaceable, and the first reason."""
+        reasons = unplaceable.get("pods", {})
+        # Kueue may bring nodes for its queues.
         if not reasons or KUEUE_QUEUE in labels_of(live):
             return 0.0, ""
-        pending = [pod for pod in pods_of(self._client, live) if not pod["spec"].get("nodeName")]
-        found = [reasons.get(pod["metadata"]["uid"], "") for pod in pending]
-        return (note["began"], found[0]) if found and all(found) else (0.0, "")
+        first_reason = ""
+        for pod in pods_of(self._client, live):
+            if pod["spec"].get("nodeName"):
+                continue
+            reason = reasons.get(pod["metadata"]["uid"], "")
+            if not reason:
+                return 0.0, ""
+            first_reason = first_reason or reason
+        return (unplaceable["began"], first_reason) if first_reason else (0.0, "")

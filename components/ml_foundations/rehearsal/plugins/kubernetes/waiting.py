@@ -14,30 +14,34 @@ from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import Unschedula
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
-_USUAL = {"PersistentVolumeClaim": 300, "Secret": 5}
-"""The seconds of some kinds: awaiters.go of pulumi-kubernetes, provider/pkg/await."""
+_SECONDS_OF_KINDS = {"PersistentVolumeClaim": 300, "Secret": 5}
+"""The default waits of some kinds: awaiters.go of pulumi-kubernetes, provider/pkg/await."""
 _POLL_SECONDS = 0.25
 
 
 def until_ready(
     client: Client,
     live: Object,
-    allowed: float,
+    timeout: float,
     cancelled: threading.Event,
-    say: Callable[[str], None],
+    show: Callable[[str], None],
 ) -> tuple[Object, list[str]]:
-    """The object at the end of the wait, and the reasons why it is not ready, if any.
+    """Return the object at the end of the wait, and the reasons why it is not ready, if any.
 
-    The user allows some seconds (0: says nothing), and may interrupt. What is waited for is said whenever it changes.
+    Args:
+        client: The client of the object's cluster.
+        live: The object.
+        timeout: The seconds that the user allows; 0 if the user sets none.
+        cancelled: Set when the user interrupts.
+        show: Shows the user what the object lacks, whenever that changes.
 
     Raises:
         RehearsalError: it was deleted meanwhile.
     """
-    deadline, said = (
-        time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)),
-        "",
-    )
-    vain = UnschedulableCheck(client)
+    default = _SECONDS_OF_KINDS.get(group_kind(live), _SECONDS)
+    deadline = time.monotonic() + seconds(live, timeout, default)
+    shown = ""
+    check = UnschedulableCheck(client)
     while True:
         latest, lack = _look(client, live)
         if latest is None:
@@ -45,44 +49,42 @@ def until_ready(
         live = latest
         if not lack:
             return live, []
-        if hopeless := vain.reason(live):
-            return live, [f"{title(live)}: no node can ever take its pods: {hopeless}"]
+        if unschedulable := check.reason(live):
+            return live, [f"{title(live)}: no node can ever take its pods: {unschedulable}"]
         if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
-            return live, [
-                f"{title(live)}: {'interrupted' if cancelled.is_set() else lack}",
-                *_reasons(client, live),
-            ]
-        if lack != said:
-            said = lack
-            say(said)
+            reason = "interrupted" if cancelled.is_set() else lack
+            return live, [f"{title(live)}: {reason}", *_reasons(client, live)]
+        if lack != shown:
+            shown = lack
+            show(lack)
         cancelled.wait(_POLL_SECONDS)
 
 
-def until_gone(client: Client, obj: Object, allowed: float, cancelled: threading.Event) -> None:
-    """Wait until the object of that name that is there now is deleted.
+def until_gone(client: Client, obj: Object, timeout: float, cancelled: threading.Event) -> None:
+    """Wait until the existing object of that name is deleted; a new object of that name does not count.
 
     Raises:
-        RehearsalError: it is not, after the time allowed or when the user interrupts.
+        RehearsalError: it is not deleted within the timeout, or the user interrupts.
     """
-    deadline = time.monotonic() + seconds(obj, allowed)
+    deadline = time.monotonic() + seconds(obj, timeout)
     first = client.get(obj)
     uid = first["metadata"]["uid"] if first else ""
     while (live := client.get(obj)) is not None and live["metadata"]["uid"] == uid:
         if time.monotonic() > deadline or cancelled.is_set():
-            held = ", ".join(live["metadata"].get("finalizers") or []) or "its pods"
-            raise RehearsalError(f"{title(live)} is still being deleted; it is held by {held}")
+            holders = ", ".join(live["metadata"].get("finalizers") or []) or "its pods"
+            raise RehearsalError(f"{title(live)} is still being deleted; it is held by {holders}")
         cancelled.wait(_POLL_SECONDS)
 
 
-def seconds(obj: Object, allowed: float, usual: float = _SECONDS) -> float:
-    """How long to wait: by customTimeouts, by annotation, or as usual."""
-    return allowed or annotations.timeout(obj) or usual
+def seconds(obj: Object, timeout: float, default: float = _SECONDS) -> float:
+    """Return how long to wait: by customTimeouts, by annotation, or by default."""
+    return timeout or annotations.timeout(obj) or default
 
 
 def _look(client: Client, live: Object) -> tuple[Object | None, str]:
-    """The object as it is now, or None if it is gone, and what it lacks.
+    """Return the object as it is now, or None if it is gone, and what it lacks.
 
-    Nothing is raised: the object is there, so it must get into the state whatever happens.
+    It raises nothing: the object exists, so it must get into the state whatever happens.
     """
     try:
         latest = client.get(live)

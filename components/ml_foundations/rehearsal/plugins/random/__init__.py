@@ -1,1 +1,1 @@
-"""The embedded random provider plugin of a rehearsal: Pulumi's own is in no registry of the rehearsal's tools."""
+"""The embedded random plugin: Pulumi's own is in no registry of the rehearsal's tools."""

@@ -1,4 +1,4 @@
-"""Random values that stay as they are until an input changes, as pulumi-random has them.
+"""Random values that stay as they are until an input changes, as those of pulumi-random.
 
 Source: the reference of pulumi-random. A password has no ``bcryptHash`` here.
 """
@@ -53,70 +53,77 @@ _ANIMALS = [
 
 
 class RandomProvider(StatelessProvider):
-    """Values of chance."""
+    """A provider of random numbers, bytes, texts, names and orders."""
 
     sdk: ClassVar[Sdk] = Sdk("random")
 
-    def make(self, kind: str, given: Properties) -> tuple[str, Properties]:
-        """A value by chance."""
-        prefix = given.get("prefix") or ""
-        chance = Random(given["seed"]) if given.get("seed") else secrets.SystemRandom()
+    def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
+        """Return a random value."""
+        chance = Random(inputs["seed"]) if inputs.get("seed") else secrets.SystemRandom()
         match kind:
             case "RandomBytes":
-                raw = secrets.token_bytes(int(given["length"]))
+                raw = secrets.token_bytes(int(inputs["length"]))
                 encoded = base64.b64encode(raw).decode()
                 return encoded, {"base64": Secret(encoded), "hex": Secret(raw.hex())}
             case "RandomId":
-                raw = secrets.token_bytes(int(given["byteLength"]))
-                identity = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-                forms = {
-                    "b64Std": base64.b64encode(raw).decode(),
-                    "b64Url": identity,
-                    "hex": raw.hex(),
-                }
-                forms["dec"] = str(int.from_bytes(raw))
-                return identity, {key: f"{prefix}{text}" for key, text in forms.items()}
+                return _random_id(inputs)
             case "RandomInteger":
-                number = chance.randint(int(given["min"]), int(given["max"]))
+                number = chance.randint(int(inputs["min"]), int(inputs["max"]))
                 return str(number), {"result": number}
             case "RandomPassword":
-                return "none", {"result": Secret(_text(given))}
+                return "none", {"result": Secret(_random_text(inputs))}
             case "RandomPet":
-                words = [chance.choice(_WORDS) for _ in range(int(given.get("length") or 2) - 1)]
-                return (given.get("separator") or "-").join(
-                    filter(None, [prefix, *words, chance.choice(_ANIMALS)])
-                ), {}
+                words = chance.choices(_WORDS, k=max(int(inputs.get("length") or 2) - 1, 0))
+                parts = filter(None, [inputs.get("prefix"), *words, chance.choice(_ANIMALS)])
+                return (inputs.get("separator") or "-").join(parts), {}
             case "RandomShuffle":
-                items = list(given["inputs"])
-                chance.shuffle(items)
-                wanted = int(given.get("resultCount") or len(items))
-                return "-", {
-                    "results": [
-                        items[index % len(items)] for index in range(wanted if items else 0)
-                    ]
-                }
+                return "-", {"results": _shuffled(inputs, chance)}
             case "RandomString":
-                text = _text(given)
+                text = _random_text(inputs)
                 return text, {"result": text}
             case _:
-                made = str(uuid.uuid4())
-                return made, {"result": made}
+                identity = str(uuid.uuid4())
+                return identity, {"result": identity}
 
 
-def _text(given: Mapping[str, Any]) -> str:
-    """Letters of each kind that is not switched off, with the least number of each."""
-    every = _LETTERS | {"special": given.get("overrideSpecial") or _SPECIAL}
-    kinds = {name: letters for name, letters in every.items() if given.get(name) is not False}
-    least = [
-        secrets.choice(kinds[kind])
-        for kind in kinds
-        for _ in range(int(given.get(f"min{kind.title()}") or 0))
-    ]
-    rest = int(given["length"]) - len(least)
-    if rest < 0 or not kinds:
+def _random_id(inputs: Properties) -> tuple[str, Properties]:
+    raw = secrets.token_bytes(int(inputs["byteLength"]))
+    identity = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    prefix = inputs.get("prefix") or ""
+    return identity, {
+        "b64Std": prefix + base64.b64encode(raw).decode(),
+        "b64Url": prefix + identity,
+        "hex": prefix + raw.hex(),
+        "dec": prefix + str(int.from_bytes(raw)),
+    }
+
+
+def _shuffled(inputs: Properties, chance: Random) -> list[Any]:
+    """Return the inputs in random order, over and over until there are ``resultCount`` of them."""
+    items = list(inputs["inputs"])
+    chance.shuffle(items)
+    count = int(inputs.get("resultCount") or len(items))
+    repeats = -(-count // len(items)) if items else 0
+    return (items * repeats)[:count]
+
+
+def _random_text(inputs: Mapping[str, Any]) -> str:
+    """Return letters of each kind that is not disabled, with the minimum number of each."""
+    kinds: dict[str, str] = {}
+    special = inputs.get("overrideSpecial") or _SPECIAL
+    for kind, letters in (_LETTERS | {"special": special}).items():
+        if inputs.get(kind) is not False:
+            kinds[kind] = letters
+    chosen: list[str] = []
+    for kind, letters in kinds.items():
+        for _ in range(int(inputs.get(f"min{kind.title()}") or 0)):
+            chosen.append(secrets.choice(letters))
+    remaining = int(inputs["length"]) - len(chosen)
+    if remaining < 0 or not kinds:
         raise RehearsalError(
             "length: is less than the sum of the minimums, or no kind of character is left"
         )
-    letters = least + [secrets.choice("".join(kinds.values())) for _ in range(rest)]
-    secrets.SystemRandom().shuffle(letters)
-    return "".join(letters)
+    letters = "".join(kinds.values())
+    chosen += [secrets.choice(letters) for _ in range(remaining)]
+    secrets.SystemRandom().shuffle(chosen)
+    return "".join(chosen)

@@ -1,6 +1,6 @@
-"""Keys and certificates, as pulumi-tls has them.
+"""Keys and certificates, as those of pulumi-tls.
 
-Source: the schema of pulumi-tls, and the Terraform provider behind it. Nothing is renewed before it ends.
+Source: the schema of pulumi-tls, and the Terraform provider behind it. Certificates are never renewed early.
 """
 
 import base64
@@ -30,155 +30,160 @@ _ALGORITHMS = {
     "ED25519": ed25519.Ed25519PrivateKey,
 }
 _CURVES = {"P224": ec.SECP224R1, "P256": ec.SECP256R1, "P384": ec.SECP384R1, "P521": ec.SECP521R1}
-_USES, _EXTENDED_USES, _SUBJECT = json.loads(
-    Path(__file__).with_name("names.json").read_text()
-).values()
-"""Uses of a key by the library's names; extended uses and parts of a subject by their object identifiers (RFC 5280)."""
-_TAKES = {"algorithm": _ALGORITHMS, "ecdsaCurve": _CURVES, "allowedUses": _USES | _EXTENDED_USES}
+_NAMES = json.loads(Path(__file__).with_name("names.json").read_text())
+_USES, _EXTENDED_USES, _SUBJECT = _NAMES.values()
+"""Names of key uses in ``cryptography``; object identifiers of extended uses and subject parts (RFC 5280)."""
+_ALLOWED = {"algorithm": _ALGORITHMS, "ecdsaCurve": _CURVES, "allowedUses": _USES | _EXTENDED_USES}
 
 
 class TlsProvider(StatelessProvider):
-    """Private keys, and what is signed with them."""
+    """A provider of private keys, certificate requests and certificates."""
 
     sdk: ClassVar[Sdk] = Sdk("tls")
     changes_in_place: ClassVar[frozenset[str]] = frozenset(("earlyRenewalHours",))
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
-        """The public key of a private one."""
+        """Return the public key of a private one."""
         if function != "tls:index/getPublicKey:getPublicKey":
             return super().invoke(function, arguments)
         key = _read_key(arguments, next(iter(arguments), "privateKeyPem"))
-        identity, outputs = _public(key)
+        identity, outputs = _public_outputs(key)
         return arguments | outputs | {"algorithm": _algorithm(key), "id": identity}
 
     def check(
         self, resource: Resource, old: Properties, new: Properties, seed: bytes
     ) -> Properties:
-        """Refuse values that the package does not take, too."""
-        for name, known in _TAKES.items():
-            given = new.get(name, [])
-            if any(
-                value not in [*known, UNKNOWN]
-                for value in (given if isinstance(given, list) else [given])
-            ):
-                raise CheckError([(name, f"takes {', '.join(sorted(known))}")])
+        """Refuse values, types and inputs that the package does not have."""
+        for name, allowed in _ALLOWED.items():
+            value = new.get(name, [])
+            for item in value if isinstance(value, list) else [value]:
+                if item is not UNKNOWN and item not in list(allowed):
+                    raise CheckError([(name, f"takes {', '.join(sorted(allowed))}")])
         return super().check(resource, old, new, seed)
 
-    def make(self, kind: str, given: Properties) -> tuple[str, Properties]:
-        """A key, a request or a certificate."""
+    def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
+        """Return a key, a request or a certificate."""
+        generators = {"CertRequest": _certificate_request, "PrivateKey": _private_key}
         try:
-            return {"CertRequest": _request, "PrivateKey": _private_key}.get(kind, _certificate)(
-                given
-            )
+            return generators.get(kind, _certificate)(inputs)
         except (TypeError, ValueError) as error:
             raise RehearsalError(f"{kind}: {error}") from None
 
 
-def _private_key(given: Properties) -> tuple[str, Properties]:
-    bits, curve = int(given.get("rsaBits") or 2048), given.get("ecdsaCurve") or "P224"
-    usual = form.PrivateFormat.TraditionalOpenSSL
-    match given["algorithm"]:
+def _private_key(inputs: Properties) -> tuple[str, Properties]:
+    bits, curve = int(inputs.get("rsaBits") or 2048), inputs.get("ecdsaCurve") or "P224"
+    pem_format = form.PrivateFormat.TraditionalOpenSSL
+    match inputs["algorithm"]:
         case "RSA":
             key = rsa.generate_private_key(65537, bits)
         case "ECDSA":
             key = ec.generate_private_key(_CURVES[curve]())
         case _:
-            key, usual = ed25519.Ed25519PrivateKey.generate(), form.PrivateFormat.PKCS8
-    identity, public = _public(key)
-    forms = {"privateKeyPem": usual, "privateKeyPemPkcs8": form.PrivateFormat.PKCS8}
-    forms |= {"privateKeyOpenssh": form.PrivateFormat.OpenSSH} if public["publicKeyOpenssh"] else {}
+            key = ed25519.Ed25519PrivateKey.generate()
+            pem_format = form.PrivateFormat.PKCS8
+    identity, public = _public_outputs(key)
+    has_openssh = bool(public["publicKeyOpenssh"])
     private = {
-        name: key.private_bytes(form.Encoding.PEM, of, form.NoEncryption())
-        for name, of in forms.items()
+        "privateKeyOpenssh": _pem(key, form.PrivateFormat.OpenSSH) if has_openssh else Secret(""),
+        "privateKeyPem": _pem(key, pem_format),
+        "privateKeyPemPkcs8": _pem(key, form.PrivateFormat.PKCS8),
     }
-    hidden = {
-        name: Secret(text.decode()) for name, text in ({"privateKeyOpenssh": b""} | private).items()
-    }
-    return identity, {"rsaBits": bits, "ecdsaCurve": curve} | hidden | public
+    return identity, {"rsaBits": bits, "ecdsaCurve": curve, **private, **public}
 
 
-def _request(given: Properties) -> tuple[str, Properties]:
-    key = _read_key(given, "privateKeyPem")
-    made = _requested(given, key)
-    pem, der = (made.public_bytes(encoding) for encoding in (form.Encoding.PEM, form.Encoding.DER))
-    return _sha1(der), {"certRequestPem": pem.decode(), "keyAlgorithm": _algorithm(key)}
-
-
-def _requested(given: Properties, key: _Key) -> x509.CertificateSigningRequest:
-    parts = {
-        name: [part] if isinstance(part, str) else part
-        for name, part in (given.get("subject") or {}).items()
-    }
-    pairs = [
-        (x509.ObjectIdentifier(_SUBJECT[name]), text)
-        for name, texts in parts.items()
-        for text in texts
-    ]
-    builder = x509.CertificateSigningRequestBuilder(
-        x509.Name([x509.NameAttribute(*pair) for pair in pairs])
+def _pem(key: _Key, private_format: form.PrivateFormat) -> Secret:
+    return Secret(
+        key.private_bytes(form.Encoding.PEM, private_format, form.NoEncryption()).decode()
     )
+
+
+def _certificate_request(inputs: Properties) -> tuple[str, Properties]:
+    key = _read_key(inputs, "privateKeyPem")
+    request = _sign_request(inputs, key)
+    pem = request.public_bytes(form.Encoding.PEM).decode()
+    identity = _sha1(request.public_bytes(form.Encoding.DER))
+    return identity, {"certRequestPem": pem, "keyAlgorithm": _algorithm(key)}
+
+
+def _sign_request(inputs: Properties, key: _Key) -> x509.CertificateSigningRequest:
+    """Return a request for the subject and the alternative names of the inputs, signed with the key."""
+    attributes: list[x509.NameAttribute[str]] = []
+    for part, value in (inputs.get("subject") or {}).items():
+        for text in [value] if isinstance(value, str) else value:
+            attributes.append(x509.NameAttribute(x509.ObjectIdentifier(_SUBJECT[part]), text))
+    builder = x509.CertificateSigningRequestBuilder(x509.Name(attributes))
+    addresses = map(ipaddress.ip_address, inputs.get("ipAddresses") or ())
     names: list[x509.GeneralName] = [
-        *map(x509.DNSName, given.get("dnsNames") or ()),
-        *(x509.IPAddress(ipaddress.ip_address(text)) for text in given.get("ipAddresses") or ()),
-        *map(x509.UniformResourceIdentifier, given.get("uris") or ()),
+        *map(x509.DNSName, inputs.get("dnsNames") or ()),
+        *map(x509.IPAddress, addresses),
+        *map(x509.UniformResourceIdentifier, inputs.get("uris") or ()),
     ]
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(key, _digest(key))
 
 
-def _certificate(given: Properties) -> tuple[str, Properties]:
-    """A certificate by one's own key, or of what was requested by an authority's; RFC 5280 names the extensions."""
-    is_requested = "caCertPem" in given
-    key = _read_key(given, "caPrivateKeyPem" if is_requested else "privateKeyPem")
-    request = (
-        x509.load_pem_x509_csr(given["certRequestPem"].encode())
-        if is_requested
-        else _requested(given, key)
-    )
-    issuer = (
-        x509.load_pem_x509_certificate(given["caCertPem"].encode()) if is_requested else request
-    )
-    if issuer.public_key() != key.public_key():
-        raise ValueError("caPrivateKeyPem is not the key of caCertPem")
-    is_authority, uses = bool(given.get("isCaCertificate")), given["allowedUses"]
-    if is_authority and not list(request.subject):
+def _certificate(inputs: Properties) -> tuple[str, Properties]:
+    """Return a certificate: self-signed, or signed by a certificate authority if the inputs name one."""
+    has_authority = "caCertPem" in inputs
+    if has_authority:
+        key = _read_key(inputs, "caPrivateKeyPem")
+        request = x509.load_pem_x509_csr(inputs["certRequestPem"].encode())
+        issuer = x509.load_pem_x509_certificate(inputs["caCertPem"].encode())
+        if issuer.public_key() != key.public_key():
+            raise ValueError("caPrivateKeyPem is not the key of caCertPem")
+    else:
+        key = _read_key(inputs, "privateKeyPem")
+        request = issuer = _sign_request(inputs, key)
+    if inputs.get("isCaCertificate") and not list(request.subject):
         raise ValueError("the certificate of an authority needs a subject")
     start = datetime.now(UTC).replace(microsecond=0)
-    end, number = start + timedelta(hours=given["validityPeriodHours"]), x509.random_serial_number()
+    end = start + timedelta(hours=inputs["validityPeriodHours"])
+    number = x509.random_serial_number()
     builder = x509.CertificateBuilder(
         issuer.subject, request.subject, request.public_key(), number, start, end
     )
-    constraints = x509.BasicConstraints(
-        is_authority, given.get("maxPathLength") if is_authority else None
-    )
-    builder = builder.add_extension(constraints, critical=True)
-    if any(use in _USES for use in uses):
-        usage = x509.KeyUsage(**{name: use in uses for use, name in _USES.items()})
-        builder = builder.add_extension(usage, critical=True)
-    extensions: list[x509.ExtensionType] = [extension.value for extension in request.extensions]
-    if extended := [
-        x509.ObjectIdentifier(_EXTENDED_USES[use]) for use in uses if use in _EXTENDED_USES
-    ]:
-        extensions.append(x509.ExtendedKeyUsage(extended))
-    if is_authority or given.get("setSubjectKeyId"):
-        extensions.append(x509.SubjectKeyIdentifier.from_public_key(request.public_key()))
-    if is_requested or given.get("setAuthorityKeyId"):
-        extensions.append(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()))
-    for extension in extensions:
-        builder = builder.add_extension(extension, critical=False)
+    for extension, is_critical in _extensions(inputs, request, key):
+        builder = builder.add_extension(extension, critical=is_critical)
     outputs = {
         "certPem": builder.sign(key, _digest(key)).public_bytes(form.Encoding.PEM).decode(),
-        "caKeyAlgorithm" if is_requested else "keyAlgorithm": _algorithm(key),
+        "caKeyAlgorithm" if has_authority else "keyAlgorithm": _algorithm(key),
         "readyForRenewal": False,
         "validityEndTime": end.isoformat(),
         "validityStartTime": start.isoformat(),
     }
-    return str(number), {"earlyRenewalHours": 0, "isCaCertificate": False} | given | outputs
+    return str(number), {"earlyRenewalHours": 0, "isCaCertificate": False} | inputs | outputs
 
 
-def _read_key(given: Properties, name: str) -> _Key:
-    text = str(given.get(name))
+def _extensions(
+    inputs: Properties, request: x509.CertificateSigningRequest, key: _Key
+) -> list[tuple[x509.ExtensionType, bool]]:
+    """Return the extensions of a certificate (RFC 5280), each with whether it is critical."""
+    is_authority, uses = bool(inputs.get("isCaCertificate")), inputs["allowedUses"]
+    path_length = inputs.get("maxPathLength") if is_authority else None
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(is_authority, path_length), True)
+    ]
+    if not _USES.keys().isdisjoint(uses):
+        flags = {name: use in uses for use, name in _USES.items()}
+        extensions.append((x509.KeyUsage(**flags), True))
+    for requested in request.extensions:
+        extensions.append((requested.value, False))
+    extended = [use for use in uses if use in _EXTENDED_USES]
+    if extended:
+        identifiers = [x509.ObjectIdentifier(_EXTENDED_USES[use]) for use in extended]
+        extensions.append((x509.ExtendedKeyUsage(identifiers), False))
+    if is_authority or inputs.get("setSubjectKeyId"):
+        subject_key = x509.SubjectKeyIdentifier.from_public_key(request.public_key())
+        extensions.append((subject_key, False))
+    if "caCertPem" in inputs or inputs.get("setAuthorityKeyId"):
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        extensions.append((authority_key, False))
+    return extensions
+
+
+def _read_key(inputs: Properties, name: str) -> _Key:
+    text = str(inputs.get(name))
     load = form.load_ssh_private_key if "OPENSSH" in text else form.load_pem_private_key
     try:
         key = load(text.encode(), None)
@@ -197,20 +202,27 @@ def _digest(key: _Key) -> hashes.SHA256 | None:
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
 
 
-def _public(key: _Key) -> tuple[str, Properties]:
-    """The id and the outputs of a public key; of a curve that OpenSSH lacks, those for OpenSSH are empty."""
-    public, ssh, md5, sha256 = key.public_key(), "", "", ""
+def _public_outputs(key: _Key) -> tuple[str, Properties]:
+    """Return the id and the outputs of a public key.
+
+    The outputs for OpenSSH are empty if OpenSSH does not know the curve.
+    """
+    public_key = key.public_key()
+    openssh, md5, sha256 = "", "", ""
     if not (isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp224r1"):
-        ssh = public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode() + "\n"
-        blob = base64.b64decode(ssh.split()[1])
+        line = public_key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
+        openssh = f"{line}\n"
+        blob = base64.b64decode(line.split()[1])
         md5 = hashlib.md5(blob, usedforsecurity=False).digest().hex(":")
         sha256 = "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     info = form.PublicFormat.SubjectPublicKeyInfo
-    pem, der = (
-        public.public_bytes(encoding, info) for encoding in (form.Encoding.PEM, form.Encoding.DER)
-    )
-    prints = {"publicKeyFingerprintMd5": md5, "publicKeyFingerprintSha256": sha256}
-    return _sha1(der), {"publicKeyOpenssh": ssh, "publicKeyPem": pem.decode(), **prints}
+    outputs = {
+        "publicKeyOpenssh": openssh,
+        "publicKeyPem": public_key.public_bytes(form.Encoding.PEM, info).decode(),
+        "publicKeyFingerprintMd5": md5,
+        "publicKeyFingerprintSha256": sha256,
+    }
+    return _sha1(public_key.public_bytes(form.Encoding.DER, info)), outputs
 
 
 def _sha1(data: bytes) -> str:
