@@ -64,8 +64,7 @@ class Constraint:
 
 _CONSTRAINTS = {
     name: Constraint(f"be {form.description}", form.matches) for name, form in FORMATS.items()
-}
-_CONSTRAINTS |= {
+} | {
     "anything": Constraint("have a value", lambda value: True),
     "empty": Constraint("be left out", lambda value: value in ("", [])),
     "absent": Constraint("be left out", lambda value: False),

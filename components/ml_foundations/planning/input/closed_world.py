@@ -1,27 +1,30 @@
-"""A closed world: what planning does not know of the documents makes verdicts undetermined."""
+"""A closed world: whatever planning does not know of the documents makes verdicts undetermined.
 
-import json
+``classify`` is the step after reading: it sorts the documents into those that planning judges,
+those that decide nothing about pods, and those that it does not know.
+"""
+
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
-from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
     items,
     labels_of,
     name_of,
     namespace_of,
-    plural,
     section,
 )
-from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import field_catalog
+from ml_foundations.planning.input.admission_objects import AdmissionObjects
+from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.workloads import (
-    WORKLOAD_KINDS,
     PodSet,
     Workload,
     is_running,
@@ -30,186 +33,147 @@ from ml_foundations.planning.model.workloads import (
 )
 
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
-_PODS = ("/pods", "/pods/binding", "/serviceaccounts")
-"""What must be created before any pod is on its node: group and resource."""
-_ASK = ("AdmissionCheck", "ProvisioningRequestConfig", "Cohort")
-_READ = (
-    *(
-        "APIService",
-        "AutoscalingMetric",
-        "Configuration",
-        "NetworkPolicy",
-        "ResourceSlice",
-        "ServiceAccount",
-    ),
-    *("WorkloadPriorityClass", *_ASK),
+_JUDGED_HARMLESS_KINDS = frozenset(
+    {
+        *("APIService", "AutoscalingMetric", "Configuration", "NetworkPolicy", "ResourceSlice"),
+        *("ServiceAccount", "WorkloadPriorityClass"),
+        *("AdmissionCheck", "ProvisioningRequestConfig", "Cohort"),
+    }
 )
-"""Harmless kinds that decide by their names, ask for nodes, publish devices, or are advised by."""
-_MAKES: Mapping[str, Sequence[str]] = {
-    "Deployment": ("apps/replicasets",),
-    **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
-    "CronJob": ("batch/jobs",),
-    "JobSet": ("batch/jobs", "/services"),
-}
-"""What a workload's controller makes besides pods."""
-_GPU_MODELS_RULE = (
-    "!(variables.priority in variables.models) || "
-    "variables.models[variables.priority].exists(model, model.all(wanted, "
-    "variables.selector.exists(key, [string(key), 'In', string(variables.selector[key])] == wanted) || "
-    "(variables.terms.size() > 0 && variables.terms.all(term, term.?matchExpressions.orValue([]).exists(each, "
-    "[string(each.key), string(each.operator)] + each.?values.orValue([]) == wanted)))))"
-)
-"""The rule of our components that the pods of a PriorityClass run on one model of GPUs."""
+"""Harmless kinds that planning reads: by their names, or because they request nodes or devices."""
 
 
+@dataclass(frozen=True)
 class ClassifiedDocuments:
     """Documents by what planning knows of them.
 
     Attributes:
-        judged: Those of the kinds that planning judges, or judges by, without what is not known.
-        sent: As they are declared those of them that hold what is not known, by the id of the judged one.
+        judged: Those of the kinds that planning judges, or judges by, without unknown values.
         harmless: Those of the kinds that decide nothing about pods.
-        admission: Webhooks, policies and definitions, which may refuse or change what they match.
-        foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
-        unknown: Other objects of kinds that planning does not know.
-        malformed: Workloads with values that Kubernetes does not read, such as a word for a number, and what they are.
-        refused: Other objects of that sort.
+        foreign: Workloads of unknown kinds that have a pod template. They count as one pod.
+        unknown: Refusals for the other objects of kinds that planning does not know.
+        malformed: Workloads with values of the wrong type, such as a word for a number.
+        refused: Refusals for other objects of that sort.
+        admission: Webhooks, policies and definitions, which may reject or change what they match.
     """
 
-    def __init__(self, documents: Iterable[Manifest]) -> None:
-        self.judged: list[Manifest] = []
-        self.sent: dict[int, Manifest] = {}
-        self.harmless: list[Manifest] = []
-        self.admission: list[Manifest] = []
-        self.foreign: list[Workload] = []
-        self.unknown: list[Refusal] = []
-        self.malformed: list[tuple[Workload, list[Refusal]]] = []
-        self.refused: list[Refusal] = []
-        self._notes: dict[int, list[field_catalog.Note]] = {}
-        self._everywhere: list[Refusal] = []
-        self._where_claims_are: list[Refusal] = []
-        self._in_namespaces = False
-        self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
-        for document in self._each_once(documents):
-            section_name, reason = field_catalog.kind_of(
-                str(document.get("apiVersion")), document["kind"]
-            )
-            match section_name:
-                case field_catalog.HARMLESS | field_catalog.UNKNOWN_KIND if (
-                    wrong := field_catalog.wrong_metadata(document)
-                ):
-                    self._add_malformed(document, wrong, section_name)
-                case field_catalog.ADMISSION if wrong := [
-                    note for note in field_catalog.notes(document) if note.is_error
-                ]:
-                    self._add_malformed(document, wrong, section_name)
-                case field_catalog.HARMLESS:
-                    (self.judged if document["kind"] in _READ else self.harmless).append(document)
-                    if configuration := mounted_configuration(document):
-                        self.judged.append(configuration)
-                case field_catalog.ADMISSION:
-                    self.admission.append(document)
-                case field_catalog.UNKNOWN_KIND:
-                    self._add_unknown(document, reason)
-                case _:
-                    self._add_judged(document, section_name)
-        self._namespaces = {
-            name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"
-        }
-        others = (d for d in self.judged if d["kind"] not in WORKLOAD_KINDS and not is_stored(d))
-        self._beside = frozenset(map(_resource, others))
-        self._partly_known = {id(d) for d in self.admission if any(unknown_paths(d))}
-        self._policies = {name_of(d) for d in self.admission if d["kind"].endswith("Policy")}
-        self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
-        for binding in self.admission:
-            self._bindings[str(section(binding, "spec").get("policyName"))].append(
-                section(binding, "spec")
-            )
-        for document in self.harmless if self.admission else ():
-            if not is_stored(document):
-                alone = Workload(
-                    document["kind"], namespace_of(document), name_of(document), document, ()
-                )
-                what = f"may refuse {document['kind']} {name_of(document)}"
-                self.unknown += self._matching(alone, what)
+    judged: tuple[Manifest, ...]
+    harmless: tuple[Manifest, ...]
+    foreign: tuple[Workload, ...]
+    unknown: tuple[Refusal, ...]
+    malformed: tuple[tuple[Workload, list[Refusal]], ...]
+    refused: tuple[Refusal, ...]
+    admission: AdmissionObjects
+    _declared: IdentityMap[Manifest, Manifest]
+    _notes: IdentityMap[Manifest, list[Note]]
+    _everywhere: tuple[Refusal, ...]
+    _about_claims: tuple[Refusal, ...]
+    _in_namespace: Mapping[str, list[Refusal]]
+    _has_namespaced: bool
 
-    def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
-        """The objects, each once: what is declared takes the place of what is stored under its name."""
-        found: dict[Any, Manifest] = {}
-        for document in _all_named(documents):
-            group = str(document.get("apiVersion")).rpartition("/")[0]
-            key: tuple[Any, ...] = (
-                group,
-                document["kind"],
-                namespace_of(document),
-                name_of(document),
-            )
-            key = (
-                key
-                if key[3] and isinstance(key[2], str) and isinstance(key[3], str)
-                else (id(document),)
-            )
-            if key in found and is_stored(document):
-                continue
-            if key in found and found[key] != document and not is_stored(found[key]):
-                message = f"{document['kind']} {name_of(document)} is declared twice, and differs"
-                self._everywhere.append(
-                    Refusal("beyond-planning", "metadata.name", message, _REMEDY, certain=False)
-                )
-            found[key] = document
-        return found.values()
+    def as_declared(self, document: Manifest) -> Manifest:
+        """Return a judged document with the unknown values that it was declared with."""
+        return self._declared.get(document, document)
 
-    def gaps(self, workload: Workload) -> list[Refusal]:
-        """What planning does not know of a workload, or of what decides about it: with it, all may be otherwise."""
-        if workload in self.foreign:
-            own = [_unknown_kind(workload.manifest)]
-        else:
-            notes = self._notes.get(id(workload.manifest), ())
-            own = [
-                as_refusal(note) for note in notes if note.reason != field_catalog.NOT_YET
-            ]  # of those, admission tells
-            metadata, labels = (
-                workload.manifest["metadata"],
-                section(workload.manifest, "metadata").get("labels"),
-            )
-            unknown = {"metadata": metadata, "metadata.labels": labels}
-            if self._in_namespaces:
-                unknown["metadata.namespace"] = workload.namespace
-            missing = [path for path, value in unknown.items() if value is UNKNOWN]
-            own += [
-                as_refusal(field_catalog.Note(path, field_catalog.NOT_YET, is_error=False))
-                for path in missing
-            ]
-        changing = self._matching(workload, "may refuse or change it", "Mutating", "CustomResource")
-        of_claims = [each for each in self._where_claims_are if _has_claims(workload)]
+    def unknowns(self, workload: Workload) -> list[Refusal]:
+        """Return what planning does not know of a workload, or of what decides about it.
+
+        With a value instead of each of them, the workload may have any verdict.
+        """
+        changing = self.admission.matching(workload, "Mutating", "CustomResource")
         return [
-            *own,
-            *self._in_namespace[workload.namespace],
+            *self._own_unknowns(workload),
+            *self._in_namespace.get(workload.namespace, ()),
             *self._everywhere,
-            *of_claims,
-            *changing,
+            *(self._about_claims if _has_claims(workload) else ()),
+            *(_unknown_admission(document, "may refuse or change it") for document in changing),
         ]
 
-    def doubts(self, workload: Workload) -> list[Refusal]:
-        """What may refuse a workload, and changes nothing."""
-        return self._matching(workload, "may refuse it", "Validating")
+    def possible_rejections(self, workload: Workload) -> list[Refusal]:
+        """Return what may reject a workload and changes nothing."""
+        validating = self.admission.matching(workload, "Validating")
+        return [_unknown_admission(document, "may refuse it") for document in validating]
 
-    def _matching(self, workload: Workload, what: str, *kinds: str) -> list[Refusal]:
-        """What may refuse or change a workload, of kinds that begin with some words."""
-        return [
-            Refusal(
-                "unknown-admission",
-                "kind",
-                f"{each['kind']} {name_of(each)} {what}",
-                _REMEDY,
-                certain=False,
-            )
-            for each in self.admission
-            if each["kind"].startswith(kinds or "") and self._matches(each, workload)
-        ]
+    def _own_unknowns(self, workload: Workload) -> Iterator[Refusal]:
+        if workload in self.foreign:
+            yield _unknown_kind(workload.manifest)
+            return
+        for note in self._notes.get(workload.manifest, []):
+            if note.reason != field_catalog.NOT_YET:  # admission reports those
+                yield as_refusal(note)
+        metadata = workload.manifest["metadata"]
+        values = {
+            "metadata": metadata,
+            "metadata.labels": section(workload.manifest, "metadata").get("labels"),
+            "metadata.namespace": workload.namespace if self._has_namespaced else None,
+        }
+        for path, value in values.items():
+            if value is UNKNOWN:
+                yield as_refusal(Note(path, field_catalog.NOT_YET, is_error=False))
+
+
+def classify(documents: Iterable[Manifest]) -> ClassifiedDocuments:
+    """Return documents by what planning knows of them.
+
+    An object without a name gets one, and of objects with the same name, one is classified.
+    """
+    unique, conflicts = _without_duplicates(_with_names(documents))
+    classifier = _Classifier(everywhere=conflicts)
+    for document in unique:
+        classifier.add(document)
+    return classifier.result()
+
+
+@dataclass
+class _Classifier:
+    """The documents that are classified already; see ``ClassifiedDocuments``."""
+
+    judged: list[Manifest] = field(default_factory=list[Manifest])
+    harmless: list[Manifest] = field(default_factory=list[Manifest])
+    admission: list[Manifest] = field(default_factory=list[Manifest])
+    foreign: list[Workload] = field(default_factory=list[Workload])
+    unknown: list[Refusal] = field(default_factory=list[Refusal])
+    malformed: list[tuple[Workload, list[Refusal]]] = field(
+        default_factory=list[tuple[Workload, list[Refusal]]]
+    )
+    refused: list[Refusal] = field(default_factory=list[Refusal])
+    declared: IdentityMap[Manifest, Manifest] = field(
+        default_factory=IdentityMap[Manifest, Manifest]
+    )
+    notes: IdentityMap[Manifest, list[Note]] = field(
+        default_factory=IdentityMap[Manifest, list[Note]]
+    )
+    everywhere: list[Refusal] = field(default_factory=list[Refusal])
+    about_claims: list[Refusal] = field(default_factory=list[Refusal])
+    in_namespace: defaultdict[str, list[Refusal]] = field(default_factory=lambda: defaultdict(list))
+    has_namespaced: bool = False
+
+    def add(self, document: Manifest) -> None:
+        """Classify a document."""
+        kind = document["kind"]
+        category, reason = field_catalog.kind_of(str(document.get("apiVersion")), kind)
+        if category in (field_catalog.HARMLESS, field_catalog.UNKNOWN_KIND):
+            notes = field_catalog.wrong_metadata(document)
+        else:
+            notes = field_catalog.notes(document)
+        if any(note.is_error for note in notes):
+            self._add_malformed(document, notes, category)
+        elif category == field_catalog.HARMLESS:
+            (self.judged if kind in _JUDGED_HARMLESS_KINDS else self.harmless).append(document)
+            if configuration := mounted_configuration(document):
+                self.judged.append(configuration)
+        elif category == field_catalog.ADMISSION:
+            self.admission.append(document)
+        elif category == field_catalog.UNKNOWN_KIND:
+            self._add_unknown(document, reason)
+        elif category == field_catalog.WORKLOADS and not is_running(document):
+            self.judged.append(document)
+            self.notes[document] = notes
+        else:
+            self._add_judged(document, notes, category)
 
     def _add_unknown(self, document: Manifest, reason: str) -> None:
-        pods = tuple(_templates(document, ""))
+        pods = tuple(_pod_templates(document, ""))
         if not pods:
             self.unknown.append(_unknown_kind(document, reason))
             return
@@ -219,260 +183,175 @@ class ClassifiedDocuments:
             Workload(kind, namespace_of(document), name_of(document), document, pods)
         )
 
-    def _add_judged(self, document: Manifest, section_name: str) -> None:
-        notes, metadata = field_catalog.notes(document), document.get("metadata")
-        if not notes and section_name == field_catalog.CLUSTER:
+    def _add_judged(self, document: Manifest, notes: list[Note], category: str) -> None:
+        """Add an object that decides about workloads; its notes concern those."""
+        if not notes and category == field_catalog.CLUSTER:
             self.judged.append(document)
             return
-        if any(note.is_error for note in notes):
-            self._add_malformed(document, notes, section_name)
-            return
-        if section_name == field_catalog.WORKLOADS and not is_running(document):
-            self.judged.append(document)
-            self._notes[id(document)] = notes  # what is not known of it is its own
-            return
+        metadata = document.get("metadata")
         if any(note.reason == field_catalog.NOT_YET for note in notes):
-            without: Manifest = {
-                **_known(document),
-                "metadata": {} if metadata is UNKNOWN else metadata,
-            }
-            self.sent[id(without)], document = document, without
-        about = f"{document['kind']} {name_of(document)}"
-        is_somewhere = UNKNOWN in (metadata, namespace_of(document))
-        if namespace_of(document) is UNKNOWN:
-            notes.append(
-                field_catalog.Note("metadata.namespace", field_catalog.NOT_YET, is_error=False)
-            )
+            known = _without_unknowns(document)
+            known["metadata"] = {} if metadata is UNKNOWN else metadata
+            self.declared[known] = document
+            document = known
+        namespace = namespace_of(document)
+        if namespace is UNKNOWN:
+            notes = [*notes, Note("metadata.namespace", field_catalog.NOT_YET, is_error=False)]
         self.judged.append(document)
-        found = [as_refusal(note, about) for note in notes]
+        about = f"{document['kind']} {name_of(document)}"
+        refusals = [as_refusal(note, about) for note in notes]
         if not is_stored(document):
-            self.unknown += [
-                each
-                for each, note in zip(found, notes, strict=True)
-                if note.reason == field_catalog.NO_FIELD
-            ]
-        if section_name == field_catalog.NAMESPACED and not is_somewhere:
-            self._in_namespaces = True
-            self._in_namespace[namespace_of(document)] += found
+            no_field = [note for note in notes if note.reason == field_catalog.NO_FIELD]
+            self.unknown += [as_refusal(note, about) for note in no_field]
+        if category == field_catalog.NAMESPACED and UNKNOWN not in (metadata, namespace):
+            self.has_namespaced = True
+            self.in_namespace[namespace] += refusals
         elif document["kind"] == "Namespace":
-            self._in_namespace[name_of(document)] += found
+            self.in_namespace[name_of(document)] += refusals
         elif document["kind"] in ("PersistentVolume", "PersistentVolumeClaim"):
-            self._where_claims_are += found
+            self.about_claims += refusals
         else:
-            self._everywhere += found
+            self.everywhere += refusals
 
-    def _add_malformed(
-        self, document: Manifest, notes: Iterable[field_catalog.Note], section_name: str
-    ) -> None:
-        metadata = {
+    def _add_malformed(self, document: Manifest, notes: Iterable[Note], category: str) -> None:
+        metadata: Manifest = {
             key: value
             for key, value in section(document, "metadata").items()
             if isinstance(value, str)
         }
-        bare = {
-            "apiVersion": document["apiVersion"],
-            "kind": document["kind"],
-            "metadata": metadata,
-        }
-        kind, namespace, name = document["kind"], namespace_of(bare), name_of(bare)
-        about = "" if section_name == field_catalog.WORKLOADS else f"{kind} {name}"
-        found = [invalid(note.path, note.reason, about) for note in notes if note.is_error]
-        if section_name == field_catalog.WORKLOADS:
-            self.malformed.append((Workload(kind, namespace, name, bare, ()), found))
+        kind = document["kind"]
+        bare = {"apiVersion": document["apiVersion"], "kind": kind, "metadata": metadata}
+        is_workload = category == field_catalog.WORKLOADS
+        about = "" if is_workload else f"{kind} {name_of(bare)}"
+        refusals = [invalid(note.path, note.reason, about) for note in notes if note.is_error]
+        if is_workload:
+            workload = Workload(kind, namespace_of(bare), name_of(bare), bare, ())
+            self.malformed.append((workload, refusals))
         else:
-            self.refused += found
+            self.refused += refusals
 
-    def _matches(self, document: Manifest, workload: Workload) -> bool:
-        """Whether a webhook, a policy or a definition may refuse or change a workload or its pods."""
-        spec = section(document, "spec")
-        match document["kind"]:
-            case "CustomResourceDefinition":
-                group = str(workload.manifest.get("apiVersion")).rpartition("/")[0]
-                return (
-                    section(spec, "names").get("kind") == workload.kind
-                    and spec.get("group") == group
-                )
-            case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
-                hooks = [*filter(is_mapping, items(document, "webhooks"))]
-                is_unknown = UNKNOWN in (document.get("webhooks"), *hooks)
-                return is_unknown or any(self._is_about(hook, "rules", workload) for hook in hooks)
-            case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
-                is_known = id(document) not in self._partly_known
-                if (
-                    is_known
-                    and workload.pods
-                    and all(_is_of_our_gpu_models(document, p.spec) for p in workload.pods)
-                ):
-                    return False
-                is_about = self._is_about(
-                    section(spec, "matchConstraints"), "resourceRules", workload
-                )
-                return is_about and self._is_bound(name_of(document), workload)
-            case _:
-                return spec.get("policyName") not in self._policies
-
-    def _is_bound(self, policy: str, workload: Workload) -> bool:
-        """Whether a policy holds for a workload; one without a binding here may have one elsewhere."""
-        bindings = self._bindings[policy]
-        return not bindings or any(
-            {"Deny", UNKNOWN}.intersection(items(binding, "validationActions") or ["Deny"])
-            and self._is_in(section(binding, "matchResources"), workload.namespace)
-            for binding in bindings
+    def result(self) -> ClassifiedDocuments:
+        """Return the classified documents, with the harmless ones that something may reject."""
+        admission = AdmissionObjects.among(self.judged, self.admission)
+        rejectable = self.harmless if self.admission else []
+        for document in rejectable:
+            if is_stored(document):
+                continue
+            kind, name = document["kind"], name_of(document)
+            as_workload = Workload(kind, namespace_of(document), name, document, ())
+            for matching in admission.matching(as_workload):
+                self.unknown.append(_unknown_admission(matching, f"may refuse {kind} {name}"))
+        return ClassifiedDocuments(
+            judged=tuple(self.judged),
+            harmless=tuple(self.harmless),
+            foreign=tuple(self.foreign),
+            unknown=tuple(self.unknown),
+            malformed=tuple(self.malformed),
+            refused=tuple(self.refused),
+            admission=admission,
+            _declared=self.declared,
+            _notes=self.notes,
+            _everywhere=tuple(self.everywhere),
+            _about_claims=tuple(self.about_claims),
+            _in_namespace=self.in_namespace,
+            _has_namespaced=self.has_namespaced,
         )
 
-    def _is_about(self, holder: Manifest, rules: str, workload: Workload) -> bool:
-        """Whether it covers a workload, or what must be created for it; of what has no pods, the object itself."""
-        of_pods, beside = (_PODS, self._beside) if workload.pods else ((), ())
-        made = {_resource(workload.manifest), *of_pods, *_MAKES.get(workload.kind, ())}
-        volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
-        if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
-            made.add("/persistentvolumeclaims")
-        covered = [*filter(is_mapping, items(holder, rules))]
-        is_known = not any(unknown_paths(holder.get(rules)))
-        if not is_known or any(_covers(rule, resource) for rule in covered for resource in beside):
-            return True
-        if not any(_covers(rule, resource) for rule in covered for resource in made):
-            return False
-        labels = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
-        selector = section(holder, "objectSelector")
-        is_selected = any(unknown_paths(selector)) or any(
-            selects(selector, each) for each in labels
-        )
-        return is_selected and self._is_in(holder, workload.namespace)
 
-    def _is_in(self, holder: Manifest, namespace: str) -> bool:
-        """Whether a namespace selector may select a namespace; labels of one that is not declared are not known."""
-        selector, name = section(holder, "namespaceSelector"), {NAMESPACE_NAME: namespace}
-        if any(unknown_paths(selector)):
-            return True
-        if namespace in self._namespaces:
-            return selects(selector, {**name, **self._namespaces[namespace]})
-        by_name = [
-            each
-            for each in items(selector, "matchExpressions")
-            if each.get("key") == NAMESPACE_NAME
-        ]
-        wanted = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
-        return wanted == namespace and selects({"matchExpressions": by_name}, name)
-
-
-def as_refusal(note: field_catalog.Note, about: str = "") -> Refusal:
-    """What planning does not know of a field."""
-    path = f"{about}.{note.path}".lstrip(".")
-    return Refusal("unknown-field", path, f"{path}: {note.reason}", _REMEDY, certain=False)
-
-
-def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
-    kind = f"{document['kind']} ({document.get('apiVersion')})"
-    name = "/".join(
-        map(str, filter(None, (section(document, "metadata").get("namespace"), name_of(document))))
-    )
-    remedy = "Its pods, if it makes any, are not counted: check it by a rehearsal."
-    return Refusal("unknown-kind", "kind", f"{kind} {name}: {reason}", remedy, certain=False)
-
-
-def _known(tree: Any) -> Any:
-    """A tree without what is not known yet."""
-    if isinstance(tree, Mapping):
-        return {
-            key: _known(item) for key, item in cast("Manifest", tree).items() if item is not UNKNOWN
-        }
-    if isinstance(tree, list):
-        return [_known(item) for item in cast("list[Any]", tree) if item is not UNKNOWN]
-    return tree
-
-
-def _has_claims(workload: Workload) -> bool:
-    """Whether its pods mount claims, as far as their volumes are known."""
-    volumes: list[Any] = [each for pods in workload.pods for each in items(pods.spec, "volumes")]
-    mounted = (
-        is_mapping(each) and each.keys() & {"persistentVolumeClaim", "ephemeral"}
-        for each in volumes
-    )
-    return bool(workload.claims) or any(mounted)
-
-
-def _resource(document: Manifest) -> str:
-    """The group and the resource of an object, such as "apps/deployments"."""
-    return f"{str(document.get('apiVersion')).rpartition('/')[0]}/{plural(document['kind'])}"
-
-
-def _covers(rule: Manifest, resource: str) -> bool:
-    """Whether a rule of a webhook or policy is about the creation of a resource, such as "apps/deployments"."""
-    group, _, path = resource.partition("/")
-    name, _, part = path.partition("/")
-    resources = {
-        f"{of}{below}" for of in ("*", name) for below in ("/*", f"/{part}" if part else "")
-    }
-    return (
-        bool({"*", "CREATE"}.intersection(items(rule, "operations")))
-        and bool({"*", group}.intersection(items(rule, "apiGroups")))
-        and not resources.isdisjoint(items(rule, "resources"))
-    )
-
-
-def _all_named(documents: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The objects, those that leave their name to the API server with one like it, each with another one."""
-    made = Counter[str]()
+def _with_names(documents: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yield the objects; one with a generateName gets a name like the API server's."""
+    counts = Counter[str]()
     for document in map(field_catalog.as_stored, documents):
         metadata = section(document, "metadata")
         base = metadata.get("generateName")
         if isinstance(base, str) and base and not metadata.get("name"):
-            made[base] += 1
+            counts[base] += 1
             # Five characters, after at most 58 (apiserver, pkg/storage/names).
-            document = {
-                **document,
-                "metadata": {**metadata, "name": f"{base[:58]}{made[base]:x>5}"},
-            }
+            name = f"{base[:58]}{counts[base]:x>5}"
+            document = {**document, "metadata": {**metadata, "name": name}}
         yield document
 
 
-def _templates(tree: Any, path: str) -> Iterator[PodSet]:
-    """The pod templates in an object of a kind that planning does not know, each as one pod."""
+def _without_duplicates(documents: Iterable[Manifest]) -> tuple[list[Manifest], list[Refusal]]:
+    """Return each object once, and refusals for those that are declared twice and differ.
+
+    A declared object replaces a stored one of the same name.
+    """
+    conflicts: list[Refusal] = []
+    unique: dict[tuple[Any, ...], Manifest] = {}
+    for document in documents:
+        group = str(document.get("apiVersion")).rpartition("/")[0]
+        namespace: Any = namespace_of(document)
+        name: Any = name_of(document)
+        is_named = name and isinstance(name, str) and isinstance(namespace, str)
+        # Objects without a known name differ, even if they are equal.
+        key = (group, document["kind"], namespace, name) if is_named else (object(),)
+        if key in unique and is_stored(document):
+            continue
+        if key in unique and unique[key] != document and not is_stored(unique[key]):
+            message = f"{document['kind']} {name} is declared twice, and differs"
+            conflicts.append(
+                Refusal("beyond-planning", "metadata.name", message, _REMEDY, certain=False)
+            )
+        unique[key] = document
+    return [*unique.values()], conflicts
+
+
+def as_refusal(note: Note, about: str = "") -> Refusal:
+    """Return a note on a field that planning does not know as a refusal."""
+    path = f"{about}.{note.path}".lstrip(".")
+    return Refusal("unknown-field", path, f"{path}: {note.reason}", _REMEDY, certain=False)
+
+
+def _unknown_admission(document: Manifest, effect: str) -> Refusal:
+    message = f"{document['kind']} {name_of(document)} {effect}"
+    return Refusal("unknown-admission", "kind", message, _REMEDY, certain=False)
+
+
+def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
+    namespace, name = section(document, "metadata").get("namespace"), name_of(document)
+    kind = f"{document['kind']} ({document.get('apiVersion')})"
+    full_name = f"{namespace}/{name}" if namespace and name else str(namespace or name)
+    remedy = "Its pods, if it creates any, are not counted: check it by a rehearsal."
+    return Refusal("unknown-kind", "kind", f"{kind} {full_name}: {reason}", remedy, certain=False)
+
+
+def _without_unknowns(tree: Any) -> Any:
+    """Return a copy of a tree without its unknown values."""
+    if isinstance(tree, Mapping):
+        fields = cast("Manifest", tree).items()
+        return {key: _without_unknowns(value) for key, value in fields if value is not UNKNOWN}
+    if isinstance(tree, list):
+        values = cast("list[Any]", tree)
+        return [_without_unknowns(value) for value in values if value is not UNKNOWN]
+    return tree
+
+
+def _has_claims(workload: Workload) -> bool:
+    """Return whether its pods mount claims, as far as their volumes are known."""
+    if workload.claims:
+        return True
+    for pods in workload.pods:
+        for volume in items(pods.spec, "volumes"):
+            if is_mapping(volume) and volume.keys() & {"persistentVolumeClaim", "ephemeral"}:
+                return True
+    return False
+
+
+def _pod_templates(tree: Any, path: str) -> Iterator[PodSet]:
+    """Yield the pod templates in an object of an unknown kind, each as one pod."""
     if isinstance(tree, list):
         for index, item in enumerate(cast("list[Any]", tree)):
-            yield from _templates(item, f"{path}[{index}]")
+            yield from _pod_templates(item, f"{path}[{index}]")
     elif isinstance(tree, Mapping):
-        held = cast("Manifest", tree)
-        spec = held.get("spec")
+        holder = cast("Manifest", tree)
+        spec = holder.get("spec")
         notes = field_catalog.notes_of("core.v1.PodSpec", spec)
         if not any(note.is_error or note.reason == field_catalog.NOT_YET for note in notes):
             fields = read_fields(cast("Manifest", spec))
             if not any(unknown_paths(fields)):
-                yield PodSet(held, fields, labels_of(held), 1, f"{path}.spec".lstrip("."), path)
+                spec_path = f"{path}.spec".lstrip(".")
+                yield PodSet(holder, fields, labels_of(holder), 1, spec_path, path)
             return
-        for key, item in held.items():
-            yield from _templates(item, f"{path}.{key}".lstrip("."))
-
-
-def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
-    """Whether a ValidatingAdmissionPolicy is our rule of GPU models, and no more, and allows pods of a spec."""
-    own = section(policy, "spec")
-    validations, variables = (
-        filter(is_mapping, items(own, key)) for key in ("validations", "variables")
-    )
-    if [each.get("expression") for each in validations] != [_GPU_MODELS_RULE]:
-        return False
-    models = next(
-        (str(each.get("expression")) for each in variables if each.get("name") == "models"), ""
-    )
-    try:
-        wanted: list[list[list[str]]] | None = json.loads(models).get(
-            spec.get("priorityClassName", "")
-        )
-    except ValueError:  # another hand has written them
-        return False
-    terms = [
-        items(each, "matchExpressions")
-        for each in items(required_node_affinity(spec) or {}, "nodeSelectorTerms")
-    ]
-    selected = [[key, "In", value] for key, value in section(spec, "nodeSelector").items()]
-    given = [[*selected, *map(_as_text, term)] for term in terms or [[]]]
-    return wanted is None or any(
-        all(each in term for term in given for each in model) for model in wanted
-    )
-
-
-def _as_text(expression: Manifest) -> list[Any]:
-    """Return an expression of node affinity as the policy compares it."""
-    return [expression.get("key"), expression.get("operator"), *(expression.get("values") or ())]
+        for key, item in holder.items():
+            yield from _pod_templates(item, f"{path}.{key}".lstrip("."))

@@ -9,7 +9,7 @@ from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.queue_overcommit import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
-from ml_foundations.planning.input.closed_world import ClassifiedDocuments
+from ml_foundations.planning.input.closed_world import ClassifiedDocuments, classify
 from ml_foundations.planning.model.decisions import (
     AdmittedWorkload,
     Competition,
@@ -54,7 +54,7 @@ def judge(
         accepted: The rules whose errors the user accepts.
     """
     with without_garbage_collector():
-        world, nodes = ClassifiedDocuments(documents), list(nodes)
+        world, nodes = classify(documents), list(nodes)
         found = _judge_world(world, nodes, gke)
         errors = (finding for finding in found.findings if finding.severity is Severity.ERROR)
         if not any(finding.rule in accepted for finding in errors):
@@ -70,8 +70,8 @@ def _judge_world(
 ) -> Verdicts:
     """Judge what is declared as if some rules did not exist."""
     cluster = Cluster(world.judged, nodes, gke=gke, ignored=ignored)
-    sent = [world.sent.get(id(document), document) for document in world.judged]
-    objects = refused_objects(sent), refused_objects([*world.harmless, *world.admission])
+    sent = [*map(world.as_declared, world.judged)]
+    objects = refused_objects(sent), refused_objects([*world.harmless, *world.admission.objects])
     found = _judge(world, cluster, gke, objects)
     if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
         return found
@@ -113,7 +113,7 @@ def _judge(
     for candidate in candidates:
         if id(candidate.workload) not in cluster.fully_running:
             candidate.unknowns = [
-                *world.gaps(candidate.workload),
+                *world.unknowns(candidate.workload),
                 *(each._replace(certain=False) for each in refused),
             ]
     for workload, reasons in world.malformed:
@@ -135,7 +135,7 @@ def _judge(
     for index, candidate in enumerate(candidates):
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in relaxed]):
             candidate.verdict = Verdict.UNDETERMINED
-        candidate.refuse(world.doubts(candidate.workload))
+        candidate.refuse(world.possible_rejections(candidate.workload))
         candidate.downgrade_unknown()
     verdict, reasons = _Together(cluster, admission, fitting, candidates, unplaced).judge()
     findings = [explain.finding(reason, of) for of, reason in reasons]
