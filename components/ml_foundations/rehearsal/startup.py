@@ -1,10 +1,13 @@
 """Everything that makes the processes of a rehearsal start and end faster, in one place.
 
-Each ``pulumi`` command starts a language host twice, every plugin once and the program once. They live for seconds:
+Each ``pulumi`` command starts a language host twice, every plugin once and the program once. They
+live for seconds:
 
-- Searching for garbage was a fifth of the work of a plugin and a third of the work of a program, whose SDKs keep
-  hundreds of thousands of objects until the end. ``collect_rarely`` raises the threshold and skips the last search.
-- Importing Pulumi's whole SDK was half of the start of a plugin. ``without_init`` imports only its gRPC stubs.
+- Searching for garbage was a fifth of the work of a plugin and a third of the work of a program,
+  whose SDKs keep hundreds of thousands of objects until the end. ``collect_rarely`` raises the
+  threshold and skips the last search.
+- Importing Pulumi's whole SDK was half of the start of a plugin. ``without_init`` imports only its
+  gRPC stubs.
 """
 
 import atexit
@@ -37,8 +40,8 @@ def collect_rarely() -> None:
 def without_init(*packages: str) -> Generator[None]:
     """Let modules of these packages be imported without running the ``__init__`` of the packages.
 
-    In this block, an empty package stands in for each one. Afterwards, an import of the package loads all of it, with
-    the modules that this block has loaded.
+    In this block, an empty package stands in for each one. Afterwards, an import of the package
+    loads all of it, with the modules that this block has loaded.
     """
     root = PathFinder.find_spec(packages[0].partition(".")[0])
     loaded = {name: sys.modules.get(name) for name in packages}
@@ -61,7 +64,7 @@ def without_init(*packages: str) -> Generator[None]:
 
 
 def _add_modules(package: ModuleType, stand_in: ModuleType) -> None:
-    """Set the modules of the stand-in in the package, except those that have the name of a class of the package."""
+    """Set the stand-in's modules in the package, except those with the name of a class."""
     for name, module in vars(stand_in).items():
         if isinstance(module, ModuleType) and name.islower():
             setattr(package, name, module)

@@ -28,7 +28,7 @@ class DryRun:
     Attributes:
         resources: The type and inputs of each declared resource, by urn.
         error: Why the program failed; empty if it did not.
-        is_certain: Whether it would also fail with an engine: an invalid argument, a missing module, the proof.
+        is_certain: Whether it also fails with an engine, as for an invalid argument.
     """
 
     resources: Mapping[str, Resource]
@@ -37,7 +37,7 @@ class DryRun:
 
 
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
-    """Run the Python program of a stack, whether or not it is rehearsed; nothing is written into its folder.
+    """Run the Python program of a stack, and write nothing into its folder.
 
     Without ``with_proof``, the program's own proof does not refuse it.
 

@@ -1,8 +1,8 @@
-"""The child process of a dry run: it runs a Pulumi program without an engine and prints the declared resources.
+"""The child process of a dry run: it runs a program and prints the declared resources.
 
-It runs in the program's own Python, which has Pulumi's SDK. As at a first preview, outputs that only a provider knows
-are unknown. Functions of providers return nothing, so a program that uses their results may declare other resources
-than it does with an engine.
+It runs in the program's own Python, which has Pulumi's SDK. As at a first preview, outputs that
+only a provider knows are unknown. Functions of providers return nothing, so a program that uses
+their results may declare other resources than it does with an engine.
 """
 
 # This file imports nothing of this package at the top: the program's environment may not have it.
@@ -55,7 +55,7 @@ class _Monitor(mocks.MockMonitor):
 
 
 def main() -> None:
-    """Run the program that standard input describes, and print its resources and its error as JSON."""
+    """Run the program that standard input describes; print its resources and error as JSON."""
     request = json.load(sys.stdin)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

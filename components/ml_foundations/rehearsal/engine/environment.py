@@ -1,7 +1,7 @@
 """The environment in which ``pulumi``, ``kubectl`` and ``helm`` work on a rehearsal.
 
-It is closed: it has a private PULUMI_HOME with the embedded plugins, a state backend of files, and no credentials of
-the user. A plugin on PATH is never run, so a rehearsal cannot touch a real cloud.
+It is closed: it has a private PULUMI_HOME with the embedded plugins, a state backend of files, and
+no credentials of the user. A plugin on PATH is never run, so a rehearsal cannot touch a real cloud.
 """
 
 import os
@@ -43,18 +43,18 @@ def _variables(rehearsal: Rehearsal) -> dict[str, str]:
 
 
 def kubeconfigs(rehearsal: Rehearsal) -> str:
-    """Return the kubeconfigs of all replicas, in the form of KUBECONFIG; those without a cluster come last."""
+    """Return the replicas' kubeconfigs, in KUBECONFIG's form; those without a cluster are last."""
     replicas = sorted(rehearsal.replicas, key=lambda replica: not Store(replica).clusters())
     return os.pathsep.join(str(replica.kubeconfig) for replica in replicas)
 
 
 def is_in_rehearsal(path: Path) -> bool:
-    """Return whether a path is in the folder of a rehearsal, so that a rehearsal's shell has set it."""
+    """Return whether a path is in the folder of a rehearsal: a rehearsal's shell has set it."""
     return ".rehearsal" in path.parts
 
 
 def _dropped() -> list[str]:
-    """Return the names of the variables that a rehearsal drops: credentials, and settings of its tools."""
+    """Return the variables that a rehearsal drops: credentials, and settings of its tools."""
     prefixes = tuple(_TABLES["dropped"])
     names = filter(lambda name: name.startswith(prefixes), os.environ)
     return sorted(name for name in names if not name.startswith("PULUMI_K8S_"))
@@ -71,12 +71,12 @@ def without_credentials() -> dict[str, str]:
 
 
 def shell_exports(rehearsal: Rehearsal) -> str:
-    """Return lines for ``eval``: after them, ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` use the replica."""
+    """Return lines for ``eval``: then ``pulumi up``, ``kubectl`` and ``helm`` use the replica."""
     return "\n".join(_exports(_variables(rehearsal)))
 
 
 def dead_shell() -> str:
-    """Return lines for ``eval`` if there is no replica: after them, nothing reaches a cluster or a cloud."""
+    """Return lines for ``eval`` without a replica: then nothing reaches a cluster or a cloud."""
     backend = {"KUBECONFIG": "/dev/null", "PULUMI_BACKEND_URL": "file:///dev/null"}
     message = "echo 'there is no replica: this shell reaches no cluster' >&2"
     return "\n".join([*_exports(backend | _NO_CREDENTIALS), message])

@@ -71,8 +71,8 @@ def install_language_host(rehearsal: Rehearsal, tools: Tools) -> None:
     folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
     for other in set(plugins.glob("language-python-v*")) - {folder}:
         shutil.rmtree(other)
-    # Programs inherit this environment: PYTHONPATH stays the user's, and with -P no module of the user's folder
-    # replaces one of this package.
+    # Programs inherit this environment: PYTHONPATH stays the user's, and with -P no module of the
+    # user's folder replaces one of this package.
     path = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r})"
     start = f"{path}; from {language_host.__name__} import main; main()"
     executor = str(tools.pulumi.parent / "python" / "pulumi-language-python-exec")
@@ -127,7 +127,7 @@ def _require_allowed(settings: dict[str, Any], allowed: Set[str]) -> None:
 
 
 def _locked_version(package: str) -> str:
-    """Return the SDK's version to which the component package is locked: ``pulumi package`` asks for this very one."""
+    """Return the locked version of an SDK, which ``pulumi package`` asks for."""
     try:
         return importlib.metadata.version(f"pulumi-{package}")
     except importlib.metadata.PackageNotFoundError:
@@ -187,7 +187,7 @@ def _module_launcher(rehearsal: Rehearsal, module: str) -> str:
 
 
 def _python() -> str:
-    """Return the command of this interpreter with this package, whatever the caller's PYTHONPATH and folder."""
+    """Return the command of this interpreter, independent of the caller's PYTHONPATH and folder."""
     return f"env PYTHONPATH={shlex.quote(str(SOURCE_ROOT))} {shlex.quote(sys.executable)} -P"
 
 

@@ -1,8 +1,9 @@
-"""Pulumi's Python language host, for the CLI that a rehearsal builds: later releases of it are in no registry.
+"""Pulumi's Python language host, for a CLI that is built here: no registry has a later one.
 
-The engine starts it, reads the port that it prints, and calls it over gRPC to run programs and plugins. Programs run
-through the executor script in the SDK's Go module. They run in the virtual environment that the project names, or else
-with the interpreter of this host. A ``pulumi`` of Pulumi's own release has its own host and does not need this one.
+The engine starts it, reads the port that it prints, and calls it over gRPC to run programs and
+plugins. Programs run through the executor script in the SDK's Go module. They run in the virtual
+environment that the project names, or else with the interpreter of this host. A ``pulumi`` of
+Pulumi's own release has its own host and does not need this one.
 """
 
 import importlib.metadata
@@ -27,13 +28,13 @@ from ml_foundations.rehearsal.protocol.stubs import language_pb2_grpc, plugin_pb
 from ml_foundations.rehearsal.startup import PROGRAM_LAUNCHER
 
 _PLUGIN_FILE = "*/pulumi-plugin.json"
-"""The file in which an SDK names the plugin that it needs, below the folder of the installed packages."""
+"""The file in which an SDK names its plugin, below the folder of the installed packages."""
 _MESSAGE_SHOWN = 32
 """The executor's exit code if it has shown the user what is wrong."""
 
 
 class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
-    """The calls of the LanguageRuntime protocol that run programs, policy packs and component packages."""
+    """The calls of LanguageRuntime that run programs, policy packs and component packages."""
 
     def __init__(self, executor: Path, engine: str) -> None:
         self._executor = executor
@@ -64,7 +65,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
 
     def GenerateProgram(self, request: Any, context: Any) -> Any:
-        """Return the inputs as ``pulumi import`` describes them, for the user to declare in Python."""
+        """Return the inputs of ``pulumi import`` as comments, for the user to declare in Python."""
         inputs = textwrap.indent("".join(request.source.values()), "# ")
         text = f"# Imported. Declare it in your program with these inputs:\n{inputs}"
         return lang.GenerateProgramResponse(source={"__main__.py": text.encode()})
@@ -134,17 +135,17 @@ def interpreter(info: Any) -> Path:
 
 
 def project_python(project: Path, settings: Mapping[str, Any]) -> Path:
-    """Return the Python that runs a project's program; this one if the program is in another language."""
+    """Return the Python of a project's program; this one for a program in another language."""
     if settings["runtime"].get("name") != "python":
         return Path(sys.executable)
     return _python(project, project / (settings.get("main") or ""), settings["runtime"]["options"])
 
 
 def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
-    """Return the Python of the virtual environment that the options of Pulumi.yaml name; this one if they name none.
+    """Return the Python of the virtual environment in the options of Pulumi.yaml, or this one.
 
-    As in Pulumi's own host (pulumi/pulumi, sdk/python/toolchain), the toolchain is the one in the options, or the one
-    whose lock is in the program's folder or above it.
+    As in Pulumi's own host (pulumi/pulumi, sdk/python/toolchain), the toolchain is the one in the
+    options, or the one whose lock is in the program's folder or above it.
 
     Raises:
         RehearsalError: the environment does not exist; the message has the command that creates it.
@@ -246,7 +247,7 @@ def _run_arguments(request: Any, engine: str) -> list[str]:
 
 
 def _plugin_arguments(request: Any) -> list[str]:
-    """Return Python's arguments: a policy pack runs by a module of the SDK, another plugin by its __main__.py."""
+    """Return Python's arguments: a policy pack runs by the SDK, a plugin by its __main__.py."""
     folder = request.info.program_directory or request.program
     if request.kind == "analyzer":
         engine, *rest = request.args
@@ -268,7 +269,7 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def main() -> None:
-    """Serve the engine, which passes the executor's path first, then flags, and its own address last."""
+    """Serve the engine, which passes the executor's path, then flags, and its own address last."""
     host = _LanguageHost(Path(sys.argv[1]), sys.argv[-1])
     add = language_pb2_grpc.add_LanguageRuntimeServicer_to_server
     server.serve(lambda grpc_server: add(host, grpc_server))

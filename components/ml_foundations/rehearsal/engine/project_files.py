@@ -54,7 +54,7 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
     """Return the stack file in the project, which may not exist if the project has none at all.
 
     Raises:
-        RehearsalError: the project has stack files, but none of this stack; the message names those that exist.
+        RehearsalError: the project has stack files, but not this one; the message names them.
     """
     folder = rehearsal.project / project_settings(rehearsal.project).get("stackConfigDir", "")
     path = folder / f"Pulumi.{rehearsal.stack}.yaml"
@@ -69,9 +69,10 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
 
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
-    """Copy the project's stack file into the rehearsal, and keep the rehearsal's own salt and secrets.
+    """Copy the project's stack file into the rehearsal, which keeps its own salt and secrets.
 
-    A secret that was set in the rehearsal stays until the project's file gets a new plain value for its key.
+    A secret that was set in the rehearsal stays until the project's file gets a new plain value for
+    its key.
     """
     source, target = source_stack_file(rehearsal), stack_file(rehearsal)
     copied = copied_source(rehearsal)
@@ -113,7 +114,7 @@ def _read_if_exists(path: Path) -> dict[str, Any]:
 
 
 def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
-    """Return the configuration of a program, by full key: the stack file's, and Pulumi.yaml's defaults."""
+    """Return a program's configuration by full key: the stack file, and Pulumi.yaml's defaults."""
     settings = project_settings(rehearsal.project)
     config: dict[str, Any] = {}
     for key, declared in (settings.get("config") or {}).items():
@@ -130,7 +131,7 @@ def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
 
 
 def _without_secrets(config: Any) -> Any:
-    """Return a configuration with a placeholder for each encrypted value: ``secure`` alone in a mapping.
+    """Return a configuration with placeholders for encrypted values: ``secure`` alone in a map.
 
     Source: Pulumi, "Stack settings file reference".
     """
@@ -147,11 +148,12 @@ def _is_secret(value: Any) -> bool:
 
 
 def passphrase_file(rehearsal: Rehearsal) -> Path:
-    """Return the file of the passphrase that encrypts the rehearsal's secrets; write it if it does not exist."""
+    """Return the file of the passphrase that encrypts the secrets; write it if it is missing."""
     path = rehearsal.root / "passphrase"
     if not path.exists() and rehearsal.root.exists():
         stack_file(rehearsal).unlink(missing_ok=True)  # Its salt is of another passphrase.
-        # All rehearsals of a project share one: a StackReference reads the secrets of another stack.
+        # All rehearsals of a project share one: a StackReference reads the secrets of another
+        # stack.
         existing = next(rehearsal.root.parent.glob("*/passphrase"), None)
         write(path, existing.read_text() if existing else secrets.token_urlsafe(32))
     return path

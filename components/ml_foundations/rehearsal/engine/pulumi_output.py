@@ -8,14 +8,14 @@ _RESOURCE = re.compile(r" [ +~<>=-]* (?P<type>[^\s:]+:\S+) (?P<name>\S+) (?P<sta
 UPDATE_BEGINS = "begins"
 """The progress when the update begins, after any preview."""
 _MOST_CHANGES = 12
-"""The most changed resources that are shown by name; if there are more, Pulumi's own count is enough."""
+"""The most resources that are shown by name; if there are more, Pulumi's count is enough."""
 
 
 class PulumiOutput:
     """The lines of one ``pulumi up``, which previews first.
 
-    Each phase prints a line for each step of a resource, then sections that begin at the margin: diagnostics, outputs,
-    the number of resources, the duration.
+    Each phase prints a line for each step of a resource, then sections that begin at the margin:
+    diagnostics, outputs, the number of resources, the duration.
     """
 
     def __init__(self) -> None:

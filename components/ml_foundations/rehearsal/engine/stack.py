@@ -1,4 +1,4 @@
-"""The rehearsed stack: created, deployed by a real ``pulumi up``, and repaired after an interruption."""
+"""The rehearsed stack: created, deployed by ``pulumi up``, repaired after an interruption."""
 
 import json
 import os
@@ -40,15 +40,16 @@ class EarlyUpdate(NamedTuple):
     fingerprint: Any
     """The fingerprint of the program at the start."""
     read: Callable[[_ReadLine], int | None]
-    """Pass each line to a function, and return the update's status; None if the update did not start."""
+    """Pass each line on, and return the update's status; None if the update did not start."""
 
 
 @contextmanager
 def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
-    """Preview a new stack and start its update while the replica starts; yield None if the stack is not new.
+    """Preview and update a new stack while its replica starts; yield None for another stack.
 
-    The update waits for the replica when it creates the cluster. It does not start if the preview fails, for example
-    because the program reads from the replica, or if the replica was ready before the preview ended.
+    The update waits for the replica when it creates the cluster. It does not start if the preview
+    fails, for example because the program reads from the replica, or if the replica was ready
+    before the preview ended.
     """
     if state_file(rehearsal).exists():
         yield None
@@ -77,7 +78,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
 
 
 def _preview_and_update(rehearsal: Rehearsal, lines: SimpleQueue[str | None]) -> int | None:
-    """Preview, then update; return the update's status, or None if there is none. None ends the lines, too."""
+    """Preview, then update; return the update's status, or None. A None ends the lines, too."""
     try:
         create(rehearsal)
         preview_lines: list[str] = []
@@ -97,13 +98,15 @@ def up(
     verbose: bool = False,
     previewed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Repair what an interrupted run left, then preview and update the stack, unless an early update did so.
+    """Repair what an interrupted run left, then preview and update, unless that has been done.
 
-    If program and state are those of the last update, a preview without changes is enough. Otherwise an update always
-    follows, because no preview counts some changes, such as one of ``protect``.
+    If program and state are those of the last update, a preview without changes is enough.
+    Otherwise an update always follows, because no preview counts some changes, such as one of
+    ``protect``.
 
-    The terminal shows the progress, then the summary; with ``verbose`` every line, with ``quiet`` nothing. All lines
-    are in the rehearsal's log. ``previewed`` is called after the preview: the update may wait for minutes.
+    The terminal shows the progress, then the summary; with ``verbose`` every line, with ``quiet``
+    nothing. All lines are in the rehearsal's log. ``previewed`` is called after the preview: the
+    update may wait for minutes.
 
     Raises:
         RehearsalError: pulumi failed; the message has its output.
@@ -167,7 +170,8 @@ def _fingerprint(rehearsal: Rehearsal) -> Any:
 def create(rehearsal: Rehearsal) -> None:
     """Create the stack in the rehearsal's backend, unless it exists.
 
-    ``pulumi stack init`` does the same, but takes half a second and writes into the project's stack file.
+    ``pulumi stack init`` does the same, but takes half a second and writes into the project's stack
+    file.
     """
     state = state_file(rehearsal)
     if not state.exists():
@@ -208,7 +212,7 @@ def _is_complete(state: Path) -> bool:
 
 
 def recover(rehearsal: Rehearsal) -> None:
-    """Release the lock of a run that was killed, and adopt the resources that it created but did not record."""
+    """Release the lock of a run that was killed, and adopt the resources that it created."""
     process(rehearsal).stop()
     # Every pulumi command takes a second, so none runs if the backend's files show no interruption.
     # A full disk leaves an empty draft of a lock, which pulumi takes for a lock.
@@ -234,7 +238,7 @@ def process(rehearsal: Rehearsal) -> Process:
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
-    """Raise an error if the pulumi that holds a lock of the backend still runs; a lock cut off has no holder."""
+    """Raise an error if the holder of a lock of the backend still runs."""
     with suppress(psutil.NoSuchProcess, ValueError):
         holder = json.loads(lock.read_text())
         candidate = psutil.Process(holder["pid"])
@@ -247,9 +251,10 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
 
 
 def _adopt_created(rehearsal: Rehearsal, deployment: dict[str, Any]) -> None:
-    """Add the resources that an interrupted create made to a deployment, and clear its pending operations.
+    """Add the resources that an interrupted run created, and clear the pending operations.
 
-    ``pulumi refresh --import-pending-creates`` drops the resources to import if it has no terminal (3.250).
+    ``pulumi refresh --import-pending-creates`` drops the resources to import if it has no terminal
+    (3.250).
     """
     known = {resource["urn"]: resource for resource in deployment["resources"]}
     ids_by_urn: dict[str, str] = {}
@@ -269,7 +274,7 @@ def _adopt_created(rehearsal: Rehearsal, deployment: dict[str, Any]) -> None:
 
 
 def _object_id(resource: Mapping[str, Any], replica: Rehearsal) -> str | None:
-    """Return the id of a release or an object that exists in the cluster; None for any other resource."""
+    """Return the id of a release or an object in the cluster; None for any other resource."""
     inputs = resource.get("inputs", {})
     client = Client(Api(Access(replica.kubeconfig)))
     if resource["type"] == RELEASE:
@@ -283,7 +288,7 @@ def _object_id(resource: Mapping[str, Any], replica: Rehearsal) -> str | None:
 
 
 def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
-    """Return the replica of the cluster that a provider depends on; the first replica if there is none."""
+    """Return the replica of the cluster that a provider depends on, or the first replica."""
     dependencies: set[str] = set()
     for urns in provider.get("propertyDependencies", {}).values():
         dependencies.update(urns)
@@ -302,7 +307,7 @@ def pulumi(rehearsal: Rehearsal, *args: str) -> subprocess.CompletedProcess[str]
 
 
 def _run(rehearsal: Rehearsal, read_line: _ReadLine, *args: str) -> int:
-    """Run the rehearsal's pulumi on the stack, pass each line of its output on, and return its status."""
+    """Run the rehearsal's pulumi on the stack, pass each line on, and return its status."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
 
         def read_all() -> None:
@@ -314,7 +319,7 @@ def _run(rehearsal: Rehearsal, read_line: _ReadLine, *args: str) -> int:
 
 
 def _preview(rehearsal: Rehearsal, read_line: _ReadLine, *options: str) -> int:
-    """Preview the stack as ``_run`` runs a command, and keep the events, which list the declared resources."""
+    """Preview the stack, and keep the events, which list the declared resources."""
     events = str(rehearsal.preview_events)
     return _run(rehearsal, read_line, "preview", "--event-log", events, *options)
 
@@ -330,7 +335,7 @@ def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subproc
 
 
 def _wait_ignoring_sigint(wait: Callable[[], _T]) -> _T:
-    """Return the result of a wait for a child process, and raise a KeyboardInterrupt only afterwards.
+    """Return the result of a wait for a child process; raise KeyboardInterrupt afterwards.
 
     On Ctrl-C the terminal interrupts the child, too, which then needs time to end properly.
     """
@@ -347,7 +352,7 @@ def _wait_ignoring_sigint(wait: Callable[[], _T]) -> _T:
 
 
 def _checked_pulumi(rehearsal: Rehearsal, *args: str) -> str:
-    """Return the output of a pulumi command on the stack; raise a RehearsalError with it if the command fails."""
+    """Return the output of a pulumi command; raise a RehearsalError with it if it fails."""
     done = pulumi(rehearsal, *args)
     if done.returncode != 0:
         message = (done.stderr or done.stdout).strip()

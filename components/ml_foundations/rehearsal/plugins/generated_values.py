@@ -39,7 +39,7 @@ class StatelessProvider(Provider):
         )
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """Return the inputs, and the outputs of an existing value; those of a new one are unknown."""
+        """Return the inputs and the outputs; those of a new value are unknown."""
         outputs = dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN)
         if old is not None:
             outputs |= old.outputs

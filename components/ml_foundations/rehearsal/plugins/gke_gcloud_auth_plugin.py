@@ -1,4 +1,4 @@
-"""The rehearsal's ``gke-gcloud-auth-plugin``: it gives clients a token for the replicas, as GKE's plugin does."""
+"""The rehearsal's ``gke-gcloud-auth-plugin``, which gives clients a token for the replicas."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The inputs of a resource, compared with the properties that the SDK has for its type, at any depth."""
+"""The errors in a resource's inputs: properties that its type in the SDK does not have."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pulumi's property paths, such as ``spec.ports[0].name``, and the paths at which two values differ."""
+"""Pulumi's property paths, such as ``spec.ports[0].name``, and the differences of values."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,8 +30,7 @@ def changed_paths(
         new: The value after it.
         path: The path of both values.
         same: Returns whether two values at a path mean the same.
-        enter_blocks: If true, the entries of an added or removed map are yielded, not the map. An empty map is yielded
-            itself.
+        enter_blocks: Whether an added or removed map counts as its entries, unless it is empty.
     """
     if enter_blocks:
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old

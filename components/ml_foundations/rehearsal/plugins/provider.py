@@ -13,7 +13,7 @@ RENAMED = (
     "If the program has renamed the resource or moved it to another parent, "
     "add the old name to its aliases"
 )
-"""A fix for an object that exists already: without an alias, Pulumi first creates the new resource."""
+"""A fix for an existing object: without an alias, Pulumi creates the new resource first."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Resource:
     """The inputs as the message has them, with secrets marked."""
 
     def redacted(self, value: Any) -> Any:
-        """Return inputs or outputs as they may be written to a file: without the secrets of the inputs."""
+        """Return inputs or outputs as they may be written to a file: without secrets."""
         return redacted(kept_secret(value, self.message_inputs))
 
 
@@ -69,7 +69,7 @@ class CheckError(Exception):
 
 
 class InitFailedError(Exception):
-    """A resource that exists but is not ready: Pulumi keeps it in the state, and the next update tries again."""
+    """A resource that exists but is not ready: Pulumi keeps it, and the next update tries again."""
 
     def __init__(self, state: State, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -83,32 +83,33 @@ class Provider:
     sdk: ClassVar[Sdk]
     """The resource types, whose schema programs in other languages get."""
     keeps_nulls: ClassVar[bool] = False
-    """Whether a null inside a property has a meaning, as in Helm's values; otherwise it is dropped."""
+    """Whether a null inside a property has a meaning, as in Helm's values; else it is dropped."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
         """Set when the user interrupts the update: every wait must end soon."""
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
-        """Show the user a message about a resource: severity is debug, info, warning, error or status."""
+        """Show a message about a resource: severity is debug, info, warning, error or status."""
 
     def check_config(self, config: Properties) -> None:
         """Check the provider's own configuration; raises CheckError."""
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
-        """Return the changes of the provider's own configuration; by default they replace nothing."""
+        """Return the changes of the provider's configuration; by default they replace nothing."""
         return Diff([key for key in {*old, *new} if old.get(key) != new.get(key)])
 
     def configure(self, config: Properties) -> None:
         """Accept the provider's configuration."""
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
-        """Return the result of a function of the package; raises RehearsalError if a rehearsal has none."""
+        """Return the result of a function; raises RehearsalError for an unknown one."""
         raise RehearsalError(
-            f"{function}: a rehearsal does not answer this function. Declare what it would look up instead"
+            f"{function}: a rehearsal does not answer this function. "
+            "Declare what it would look up instead"
         )
 
     def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
-        """Return a component of the package, a ``pulumi.ComponentResource``; raises RehearsalError if unknown."""
+        """Return a ``pulumi.ComponentResource``; raises RehearsalError for an unknown type."""
         raise RehearsalError(
             f"{type} is not supported in a rehearsal. Declare the objects that it would make"
         )

@@ -1,7 +1,7 @@
-"""The calls that the embedded plugins answer at the moment, as one file each in the rehearsal's folder.
+"""The calls that the embedded plugins answer at the moment, as files in the rehearsal's folder.
 
-Each plugin is a separate process. A wait for pods may end early only if no call of any plugin can still change the
-nodes of the cluster.
+Each plugin is a separate process. A wait for pods may end early only if no call of any plugin can
+still change the nodes of the cluster.
 """
 
 import os
@@ -18,7 +18,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 FOLDER = "running-calls"
 _IDLE = "idle"
 _CALLS_PER_PROCESSOR = 4
-"""The calls that Pulumi makes at once for each processor, unless ``--parallel`` sets another number."""
+"""The calls that Pulumi makes at once for each processor, without ``--parallel``."""
 
 
 @contextmanager
@@ -41,7 +41,8 @@ def mark_idle(is_idle: bool) -> None:
 def are_all_idle() -> bool:
     """Return whether every running call is idle and Pulumi is free to make further calls.
 
-    If as many calls are idle as Pulumi makes at once, they may keep it from a call that creates nodes.
+    If as many calls are idle as Pulumi makes at once, they may keep it from a call that creates
+    nodes.
     """
     states = list(map(read_text, _file().parent.glob("*")))
     engine_arguments = psutil.Process(os.getppid()).cmdline()

@@ -1,7 +1,7 @@
-"""The gRPC side of an embedded plugin: it translates between Pulumi's provider protocol and a Provider.
+"""The gRPC side of an embedded plugin, between Pulumi's provider protocol and a Provider.
 
-The SDK's own experimental servicer drops old inputs, cannot report a resource that is not ready, and has no unknown
-values. This one uses only the SDK's stubs.
+The SDK's own experimental servicer drops old inputs, cannot report a resource that is not ready,
+and has no unknown values. This one uses only the SDK's stubs.
 """
 
 import asyncio
@@ -166,7 +166,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> Any:
         """Return the result of a method of the provider, and turn its errors into the protocol's.
 
-        ``inputs`` are those of the message, which mark the secrets in the state of a failed resource.
+        ``inputs`` are those of the message, which mark the secrets in the state of a failed
+        resource.
         """
         try:
             with running_calls.running():
@@ -180,7 +181,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _construct(provider: Provider, request: Any, engine: str) -> Any:
-    """Return a component of the provider; Pulumi's SDK registers it and its children with the engine."""
+    """Return a component of the provider, which Pulumi's SDK registers with its children."""
     # Only this call needs the whole SDK. Importing it takes as long as starting the plugin.
     import pulumi
     from pulumi.provider import ConstructResult
@@ -208,7 +209,7 @@ def _construct(provider: Provider, request: Any, engine: str) -> Any:
 
 
 def _resource(request: Any) -> Resource:
-    """Return the resource of a request. In a child's urn, the types of its parents come before ``$``."""
+    """Return the resource of a request. In a child's urn, its parents' types precede ``$``."""
     *_, types, name = request.urn.split("::")
     default_autonaming = provider_pb2.CheckRequest.AutonamingOptions()
     autonaming = getattr(request, "autonaming", None) or default_autonaming

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 _THREADS = 1000
-"""The calls that are served at once. Most only wait, a plugin's call for as long as the resource takes."""
+"""The calls that are served at once. Most only wait, until a resource is ready."""
 _CHECK_SECONDS = 1
 
 
@@ -20,8 +20,8 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until the engine has ended; then end this process.
 
-    ``register`` adds the servicers to the server. ``on_stop`` runs before the server stops, and the calls then have
-    ``grace`` seconds to return.
+    ``register`` adds the servicers to the server. ``on_stop`` runs before the server stops, and the
+    calls then have ``grace`` seconds to return.
     """
     engine = os.getppid()
     sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -30,7 +30,8 @@ def serve(
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     stopped = threading.Event()
-    # A plugin has its own process group, so these signals come from the engine. Ctrl-C comes as a call of Cancel.
+    # A plugin has its own process group, so these signals come from the engine. Ctrl-C comes as a
+    # call of Cancel.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     print(port, flush=True)

@@ -1,7 +1,7 @@
 """Property values as Python values and in Pulumi's gRPC messages.
 
-They are dicts, lists, strings, numbers and booleans. A value that is not known before the update is ``UNKNOWN``. An
-output that must stay secret is wrapped in ``Secret``.
+They are dicts, lists, strings, numbers and booleans. A value that is not known before the update is
+``UNKNOWN``. An output that must stay secret is wrapped in ``Secret``.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Secret:
 
 
 def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
-    """Return a protobuf struct as a dict without nulls; ``nulls`` keeps those below the top level."""
+    """Return a protobuf struct as a dict; ``nulls`` keeps nulls below the top level."""
     return {key: _read(value, nulls) for key, value in struct.items() if value is not None}
 
 
@@ -55,7 +55,7 @@ def _read(value: Any, nulls: bool) -> Any:
 
 
 def kept_secret(value: Any, source: Any) -> Any:
-    """Return a value in which every part that is secret at the same path of the source is a ``Secret``.
+    """Return a value, with a ``Secret`` at each path at which the source has a secret.
 
     ``source`` is a message's struct, in which secrets are marked.
     """

@@ -24,7 +24,7 @@ _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 _COMPUTE_API = "https://www.googleapis.com/compute/v1/"
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 SHORT_LIVED = {"strategy": "SHORT_LIVED", "maxSurge": 0, "maxUnavailable": 0}
-"""The upgrade of flex-start and queued nodes, whatever a program asks for (GKE, "Node upgrade strategies")."""
+"""The upgrade of flex-start and queued nodes in any case (GKE, "Node upgrade strategies")."""
 
 
 def cluster_id(inputs: Inputs, location: GcpLocation) -> str:
@@ -117,7 +117,7 @@ def cluster_outputs(
 
 
 def inputs_at_refresh(inputs: Inputs, pool: Pool) -> dict[str, Any]:
-    """Return the inputs of a node pool as a refresh finds them: GKE upgrades some pools in its own way."""
+    """Return the inputs of a pool as a refresh finds them: GKE upgrades some in its own way."""
     if (pool.flex_start or pool.queued) and "upgradeSettings" in inputs:
         return {**inputs, "upgradeSettings": SHORT_LIVED}
     return dict(inputs)

@@ -1,7 +1,7 @@
-"""The resources that a project has from its start: a network, its subnetworks, and the account of its nodes.
+"""The resources that a project has from its start: network, subnetworks, account of nodes.
 
-Sources: Google Cloud, "Auto mode VPC network" (the network ``default``, its range 10.128.0.0/9, and a subnetwork in
-each region) and "Service accounts" (Compute Engine's default one).
+Sources: Google Cloud, "Auto mode VPC network" (the network ``default``, its range 10.128.0.0/9, and
+a subnetwork in each region) and "Service accounts" (Compute Engine's default one).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _RANGES = list(ipaddress.ip_network("10.128.0.0/9").subnets(new_prefix=20))
 
 
 def of_type(token: str, location: GcpLocation, region: str = "") -> Iterator[Mapping[str, Any]]:
-    """Yield the default resources of a type, as the provider reads them; subnetworks of one region only."""
+    """Yield the default resources of a type, as the provider reads them, in one region."""
     region = region or location.region_of({})
     if not location.project or (token == SUBNETWORK and not region):
         return

@@ -1,4 +1,4 @@
-"""The functions of the gcp package, answered from the provider's location and the resources of the rehearsal."""
+"""The functions of the gcp package, answered from the resources of the rehearsal."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.progress import RehearsalError
 
 ListResources = Callable[[str, str], Iterable[Inputs]]
-"""Returns the resources of a type, with those that a project has from its start; of one region, if it is not empty."""
+"""Returns the declared and the default resources of a type, in a region if it is not empty."""
 
 _GETTER = re.compile(r"gcp:(\w+)/get(\w)(\w+):get\w+")
 _REGIONS = {
@@ -43,8 +43,9 @@ def invoke(
     kind = f"gcp:{service}/{first.lower()}{rest}:{first}{rest}"
     if kind not in GCP:
         raise RehearsalError(
-            f"{function}: a rehearsal does not answer this function of pulumi-gcp. Give the program "
-            "what it looks up as configuration, or declare the resource and use its outputs"
+            f"{function}: a rehearsal does not answer this function of pulumi-gcp. "
+            "Give the program what it looks up as configuration, "
+            "or declare the resource and use its outputs"
         )
     for resource in list_resources(kind, arguments.get("region", "")):
         if all(_has(resource, key, value) for key, value in arguments.items()):
@@ -60,7 +61,7 @@ def invoke(
 
 
 def _has(resource: Inputs, key: str, value: Any) -> bool:
-    """Return whether a resource has the value of an argument: in full, or as the last part of a link."""
+    """Return whether a resource has an argument's value: in full, or as the end of a link."""
     actual = resource["outputs"].get(key)
     if value in (actual, resource["id"]):
         return True
@@ -86,7 +87,7 @@ def _retyped(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:
-    """Return outputs in the form of a function's result, where a single block is a list of one block."""
+    """Return outputs as a function returns them: a single block is a list of one block."""
     result = dict(outputs)
     kind = GCP[block] if block in GCP else GCP.block(block)
     for name, nested in kind.blocks.items():
@@ -107,7 +108,7 @@ def _plural(name: str) -> str:
 def _project_facts(
     name: str, arguments: Inputs, location: GcpLocation, token: str
 ) -> dict[str, Any] | None:
-    """Return the result of a function that reads no declared resource; None for another function."""
+    """Return the result of a function that reads no declared resource; None for another."""
     region = arguments.get("region") or location.region_of({})
     match name:
         case "compute/DefaultServiceAccount":

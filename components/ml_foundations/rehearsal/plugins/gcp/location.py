@@ -1,4 +1,4 @@
-"""The location of a resource: project, region and zone, by its own inputs or the provider's defaults."""
+"""The location of a resource: project, region and zone, by its inputs or by default."""
 
 import re
 from collections.abc import Mapping
@@ -29,12 +29,13 @@ class GcpLocation:
         project = inputs.get("project") or self.project
         if not project:
             raise RehearsalError(
-                "project: required field is not set. Set it: pulumi config set gcp:project <project>"
+                "project: required field is not set. "
+                "Set it: pulumi config set gcp:project <project>"
             )
         return project
 
     def region_of(self, inputs: Inputs) -> str:
-        """Return the region of a resource; empty if neither the resource nor the provider names one."""
+        """Return the region of a resource; empty if it has none, and there is no default."""
         return inputs.get("region") or self.region or region_of(self.zone)
 
     def location_of(self, inputs: Inputs) -> str:

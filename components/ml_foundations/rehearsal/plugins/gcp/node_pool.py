@@ -38,7 +38,7 @@ _RESERVATION_TYPES = (
 
 
 def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
-    """Return the pool that a program declares in a cluster; raise an error if GKE would refuse it."""
+    """Return the pool that a program declares in a cluster, if GKE would accept it."""
     config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
     per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
@@ -90,7 +90,7 @@ def default_pool(cluster: Inputs, location: GcpLocation) -> Pool | None:
 
 
 def _zones(inputs: Inputs, location: str, cluster: Inputs) -> list[str]:
-    """Return the zones of a pool: its own, its location if that is a zone, or those of the cluster."""
+    """Return the zones of a pool: its own, its location if that is a zone, or the cluster's."""
     zones = inputs.get("nodeLocations")
     if not zones and not is_zone(location):
         zones = cluster.get("nodeLocations")
@@ -129,7 +129,8 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int]:
 def _check_queued(inputs: Inputs) -> None:
     """Refuse nodes at the start of a pool with queued provisioning.
 
-    GKE adds its nodes only for a ProvisioningRequest, so it requires an initial and a minimum number of 0.
+    GKE adds its nodes only for a ProvisioningRequest, so it requires an initial and a minimum
+    number of 0.
     """
     scaling = inputs.get("autoscaling") or {}
     counts = ("totalMinNodeCount", "minNodeCount")
@@ -217,7 +218,7 @@ def _taint(taint: Inputs) -> dict[str, str]:
 
 
 def _label(what: str, key: str, value: Any) -> tuple[str, str]:
-    """Return the key and value of a label or taint; raise an error if Kubernetes would refuse it."""
+    """Return the key and value of a label or taint, if Kubernetes would accept it."""
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
     if not QUALIFIED_NAME.matches(key):

@@ -1,4 +1,4 @@
-"""The embedded gcp plugin: Pulumi's gcp resources on the simulated Google Cloud of one rehearsal."""
+"""The embedded gcp plugin: Pulumi's gcp resources on the simulated Google Cloud."""
 
 import hashlib
 import re
@@ -65,7 +65,7 @@ class GcpProvider(Provider):
         self._version = config.get("version") or GCP.version
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
-        """Return what a function finds in the provider's location, among the resources of the rehearsal."""
+        """Return the result of a function, which reads the resources of the rehearsal."""
         token = self._rehearsal.token
         return functions.invoke(
             function, _declared(arguments), self._location, self._list_resources, token
@@ -87,7 +87,7 @@ class GcpProvider(Provider):
         return new | {"name": name, _DEFAULTS: ["name"]}
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
-        """Refuse invalid inputs; if the program uses another SDK version, which may have them, only warn."""
+        """Refuse invalid inputs; only warn if another version of the SDK may have them."""
         errors = input_errors(GCP, resource.type, GCP[resource.type], new)
         for first, second in GCP.conflicts_of(resource.type):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (first, second)):
@@ -106,8 +106,8 @@ class GcpProvider(Provider):
         before, after = _declared(old.inputs), _declared(new)
         changed: list[str] = []
         for path in changed_paths(before, after, same=_is_same, enter_blocks=True):
-            # An input that is new in the program, but has the value that the resource has already, as after an
-            # import, is not a change.
+            # An input that is new in the program, but has the value that the resource has already,
+            # as after an import, is not a change.
             is_new = value_at(before, path) is None
             if not is_new or not _is_same(value_at(old.outputs, path), value_at(after, path), ""):
                 changed.append(path)
@@ -116,7 +116,7 @@ class GcpProvider(Provider):
         return Diff(changed, replaces, delete_before_replace=deletes_first)
 
     def _has_same_id(self, resource: Resource, old: State, new: Properties) -> bool:
-        """Return whether the new resource has the name or id of the old one, which must then be deleted first."""
+        """Return whether the new resource has the old one's id, which must then go first."""
         if "name" in new and "name" not in new.get(_DEFAULTS, []):
             return new["name"] == old.inputs.get("name")
         if resource.type in (CLUSTER, NODE_POOL) or any(unknown_paths(new)):
@@ -125,7 +125,7 @@ class GcpProvider(Provider):
         return identity == old.id
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """Return the inputs; the outputs that Google computes are unknown until the resource exists."""
+        """Return the inputs; what Google computes is unknown until the resource exists."""
         if old is not None:
             return _with_computed(_declared(new), _declared(old.inputs), old.outputs)
         kind = GCP[resource.type]
@@ -243,7 +243,7 @@ class GcpProvider(Provider):
         return State(identity, new, outputs)
 
     def _pool_inputs(self, new: Properties) -> tuple[Properties, Properties]:
-        """Return the inputs of a pool, with the location of the cluster that it names, and those of the cluster."""
+        """Return the inputs of a pool, with its cluster's location, and those of the cluster."""
         inputs = _declared(new)
         parts = inputs["cluster"].split("/")
         if len(parts) == 6:
@@ -281,7 +281,7 @@ class GcpProvider(Provider):
         return state
 
     def _list_resources(self, token: str, region: str = "") -> list[Mapping[str, Any]]:
-        """Return the resources of a type: the declared ones, and those that a project has from its start."""
+        """Return the declared and the default resources of a type."""
         defaults = default_resources.of_type(token, self._location, region)
         return [*self._declared_of(token), *defaults]
 
@@ -299,14 +299,15 @@ class GcpProvider(Provider):
     ) -> None:
         """Raise an error if another resource has the id already.
 
-        The same resource is accepted: an earlier create made it, but the engine ended before it got the answer.
+        The same resource is accepted: an earlier create made it, but the engine ended before it got
+        the answer.
         """
         same = (resource.urn, identity)
         if existing is not None and (existing.get("urn"), existing.get("id")) != same:
             raise already_exists(identity)
 
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
-        """Wait until a pool has its minimum of nodes, and all its nodes are ready and as declared."""
+        """Wait until a pool has its minimum of nodes, and all are ready and as declared."""
         template = nodes.node_template(pool, pool.zones[0], None)
         annotations = template["metadata"]["annotations"].items()
         minimum = min(pool.min_nodes if pool.resource else pool.initial_nodes, pool.max_nodes)
@@ -337,14 +338,15 @@ class GcpProvider(Provider):
                 raise RehearsalError(
                     f"timeout while waiting for {what}. See logs/gke.log of the rehearsal"
                 )
-            # Reading a thousand nodes slows down the replica that makes them: the longer it takes, the rarer it is.
+            # Reading a thousand nodes slows down the replica that makes them: the longer it takes,
+            # the rarer it is.
             if self.cancelled.wait(max(_POLL_SECONDS, 5 * (time.monotonic() - started))):
                 raise RehearsalError(f"interrupted while waiting for {what}")
             started = time.monotonic()
 
 
 def _nodes(rehearsal: Rehearsal, pool: str) -> list[Object]:
-    """Return the simulated nodes of a pool, not the imported copies of nodes of a real pool with that name."""
+    """Return the simulated nodes of a pool: imported nodes may be of a pool of that name, too."""
     api, selector = Api(Access(rehearsal.kubeconfig)), f"{labels.GKE_NODE_POOL}={pool}"
     return list(
         filter(nodes.is_simulated, api.get("/api/v1/nodes", labelSelector=selector)["items"])
@@ -352,7 +354,7 @@ def _nodes(rehearsal: Rehearsal, pool: str) -> list[Object]:
 
 
 def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
-    """Return whether GKE taints a new GPU pool: only if the cluster already has a pool without GPUs."""
+    """Return whether GKE taints a new GPU pool: if the cluster has a pool without GPUs."""
     others = [other for other in pools if other.cluster_id == pool.cluster_id]
     return node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
 
@@ -366,7 +368,7 @@ def _with_id(identity: str, resources: Iterable[Mapping[str, Any]]) -> Mapping[s
 
 
 def _is_same(before: Any, after: Any, path: str) -> bool:
-    """Return whether two values are equal, or name one resource: as a link, a path, or by the last part alone."""
+    """Return whether two values are equal, or name one resource, in full or by the last part."""
     if isinstance(before, str) and isinstance(after, str):
         long, short = sorted((before, after), key=len, reverse=True)
         return long == short or (long.startswith(_LINKS) and long.endswith(f"/{short}"))
@@ -382,7 +384,7 @@ def replaced_paths(token: str, before: Mapping[str, Any], after: Mapping[str, An
 def _replaced(
     token: str, changed: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[str]:
-    """Return the paths at or below a property that replaces a resource, or with a value that contains one."""
+    """Return the paths that are below, or whose value contains, a property that replaces."""
     roots, replaces = recorded.replaced_for(token), list[str]()
     for path in changed:
         value, plain_path = value_at(after, path) or value_at(before, path), _INDEX.sub("", path)
@@ -395,7 +397,8 @@ def _replaced(
 def _with_computed(new: Any, old: Any, outputs: Any) -> Any:
     """Return new inputs with the outputs that Google computed, at any depth.
 
-    An output is computed if the old inputs lack it: Pulumi's own plugin keeps these through an update.
+    An output is computed if the old inputs lack it: Pulumi's own plugin keeps these through an
+    update.
     """
     if isinstance(new, Mapping) and isinstance(outputs, Mapping):
         old = old if isinstance(old, Mapping) else {}
@@ -414,7 +417,7 @@ def _declared(inputs: Mapping[str, Any]) -> Properties:
 
 
 def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
-    """Return a name if the program sets none: with its prefix, as the engine proposes it, or a generated one."""
+    """Return a new name: with the program's prefix, as the engine proposes, or generated."""
     digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
     longest = GCP[resource.type].longest_name
     if prefix is not None:

@@ -1,4 +1,4 @@
-"""The resource types that a rehearsal only records: their ids, and the outputs that Google computes."""
+"""The resource types that a rehearsal only records: their ids and computed outputs."""
 
 import base64
 import hashlib
@@ -105,19 +105,19 @@ def project_number(project: str) -> str:
 
 
 def replaced_for(token: str) -> tuple[str, ...]:
-    """Return the properties whose change replaces a resource: those in its data, or those of its id and location."""
+    """Return the properties that replace a resource: those in its data, or of its id."""
     kind = GCP[token]
     of_id = (_id_inputs(token) | _LOCATION | {"namePrefix"}) & kind.inputs
     return kind.replaced_for or tuple(sorted(of_id))
 
 
 def is_shared(token: str) -> bool:
-    """Return whether Google allows two equal resources: it is no error to grant or enable something again."""
+    """Return whether Google allows two equal resources, as to grant or enable something twice."""
     return token == _SERVICE or _is_iam(token)
 
 
 def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str:
-    """Return the id of a resource, as the provider forms it; derived from its urn if Google would choose one."""
+    """Return the id of a resource; derived from its urn if Google would choose one."""
     values = _values(token, inputs, location)
     if _is_iam(token):
         keys = sorted(_id_inputs(token) - {"condition", "role", "member"})
@@ -134,7 +134,7 @@ def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str
 
 
 def outputs(token: str, inputs: Inputs, location: GcpLocation, identity: str) -> dict[str, Any]:
-    """Return the outputs of a resource: its inputs, the provider's defaults and what Google computes."""
+    """Return the outputs of a resource: its inputs, defaults, and what Google computes."""
     values, kind = _values(token, inputs, location), GCP[token]
     facts = _Facts(token, identity, values)
     properties = {key: values[key] for key in sorted(_LOCATION & kind.outputs) if values.get(key)}

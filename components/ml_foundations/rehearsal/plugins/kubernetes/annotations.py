@@ -63,7 +63,7 @@ def propagation_policy(obj: Object) -> str:
 
 
 def timeout(obj: Object) -> float:
-    """Return the seconds to wait; 0 if not set or invalid, which the official plugin ignores too."""
+    """Return the seconds to wait; 0 if not set, or invalid, as the official plugin has it."""
     value = annotation(obj, _TIMEOUT)
     return float(value) if _WHOLE_NUMBER.fullmatch(value) else 0
 
@@ -75,7 +75,7 @@ def check(obj: Object) -> None:
 
 
 def unmet_conditions(live: Object) -> list[str] | None:
-    """Return the conditions in the waitFor annotation that a live object does not meet; None without annotation."""
+    """Return the waitFor conditions that a live object does not meet; None without annotation."""
     value = annotation(live, _WAIT_FOR)
     if not value:
         return None
@@ -85,7 +85,8 @@ def unmet_conditions(live: Object) -> list[str] | None:
 def _conditions(text: str) -> list[re.Match[str]]:
     """Return the conditions in a waitFor annotation, as matches of ``_CONDITION`` or ``_JSONPATH``.
 
-    The annotation is ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these.
+    The annotation is ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of
+    these.
     """
     try:
         value = json.loads(text)
@@ -100,7 +101,8 @@ def _conditions(text: str) -> list[re.Match[str]]:
             conditions.append(match)
     if not conditions or len(conditions) < len(items):
         raise ValueError(
-            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.path}}[=value], "
+            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] "
+            "or jsonpath={.path}[=value], "
             f"or a JSON list of these; a rehearsal reads no wildcards in paths (got {text!r})"
         )
     return conditions

@@ -27,7 +27,7 @@ def local_values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 @contextmanager
 def as_options(inputs: Properties) -> Iterator[list[str]]:
-    """Yield the values as options of Helm, the program's own last, in private files: they may hold secrets."""
+    """Yield the values as Helm's options, in private files: they may hold secrets."""
     own_values = {"text": json.dumps(inputs.get("values") or {}, ensure_ascii=False)}
     options: list[str] = []
     with ExitStack() as files:

@@ -19,7 +19,7 @@ _REPLACED_MANAGERS = (
     ("kubectl", "Update"),
     ("before-first-apply", "Update"),
 )
-"""Managers whose fields an update takes: fixCSAFieldManagers of pulumi-kubernetes, provider/pkg/await/await.go."""
+"""Managers whose fields an update takes (pulumi-kubernetes, await.go, fixCSAFieldManagers)."""
 
 
 class UnknownKindError(ApiError):
@@ -79,7 +79,7 @@ class Client:
         self.apply(empty, manager)
 
     def take_fields(self, live: Object, manager: str) -> Object:
-        """Let server-side apply own the fields of a creation or of kubectl, so that it can change and remove them."""
+        """Let server-side apply own, and so remove, the fields of a creation or of kubectl."""
         taken: list[Object] = []
         applied: list[Object] = []
         others: list[Object] = []
@@ -112,7 +112,7 @@ class Client:
         return self._resource(api_version, kind)[1]
 
     def custom_versions(self) -> list[str]:
-        """Return the group versions that CustomResourceDefinitions add, and their kinds, as ``g/v1`` and ``g/v1/Kind``."""
+        """Return the versions and kinds of all CRDs, as ``group/v1`` and ``group/v1/Kind``."""
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         versions: set[str] = set()
         for definition in self._api.get(path)["items"]:
@@ -133,7 +133,7 @@ class Client:
         return f"{path}/{quote(metadata['name'])}" if metadata.get("name") else path
 
     def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
-        """Return the plural name of a kind and whether it is namespaced; discovery runs again for an unknown kind."""
+        """Return the plural of a kind and whether it is namespaced; look up a new kind again."""
         with self._lock:
             if kind not in self._kinds.get(api_version, {}):
                 self._kinds[api_version] = self._discover(api_version)
@@ -159,7 +159,7 @@ def _managed_fields(live: Object) -> list[Object]:
 
 
 def _is_by(entry: Object, manager: str, operation: str) -> bool:
-    """Return whether an entry of managedFields has an operation, and a manager whose name begins so."""
+    """Return whether an entry of managedFields has a manager that begins so, and an operation."""
     is_by_manager = entry["manager"].startswith(manager) and entry["operation"] == operation
     return is_by_manager and not entry.get("subresource")
 

@@ -1,6 +1,7 @@
 """Components of the kubernetes package: each registers the objects that it renders as its children.
 
-Names and order are those of Pulumi's own plugin: provider/pkg/provider/yaml/v2/yaml.go of pulumi-kubernetes.
+Names and order are those of Pulumi's own plugin: provider/pkg/provider/yaml/v2/yaml.go of
+pulumi-kubernetes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +57,7 @@ class Rendered(pulumi.ComponentResource):
 def _register_children(
     parent: pulumi.Resource, prefix: str, objects: list[Object]
 ) -> list[pulumi.Resource]:
-    """Register objects, each after its dependencies; return their resources in the order of the objects."""
+    """Register objects, each after its dependencies; return them in the objects' order."""
     if nameless := [obj["kind"] for obj in objects if not name_of(obj)]:
         raise RehearsalError(f"metadata.name is required: {', '.join(nameless)}")
     by_key = {_key(obj): obj for obj in objects}
@@ -74,7 +75,7 @@ def _register_children(
 
 
 def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
-    """Yield the other objects that one depends on: its namespace, its kind's definition, and those it names."""
+    """Yield an object's dependencies: its namespace, its kind's definition, those it names."""
     group, kind, namespace, _ = key
     candidates: list[_Key] = [("", "Namespace", "", namespace)]
     for other, obj in objects.items():
@@ -116,7 +117,7 @@ def _key_of_reference(text: str) -> _Key:
 
 
 def _defined_kind(obj: Object) -> tuple[str, str] | None:
-    """Return the group and kind that a CustomResourceDefinition defines; None for another object."""
+    """Return the group and kind of a CustomResourceDefinition; None for another object."""
     if obj["kind"] != "CustomResourceDefinition":
         return None
     spec = obj.get("spec") or {}

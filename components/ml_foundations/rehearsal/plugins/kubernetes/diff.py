@@ -1,6 +1,7 @@
 """The changes for which the official plugin replaces an object, and the values that mean the same.
 
-The official plugin makes all other changes in place, and the API server refuses those that it cannot make.
+The official plugin makes all other changes in place, and the API server refuses those that it
+cannot make.
 """
 
 import json
@@ -25,7 +26,7 @@ _TEXTS = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|c
 _REPLACED_FOR: Mapping[str, list[str]] = json.loads(
     Path(__file__).with_name("replaced_for.json").read_text()
 )
-"""All fields for which the official plugin replaces, by kind and group, and those of a Pod's containers.
+"""Fields for which the official plugin replaces, by kind, and those of containers.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
@@ -47,7 +48,7 @@ def group_kind(obj: Mapping[str, Any]) -> str:
 def replaced_paths(
     changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()
 ) -> list[str]:
-    """Return the changed paths for which an object is replaced; the content of mutable kinds may change."""
+    """Return the changed paths that replace an object; mutable kinds' content does not."""
     kind = group_kind(new)
     fields = [*IDENTITY, *_REPLACED_FOR.get(kind, ())]
     if kind not in mutable or new.get("immutable"):
@@ -60,7 +61,7 @@ def replaced_paths(
 
 
 def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
-    """Return whether a Pod is replaced for a change in its containers; it is not for a removed container."""
+    """Return whether a change in its containers replaces a Pod; a removed container does not."""
     match = _CONTAINER.match(path)
     if match is None:
         return False

@@ -1,4 +1,4 @@
-"""Helm releases, run by the real Helm. A chart that cannot be fetched is only recorded, with a warning."""
+"""Helm releases by the real Helm. A chart that cannot be fetched is only recorded."""
 
 import hashlib
 import http.client
@@ -46,7 +46,7 @@ from ml_foundations.rehearsal.tools import toolchain
 _CONTROLLERS = {controller.name: controller for controller in controllers.CONTROLLERS}
 """The controllers that run as processes next to the control plane, by the names of their charts."""
 _CHART = ".chart"
-"""The suffix of the record of a chart that the program renders itself: each update writes it again."""
+"""The suffix of the record of a chart that the program renders, again in each update."""
 _FETCH_SECONDS = 10
 _SLOW_FETCH_SECONDS = 120
 _PROBE_SECONDS = 3
@@ -113,7 +113,7 @@ class Helm:
         return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
 
     def refuse_existing(self, inputs: Properties) -> None:
-        """Refuse a new release whose name is in use: Helm would upgrade the release of another resource or user."""
+        """Refuse a new release whose name is in use: Helm would upgrade somebody's release."""
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         if self._status(namespace, name) == "deployed":
             raise RehearsalError(
@@ -145,7 +145,7 @@ class Helm:
         return self._record(inputs, resource)
 
     def template(self, inputs: Properties, *switches: str) -> str:
-        """Return the manifests of a chart as text; if it cannot be fetched, record that and return nothing."""
+        """Return the manifests of a chart; empty, with a record, if it cannot be fetched."""
         self._refuse_unknown_values(inputs)
         name = str(inputs["name"])
         if obstacle := self._fetch_obstacle(inputs):
@@ -164,7 +164,7 @@ class Helm:
             return self._helm(*words, *values, seconds=_DEFAULT_SECONDS)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
-        """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
+        """Refuse values that the chart does not have; a fetched chart is checked by Helm itself."""
         errors: list[str] = []
         for path, values in chart_values.local_values(inputs):
             errors += chart_values.unknown_keys(_chart_name(inputs), values, path)
@@ -172,7 +172,7 @@ class Helm:
             raise RehearsalError("\n".join(errors))
 
     def _start_controller(self, resource: Resource, inputs: Properties) -> None:
-        """Start the controller of a chart that runs as a process, with the values of the release."""
+        """Start the controller that runs as a process in place of a chart."""
         rehearsal, chart = self._settings.replica, _chart_name(inputs)
         if chart in _CONTROLLERS and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts next to the control plane")
@@ -235,7 +235,7 @@ class Helm:
         self._helm("show", "chart", *self._chart_arguments(inputs), seconds=seconds)
 
     def _require_reachable(self, inputs: Properties, home: str) -> None:
-        """Give a slow repository more time; raise an error if it does not answer, because others do."""
+        """Give a slow repository more time; it must answer, because others do."""
         try:
             self._show(inputs, _SLOW_FETCH_SECONDS)
         except RehearsalError as error:
@@ -246,14 +246,14 @@ class Helm:
 
     @cached_property
     def _has_network(self) -> bool:
-        """Whether the repository of any chart that the components use answers, even with an error."""
+        """Whether any repository of the components' charts answers, even with an error."""
         return any(map(_answers, (GPU_OPERATOR.repo, NFS_PROVISIONER.repo)))
 
     def _status(self, namespace: str, name: str) -> str:
         return status(self._settings.client, namespace, name)
 
     def _end_interrupted(self, name: str, namespace: str) -> None:
-        """Undo an operation that was killed, because Helm would refuse to continue; only this stack can have run it."""
+        """Undo an operation of this stack that was killed: Helm would refuse to continue."""
         interrupted = self._status(namespace, name)
         if interrupted == "pending-install":
             self._uninstall(namespace, name, seconds=_DEFAULT_SECONDS)
@@ -261,7 +261,7 @@ class Helm:
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
     def _chart_arguments(self, inputs: Properties) -> list[str]:
-        """Return Helm's arguments for a chart; a password of its repository goes to Helm before, by standard input."""
+        """Return Helm's arguments for a chart; log in first if its repository has a password."""
         chart, repository = str(inputs["chart"]), dict(inputs.get("repositoryOpts") or {})
         if password := repository.pop("password", None):
             user = ["--username", str(repository.pop("username", "")), "--password-stdin"]
@@ -315,7 +315,7 @@ class Helm:
     def _record(
         self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = ""
     ) -> State:
-        """Write the record of a release, and return its state; ``instead`` is why its chart is not installed."""
+        """Record a release, and return its state; ``instead`` is why the chart is not installed."""
         namespace, name = inputs["namespace"], inputs["name"]
         record = {
             "namespace": namespace,
@@ -370,7 +370,7 @@ def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
 
 
 def _resource_names(manifest: str) -> dict[str, list[str]]:
-    """Return the names of a release's objects by kind, as the official plugin does: ``Deployment.apps/apps/v1``."""
+    """Return the names of a release's objects by kind, such as ``Deployment.apps/apps/v1``."""
     names: dict[str, set[str]] = {}
     for obj in decode(manifest):
         kind = f"{group_kind(obj)}/{obj['apiVersion']}"
@@ -389,7 +389,7 @@ def _answers(url: str) -> bool:
 
 
 def forget_charts(rehearsal: Rehearsal) -> None:
-    """Remove the records of charts that the program rendered last time: it may not have them any more."""
+    """Remove the records of charts that the program rendered in the last update."""
     for replica in rehearsal.replicas:
         for record in replica.releases_dir.glob(f"*{_CHART}.json"):
             record.unlink()

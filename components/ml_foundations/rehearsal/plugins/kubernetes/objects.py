@@ -36,9 +36,10 @@ def title(obj: Object) -> str:
 
 
 def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a Secret with its stringData in its data, as the API server stores it; any other object as it is.
+    """Return a Secret with its stringData in its data; any other object as it is.
 
-    The official plugin compares them in this form: normalizeSecret in its provider/pkg/clients/unstructured.go.
+    The official plugin compares them in this form: normalizeSecret in its
+    provider/pkg/clients/unstructured.go.
     """
     texts, data = obj.get("stringData"), obj.get("data") or {}
     is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")
@@ -52,7 +53,7 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def removal(api_version: str, kind: str) -> str:
-    """Return the message that Kubernetes has removed a version of a kind; empty if it may be served."""
+    """Return the message that Kubernetes has removed a kind; empty if it may be served."""
     row = _removed_kinds().get((api_version, kind))
     if row is None:
         return ""
@@ -74,8 +75,9 @@ def _removed_kinds() -> Mapping[tuple[str, str], Mapping[str, str]]:
 def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
     """Change the object to apply so that the ignored paths keep their live values.
 
-    A field that only other managers own is omitted, so that this manager's apply does not own it. Paths into lists have
-    no effect, as in handleSSAIgnoreFields of pulumi-kubernetes, provider/pkg/await/await.go.
+    A field that only other managers own is omitted, so that this manager's apply does not own it.
+    Paths into lists have no effect, as in handleSSAIgnoreFields of pulumi-kubernetes,
+    provider/pkg/await/await.go.
     """
     for path in ignored:
         keys = steps(path)
@@ -108,7 +110,7 @@ def _owns(fields: Object | None, path: Iterable[str]) -> bool:
 
 
 def content_of(live: Object) -> Object:
-    """Return an object without its status, and without the metadata of the server, controllers and kubectl."""
+    """Return an object without status, and without metadata that users do not write."""
     metadata = _without(live["metadata"], (*SERVER_WRITTEN, "annotations"))
     if annotations := _without(live["metadata"].get("annotations", {}), _BOOKKEEPING):
         metadata["annotations"] = annotations
@@ -130,7 +132,7 @@ def hidden(properties: Properties) -> Properties:
 
 
 def outputs_of(live: Object, preview: bool = False) -> Properties:
-    """Return the object as the program and the state get it; the contents of a Secret are marked as secret."""
+    """Return the object as the state gets it: the contents of a Secret are marked as secret."""
     outputs = copy.deepcopy(live)
     outputs["metadata"].pop("managedFields", None)
     if preview:
@@ -151,7 +153,8 @@ def as_declared(declared: Any, live: Any, path: str = "") -> Any:
                 merged[key] = value
         return merged
     if isinstance(declared, list) and isinstance(live, list):
-        # Items that the server appends, such as tolerations of a Pod, are no drift, as in the official plugin.
+        # Items that the server appends, such as tolerations of a Pod, are no drift, as in the
+        # official plugin.
         pairs = zip(declared, live, strict=False)
         return [as_declared(*pair, path) for pair in pairs]
     return declared if same(declared, live, path) else live

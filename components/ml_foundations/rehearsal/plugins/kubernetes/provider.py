@@ -46,7 +46,7 @@ from ml_foundations.rehearsal.protocol.values import Properties
 
 _REPLACE_UNREADY_PATH = f'metadata.annotations["{annotations.REPLACE_UNREADY}"]'
 _NO_GENERATED_NAMES = (
-    "metadata.generateName is not supported with Server-Side Apply, which is the provider's default: "
+    "metadata.generateName is not supported with Server-Side Apply, the provider's default: "
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -93,7 +93,7 @@ class KubernetesProvider(Provider):
     def check(
         self, resource: Resource, old: Properties, new: Properties, seed: bytes
     ) -> Properties:
-        """Fill in namespace and name if the program sets none; refuse an object that cannot be awaited."""
+        """Fill in namespace and name; refuse an object that cannot be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
@@ -156,7 +156,8 @@ class KubernetesProvider(Provider):
         if self._must_replace_unready(old, new):
             changed.append(_REPLACE_UNREADY_PATH)
             replaces = [*replaces, _REPLACE_UNREADY_PATH]
-        # A replacement with a generated name gets a new one, so both objects can exist at the same time.
+        # A replacement with a generated name gets a new one, so both objects can exist at the same
+        # time.
         is_autonamed = annotations.is_set(new, annotations.AUTONAMED)
         deletes_first = bool(replaces) and _is_same_object(before, after) and not is_autonamed
         return Diff(changed, replaces, delete_before_replace=deletes_first)
@@ -235,8 +236,9 @@ class KubernetesProvider(Provider):
         return self._settings.client
 
     def _is_namespaced(self, inputs: Properties) -> bool:
-        """Return whether objects of the kind have a namespace; true if the cluster cannot tell yet."""
-        # The cluster is asked for the kinds of CRDs only: a request may run a credential plugin, in every command.
+        """Return whether the kind has a namespace; true if the cluster cannot tell yet."""
+        # The cluster is asked for the kinds of CRDs only: a request may run a credential plugin, in
+        # every command.
         token = token_of(inputs["apiVersion"], inputs["kind"])
         if token in KUBERNETES:
             return KUBERNETES[token].is_namespaced
@@ -246,7 +248,7 @@ class KubernetesProvider(Provider):
             return True
 
     def _placed(self, inputs: Properties, identity: str = "") -> Properties:
-        """Return inputs with the namespace that the object is or will be in, or without one if its kind has none."""
+        """Return inputs with the object's namespace, or without one if its kind has none."""
         metadata = inputs.get("metadata", {})
         if not isinstance(metadata, Mapping):
             return inputs
@@ -257,7 +259,7 @@ class KubernetesProvider(Provider):
         return inputs | {"metadata": rest}
 
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
-        """Return the object to apply; its name and namespace come from the id of the old state, if there is one."""
+        """Return the object to apply; an old state's id has its name and namespace."""
         obj: Object = _declared(copy.deepcopy(inputs))
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
@@ -270,7 +272,7 @@ class KubernetesProvider(Provider):
         return obj
 
     def _create(self, resource: Resource, new: Properties) -> Object:
-        """Create an object; try again for half a minute while its namespace or kind does not exist."""
+        """Create an object; try for half a minute while its namespace or kind does not exist."""
         for seconds in _RETRY_SECONDS:
             try:
                 return self._apply(resource, new)
@@ -295,7 +297,8 @@ class KubernetesProvider(Provider):
         manager, is_patch = _field_manager(resource, wanted), _is_patch(resource)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
         if old is None:
-            # A preview takes nothing over: an object that is to be replaced still exists, and may be immutable.
+            # A preview takes nothing over: an object that is to be replaced still exists, and may
+            # be immutable.
             marker = _uncertain_create_marker(resource)
             takes_over = not dry_run and (self._settings.upserts or marker.exists())
             if takes_over or is_patch:
@@ -306,14 +309,16 @@ class KubernetesProvider(Provider):
             raise ApiError(
                 404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again"
             )
-        # The order of these cases is that of updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
+        # The order of these cases is that of updateResource of pulumi-kubernetes,
+        # provider/pkg/await/await.go.
         if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
         if not self._settings.applies_server_side:
             objects.keep_live(wanted, live, resource.ignore)
             patch = merge_patch(self._located(old.inputs, old), wanted)
             return self._client.merge(patch, live, dry_run=dry_run)
-        # The first update takes over the fields of the creation. A preview does not, so it needs force.
+        # The first update takes over the fields of the creation. A preview does not, so it needs
+        # force.
         is_first_update = not is_patch and self._client.is_as_created(live)
         if not dry_run and not is_patch:
             live = self._client.take_fields(live, manager)
@@ -322,7 +327,7 @@ class KubernetesProvider(Provider):
         return self._client.apply(wanted, manager, dry_run=dry_run, force=force)
 
     def _must_replace_unready(self, old: State, new: Properties) -> bool:
-        """Return whether a Job asks to be replaced while it is incomplete, and is so; false if it cannot be read."""
+        """Return whether a Job is incomplete, and asks to be replaced in this case."""
         is_job = group_kind(new) == "Job.batch"
         if not is_job or not annotations.is_set(new, annotations.REPLACE_UNREADY):
             return False
@@ -347,7 +352,7 @@ class KubernetesProvider(Provider):
 
 
 def _state(live: Object, inputs: Properties, reasons: list[str]) -> State:
-    """Return the state of a live object; raise InitFailedError if there are reasons why it is not ready."""
+    """Return the state of a live object; raise InitFailedError if there are reasons."""
     identity = objects.object_id(live["metadata"])
     state = State(identity, objects.hidden(inputs), objects.outputs_of(live))
     if reasons:
@@ -360,7 +365,7 @@ def _declared(inputs: Properties) -> Properties:
 
 
 def _uncertain_create_marker(resource: Resource) -> Path:
-    """Return the file that marks an object that may exist although its create failed, as after an etcd crash.
+    """Return the file that marks an object that may exist although its create failed.
 
     The next create takes such an object over.
     """
@@ -380,7 +385,7 @@ def _kind_of(resource: Resource) -> tuple[str, str]:
 
 
 def _label_as_managed(resource: Resource, inputs: Properties) -> None:
-    """Add the label of the official plugin to an object of client-side apply, which records no field managers."""
+    """Add the official plugin's label: client-side apply records no field managers."""
     if _is_patch(resource):
         raise CheckError(
             [("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")]
@@ -409,7 +414,7 @@ def _refuse_unsupported(resource: Resource) -> None:
 
 
 def _new_name(resource: Resource, seed: bytes) -> str:
-    """Return the name that the engine proposes, or a generated one, as AssignNameIfAutonamable of the official plugin."""
+    """Return the proposed name or a new one, as the official AssignNameIfAutonamable."""
     if resource.must_be_named:
         raise RehearsalError(
             f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name"
@@ -418,7 +423,7 @@ def _new_name(resource: Resource, seed: bytes) -> str:
 
 
 def _is_same_object(old: Properties, new: Properties) -> bool:
-    """Return whether both have one name and namespace, so that they cannot exist at the same time."""
+    """Return whether both have one name and namespace, so they cannot exist together."""
     before, after = old.get("metadata"), new.get("metadata")
     if not isinstance(before, Mapping) or not isinstance(after, Mapping) or not after.get("name"):
         return False  # Each object gets a separate generated name.
@@ -436,7 +441,7 @@ def _may_succeed_later(error: ApiError, old: State | None) -> bool:
 
 @contextmanager
 def _explained(resource: Resource, failure: str) -> Iterator[None]:
-    """Turn the API server's errors in this block into errors that name the resource, the failure and a fix."""
+    """Turn the API server's errors into errors that name the resource and a fix."""
     try:
         yield
     except ApiError as error:

@@ -27,7 +27,7 @@ class Failure(str):
 
 
 def missing(client: Client, live: Object) -> str:
-    """Return what a live object lacks to be ready: empty if nothing, a Failure if it will never be ready."""
+    """Return what an object lacks to be ready; a Failure if it will never be ready."""
     conditions = annotations.unmet_conditions(live)
     if conditions is not None:
         return f"waiting for {', '.join(conditions)}" if conditions else ""
@@ -36,7 +36,7 @@ def missing(client: Client, live: Object) -> str:
 
 
 def missing_at_refresh(client: Client, live: Object) -> str:
-    """Return what an object lacks when a refresh reads it, if the official plugin then checks its kind."""
+    """Return what an object lacks at a refresh, if the official plugin checks its kind then."""
     kind = group_kind(live)
     if kind not in _CHECKED_AT_REFRESH or annotations.is_skipped(live):
         return ""
@@ -46,7 +46,8 @@ def missing_at_refresh(client: Client, live: Object) -> str:
 def reasons(client: Client, live: Object) -> list[str]:
     """Return the cluster's own messages why an object, or the pods of a workload, do not run."""
     messages: set[str] = set()
-    # A Deployment's own conditions may be of an earlier try, so they explain a failure, but end no wait.
+    # A Deployment's own conditions may be of an earlier try, so they explain a failure, but end no
+    # wait.
     for name, bad_status in (("ReplicaFailure", "True"), ("Progressing", "False")):
         found = condition(live, name)
         if found.get("status") == bad_status:
@@ -130,7 +131,7 @@ def _pod(client: Client, live: Object) -> str:
 
 
 def _phase(live: Object, what: str, *good: str) -> str:
-    """Return that a phase is none of the good ones: empty if it is one, a Failure if it is final."""
+    """Return a message if a phase is none of the good ones; a Failure if it is final."""
     phase = live.get("status", {}).get("phase", "Pending")
     if phase in good:
         return ""
@@ -241,7 +242,7 @@ def _unplaced_pods() -> dict[str, str]:
 
 
 def _warnings(client: Client, pods: list[Object]) -> list[str]:
-    """Return the last warning about each pod of a namespace, such as of a disk that another node holds."""
+    """Return the last warning about each pod, such as of a disk that another node holds."""
     namespace = pods[0]["metadata"]["namespace"]
     events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
     last = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_time_of)}

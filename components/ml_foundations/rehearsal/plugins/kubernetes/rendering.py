@@ -1,4 +1,4 @@
-"""Manifests that a program does not declare one by one: from YAML, from a kustomization, from a chart."""
+"""Manifests that a program does not declare itself: of YAML, kustomizations and charts."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ _FETCH_OPTIONS = {
 
 
 def decode(text: str) -> list[Object]:
-    """Return the objects of a YAML stream, those of lists one by one; documents without a kind are omitted."""
+    """Return the objects of a YAML stream and of its lists; omit documents without a kind."""
     try:
         return list(objects_of(yaml.load_all(text, Loader=Loader)))
     except yaml.YAMLError as error:

@@ -18,13 +18,13 @@ _MUTABLE: Mapping[str, tuple[str, str]] = {
     "ConfigMap": ("enableConfigMapMutable", "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE"),
     "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
 }
-"""The input of the provider that makes a kind mutable, and the environment variable if that is not set."""
+"""The input that makes a kind mutable, and the environment variable if it is not set."""
 _CLUSTER_INPUTS = ("kubeconfig", "context", "cluster")
 """The inputs that select a cluster."""
 
 
 class Settings:
-    """The inputs of a provider, and the client of its cluster, which is made when it is first needed."""
+    """The inputs of a provider, and the client of its cluster, made when first needed."""
 
     def __init__(self, config: Properties) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class Settings:
 
     @cached_property
     def replica(self) -> Rehearsal:
-        """The replica of the cluster that the program names; the first for a cluster of another program."""
+        """The replica of the cluster that the program names, or the first replica."""
         first = Rehearsal.of_this_process()
         clusters = read_json(first.servers, {})
         return Rehearsal(first.stack, first.root, clusters.get(_server(self._cluster), ""))
@@ -59,7 +59,8 @@ class Settings:
         """The access to the replica of the cluster."""
         if not self._cluster["kubeconfig"]:
             raise RehearsalError(
-                "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
+                "the kubernetes provider has no kubeconfig. "
+                "Give the resource a provider of your cluster"
             )
         kubeconfig = self.replica.kubeconfig
         if self.replica.cluster and not kubeconfig.exists():
@@ -77,12 +78,12 @@ class Settings:
         return Client(Api(self.access))
 
     def _option(self, key: str, variable: str, default: str = "false") -> bool:
-        """Return the value of an input of the provider or, if it is not set, of an environment variable."""
+        """Return the value of an input or, if it is not set, of an environment variable."""
         return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
 
 
 def check(config: Properties) -> None:
-    """Raise a CheckError for settings that a rehearsal does not support, and for those that strict mode prohibits."""
+    """Raise a CheckError for settings that a rehearsal or strict mode does not allow."""
     unsupported = ("helmReleaseSettings", "renderYamlToDirectory")
     if ignored := [key for key in unsupported if config.get(key)]:
         raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
@@ -96,7 +97,7 @@ def check(config: Properties) -> None:
 
 
 def diff(old: Properties, new: Properties) -> Diff:
-    """Return the changes of a provider: another cluster replaces it and its objects, other inputs do not.
+    """Return the changes of a provider; another cluster replaces it with its objects.
 
     DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
     """

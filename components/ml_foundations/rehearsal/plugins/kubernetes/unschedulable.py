@@ -14,14 +14,14 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import pods_of
 
 _SETTLE_SECONDS = 20
-"""The time that all calls must be idle: by then, the nodes have everything, such as the GPUs of an operator."""
+"""The time that all calls must be idle: by then, the nodes have all their GPUs."""
 _CHECK_SECONDS = 2
 _DEPENDENT_KINDS = {"Service", "Ingress.networking.k8s.io"}
 """Kinds that wait for pods of other objects, and change no node."""
 
 
 class UnschedulableCheck:
-    """A check, repeated during a wait, whether the pods can never run. If in doubt, the wait goes on."""
+    """A repeated check whether the pods can never run. If in doubt, the wait goes on."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class UnschedulableCheck:
         self._next_check = 0.0
 
     def reason(self, live: Object) -> str:
-        """Return why the pods of an object can never run; empty if they can, or if that is not certain."""
+        """Return why the pods of an object can never run; empty if that is not certain."""
         if time.monotonic() < self._next_check:
             return ""
         self._next_check = time.monotonic() + _CHECK_SECONDS
@@ -57,7 +57,7 @@ class UnschedulableCheck:
         return reason if round_started - self._idle_since >= _SETTLE_SECONDS else ""
 
     def _common_reason(self, live: Object, unplaceable: Object) -> tuple[float, str]:
-        """Return when the autoscaler's round began that found all pending pods unplaceable, and the first reason."""
+        """Return when the autoscaler's round began that rejects all pending pods, and why."""
         reasons = unplaceable.get("pods", {})
         # Kueue may bring nodes for its queues.
         if not reasons or KUEUE_QUEUE in labels_of(live):

@@ -61,7 +61,7 @@ def until_ready(
 
 
 def until_gone(client: Client, obj: Object, timeout: float, cancelled: threading.Event) -> None:
-    """Wait until the existing object of that name is deleted; a new object of that name does not count.
+    """Wait until an existing object is deleted; a new one of that name does not count.
 
     Raises:
         RehearsalError: it is not deleted within the timeout, or the user interrupts.

@@ -1,6 +1,6 @@
 """Keys and certificates, as those of pulumi-tls.
 
-Source: the schema of pulumi-tls, and the Terraform provider behind it. Certificates are never renewed early.
+Source: the schema of pulumi-tls, and the Terraform provider behind it. No certificate is renewed.
 """
 
 import base64
@@ -32,7 +32,7 @@ _ALGORITHMS = {
 _CURVES = {"P224": ec.SECP224R1, "P256": ec.SECP256R1, "P384": ec.SECP384R1, "P521": ec.SECP521R1}
 _NAMES = json.loads(Path(__file__).with_name("names.json").read_text())
 _USES, _EXTENDED_USES, _SUBJECT = _NAMES.values()
-"""Names of key uses in ``cryptography``; object identifiers of extended uses and subject parts (RFC 5280)."""
+"""Key uses by their names in ``cryptography``; other names' object identifiers (RFC 5280)."""
 _ALLOWED = {"algorithm": _ALGORITHMS, "ecdsaCurve": _CURVES, "allowedUses": _USES | _EXTENDED_USES}
 
 
@@ -106,7 +106,7 @@ def _certificate_request(inputs: Properties) -> tuple[str, Properties]:
 
 
 def _sign_request(inputs: Properties, key: _Key) -> x509.CertificateSigningRequest:
-    """Return a request for the subject and the alternative names of the inputs, signed with the key."""
+    """Return a signed request for the subject and the alternative names of the inputs."""
     attributes: list[x509.NameAttribute[str]] = []
     for part, value in (inputs.get("subject") or {}).items():
         for text in [value] if isinstance(value, str) else value:
@@ -124,7 +124,7 @@ def _sign_request(inputs: Properties, key: _Key) -> x509.CertificateSigningReque
 
 
 def _certificate(inputs: Properties) -> tuple[str, Properties]:
-    """Return a certificate: self-signed, or signed by a certificate authority if the inputs name one."""
+    """Return a certificate: self-signed, or signed by the authority that the inputs name."""
     has_authority = "caCertPem" in inputs
     if has_authority:
         key = _read_key(inputs, "caPrivateKeyPem")
