@@ -23,13 +23,11 @@ _LOCAL_HOSTS = "127.0.0.1,localhost,::1"
 def _variables(rehearsal: Rehearsal) -> dict[str, str]:
     """Return the variables that a rehearsal sets; it drops those that ``_dropped`` names."""
     no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    path = [str(rehearsal.bin_dir)]
-    for entry in os.environ.get("PATH", "").split(os.pathsep):
-        if not is_in_rehearsal(Path(entry)):
-            path.append(entry)
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    path = [entry for entry in entries if not is_in_rehearsal(Path(entry))]
     values = {
         "rehearsal": rehearsal,
-        "path": os.pathsep.join(path),
+        "path": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "no_proxy": f"{no_proxy},{_LOCAL_HOSTS}" if no_proxy else _LOCAL_HOSTS,
         "command": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
         "kubeconfigs": kubeconfigs(rehearsal),

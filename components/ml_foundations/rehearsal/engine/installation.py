@@ -92,6 +92,7 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     settings = project_settings(rehearsal.project)
     _require_allowed(settings, allowed)
     allowed_plugins = {name: _users_plugin(name) for name in sorted(allowed)}
+    # Plugins of an earlier ``up`` may no longer be allowed.
     for folder in rehearsal.pulumi_home.glob("plugins/resource-*"):
         shutil.rmtree(folder)
     for name, plugin in allowed_plugins.items():
@@ -107,6 +108,7 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         launcher = _module_launcher(rehearsal, f"{_PLUGINS} {package}")
         for version in (_locked_version(package), _ANY_VERSION):
             _write_script(_plugin_file(rehearsal, package, version), launcher)
+    # Any other provider gets a plugin that fails, so that the error has a fix.
     for package in language_host.packages_of(python) - _EMBEDDED - allowed:
         allow = f"ml-foundations up --allow-provider {package}"
         refusal = f"the provider {package} runs by your own plugin, if you allow it: {allow}"

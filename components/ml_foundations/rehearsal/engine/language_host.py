@@ -78,6 +78,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         python = self._interpreter(request.info, context)
         launcher = [python, "-u", "-c", PROGRAM_LAUNCHER, self._executor]
         command = [*launcher, *_run_arguments(request, self._engine)]
+        # The program reports to the engine over gRPC, and writes to this host's own streams.
         with self._process(context, command, env=environment) as process:
             code = process.wait()
         if code == _MESSAGE_SHOWN:
@@ -120,6 +121,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         with subprocess.Popen(command, **options) as process:
             self._running.add(process)
             try:
+                # If the call has ended already, no callback is added.
                 if not context.add_callback(process.terminate):
                     process.terminate()
                 yield process
@@ -183,10 +185,8 @@ def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
 
 def _folder_with(folder: Path, name: str) -> Path | None:
     """Return the nearest folder with a file of a name: this folder, or one above it."""
-    for candidate in (folder, *folder.parents):
-        if (candidate / name).exists():
-            return candidate
-    return None
+    folders = [folder, *folder.parents]
+    return next((candidate for candidate in folders if (candidate / name).exists()), None)
 
 
 def packages_of(python: Path) -> set[str]:

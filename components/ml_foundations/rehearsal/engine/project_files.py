@@ -77,6 +77,7 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     source, target = source_stack_file(rehearsal), stack_file(rehearsal)
     copied = copied_source(rehearsal)
     text = source.read_bytes() if source.exists() else b""
+    # Every pulumi command in the rehearsal's shell comes here, so an unchanged file ends it.
     if target.exists() and copied.exists() and copied.read_bytes() == text:
         return
     settings = _read_if_exists(source)
@@ -106,6 +107,7 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     copy["config"] = _without_secrets(config) | kept_secrets
     write(target, yaml.safe_dump(copy, sort_keys=False))
     write_json(rehearsal.placeholders, replaced)
+    # Last, so that an interrupted copy is repeated.
     write(copied, text.decode())
 
 

@@ -58,6 +58,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     lines: SimpleQueue[str | None] = SimpleQueue()
     executor = ThreadPoolExecutor(max_workers=1)
     status = executor.submit(_preview_and_update, rehearsal, lines)
+    # The executor's thread ends after this one task.
     executor.shutdown(wait=False)
 
     def read(read_line: _ReadLine) -> int | None:
@@ -71,6 +72,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     try:
         yield EarlyUpdate(fingerprint, read)
     except BaseException:
+        # The next command of the task may start just now, so stop until the task has ended.
         while not status.done():
             process(rehearsal).stop()
             time.sleep(0.1)
@@ -84,6 +86,7 @@ def _preview_and_update(rehearsal: Rehearsal, lines: SimpleQueue[str | None]) ->
         preview_lines: list[str] = []
         if _preview(rehearsal, preview_lines.append) != 0:
             return None
+        # Only a preview that succeeds is shown: otherwise ``up`` previews again.
         for line in preview_lines:
             lines.put(line)
         return None if rehearsal.kubeconfig.exists() else _run(rehearsal, lines.put, *_UPDATE)
@@ -201,6 +204,7 @@ def restore(rehearsal: Rehearsal) -> None:
             write(state, backup.read_text())
         else:
             state.unlink()
+    # The plugins inherit this: a create takes over the existing object.
     os.environ["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
 
 

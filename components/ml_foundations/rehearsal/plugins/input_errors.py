@@ -34,10 +34,9 @@ def input_errors(
 
 def _block_errors(sdk: Sdk, block: str, value: Any, path: str) -> InputErrors:
     is_list = isinstance(value, list)
-    if block.endswith("[]") and not is_list:
-        return [(path, "must be a list of blocks")]
-    if is_list and not block.endswith("[]"):
-        return [(path, "must be a single block, not a list or a value")]
+    if block.endswith("[]") != is_list:
+        wanted = "a single block, not a list or a value" if is_list else "a list of blocks"
+        return [(path, f"must be {wanted}")]
     if not is_list:
         return _item_errors(sdk, block, value, path)
     errors: InputErrors = []

@@ -51,6 +51,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(self._engine))
 
         def log(resource: Resource, severity: str, message: str) -> None:
+            # An ephemeral message is shown next to the resource while the call runs.
             is_status = severity == "status"
             level = engine_pb2.LogSeverity.Value("INFO" if is_status else severity.upper())
             stub.Log(

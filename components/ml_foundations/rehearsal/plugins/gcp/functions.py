@@ -69,12 +69,13 @@ def _has(resource: Inputs, key: str, value: Any) -> bool:
 
 
 def _subnetwork_links(network: Inputs, list_resources: ListResources) -> list[str]:
-    links: list[str] = []
-    for subnetwork in list_resources(default_resources.SUBNETWORK, ""):
-        outputs = subnetwork["outputs"]
-        if _has(network, "selfLink", outputs["network"]):
-            links.append(outputs["selfLink"])
-    return links
+    subnetworks = list_resources(default_resources.SUBNETWORK, "")
+    outputs = [subnetwork["outputs"] for subnetwork in subnetworks]
+    return [
+        subnetwork["selfLink"]
+        for subnetwork in outputs
+        if _has(network, "selfLink", subnetwork["network"])
+    ]
 
 
 def _retyped(outputs: dict[str, Any]) -> dict[str, Any]:

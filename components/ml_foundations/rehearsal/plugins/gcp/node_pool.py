@@ -158,6 +158,7 @@ def _reservation(config: Inputs) -> str:
 def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     """Return the GPUs of a node: those of the inputs, or those that the machine type always has."""
     accelerators = config.get("guestAccelerators") or []
+    # Some machine types, such as a2-highgpu-1g, always have GPUs.
     if not accelerators:
         return PoolGpu(machine.gpu, machine.gpu_count) if machine.gpu else None
     if len(accelerators) > 1:

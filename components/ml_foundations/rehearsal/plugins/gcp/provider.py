@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_inputs
@@ -235,6 +236,7 @@ class GcpProvider(Provider):
                 raise not_found(identity)
             else:
                 is_tainted = existing.automatic_gpu_taint
+            # The state has the program's own inputs, the store has those that a refresh finds.
             pool = replace(pool, automatic_gpu_taint=is_tainted)
             outputs = container.pool_outputs(_declared(new), self._location, pool)
             at_refresh = State(identity, container.inputs_at_refresh(new, pool), outputs)
@@ -246,6 +248,7 @@ class GcpProvider(Provider):
         """Return the inputs of a pool, with its cluster's location, and those of the cluster."""
         inputs = _declared(new)
         parts = inputs["cluster"].split("/")
+        # A full name: projects/PROJECT/locations/LOCATION/clusters/CLUSTER.
         if len(parts) == 6:
             inputs = {"project": parts[1], "location": parts[3]} | inputs
         parent = container.parent_id(inputs, self._location)
@@ -287,12 +290,9 @@ class GcpProvider(Provider):
 
     def _declared_of(self, token: str) -> list[Mapping[str, Any]]:
         """Return the declared resources of a type, in all clusters' replicas."""
-        resources: list[Mapping[str, Any]] = []
-        for rehearsal in self._rehearsal.replicas:
-            resources += filter(
-                lambda record: record["type"] == token, Store(rehearsal).resources()
-            )
-        return resources
+        stores = map(Store, self._rehearsal.replicas)
+        resources = chain.from_iterable(map(Store.resources, stores))
+        return [resource for resource in resources if resource["type"] == token]
 
     def _refuse_existing(
         self, resource: Resource, identity: str, existing: Mapping[str, Any] | None
@@ -361,10 +361,8 @@ def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
 
 def _with_id(identity: str, resources: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the resource with an id; the id of an import may lack its first parts."""
-    for resource in resources:
-        if f"/{resource['id']}".endswith(f"/{identity}"):
-            return resource
-    return None
+    found = (item for item in resources if f"/{item['id']}".endswith(f"/{identity}"))
+    return next(found, None)
 
 
 def _is_same(before: Any, after: Any, path: str) -> bool:

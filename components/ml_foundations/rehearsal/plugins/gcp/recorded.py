@@ -140,11 +140,8 @@ def outputs(token: str, inputs: Inputs, location: GcpLocation, identity: str) ->
     properties = {key: values[key] for key in sorted(_LOCATION & kind.outputs) if values.get(key)}
     if token.endswith((":Address", ":GlobalAddress")):
         properties["address"] = facts.address()
-    properties |= inputs
-    for name, compute in _COMPUTED.items():
-        if name in kind.computed:
-            properties[name] = compute(facts)
-    return properties
+    names = [name for name in _COMPUTED if name in kind.computed]
+    return {**properties, **inputs, **{name: _COMPUTED[name](facts) for name in names}}
 
 
 def _values(token: str, inputs: Inputs, location: GcpLocation) -> dict[str, Any]:

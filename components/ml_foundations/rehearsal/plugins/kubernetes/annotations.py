@@ -92,13 +92,10 @@ def _conditions(text: str) -> list[re.Match[str]]:
         value = json.loads(text)
     except ValueError:
         value = text
-    conditions: list[re.Match[str]] = []
     items = value if isinstance(value, list) else [text]
-    for item in items:
-        if isinstance(item, str) and (
-            match := _CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item)
-        ):
-            conditions.append(match)
+    texts = [item for item in items if isinstance(item, str)]
+    matches = [_CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item) for item in texts]
+    conditions = list(filter(None, matches))
     if not conditions or len(conditions) < len(items):
         raise ValueError(
             f"the annotation {_WAIT_FOR} must be condition=Type[=Status] "

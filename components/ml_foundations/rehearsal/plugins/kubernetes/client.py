@@ -55,6 +55,7 @@ class Client:
 
     def replace(self, obj: Object, live: Object, *, dry_run: bool = False) -> Object:
         """Replace the live object."""
+        # The API server refuses a replacement without the version that it replaces.
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
         body = obj | {"metadata": obj["metadata"] | version}
         return self._api.request("PUT", self.path(live), _query(dry_run), body)
@@ -73,6 +74,7 @@ class Client:
         live = self.get(obj)
         if live is None or all(entry["manager"] != manager for entry in _managed_fields(live)):
             return
+        # An applied object without fields owns none.
         identity = live["metadata"].keys() & {"name", "namespace"}
         metadata = {key: live["metadata"][key] for key in identity}
         empty = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
@@ -142,11 +144,10 @@ class Client:
             return self._kinds[api_version][kind]
 
     def _discover(self, api_version: str) -> dict[str, tuple[str, bool]]:
-        kinds: dict[str, tuple[str, bool]] = {}
-        for resource in (self._api.find(_root(api_version)) or {"resources": []})["resources"]:
-            if "/" not in resource["name"]:  # otherwise it is a subresource
-                kinds[resource["kind"]] = resource["name"], resource["namespaced"]
-        return kinds
+        listed = (self._api.find(_root(api_version)) or {"resources": []})["resources"]
+        # The name of a subresource, such as pods/log, has a slash.
+        kinds = [resource for resource in listed if "/" not in resource["name"]]
+        return {kind["kind"]: (kind["name"], kind["namespaced"]) for kind in kinds}
 
 
 def _query(dry_run: bool) -> dict[str, str]:

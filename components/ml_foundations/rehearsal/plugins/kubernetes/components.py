@@ -77,13 +77,10 @@ def _register_children(
 def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
     """Yield an object's dependencies: its namespace, its kind's definition, those it names."""
     group, kind, namespace, _ = key
-    candidates: list[_Key] = [("", "Namespace", "", namespace)]
-    for other, obj in objects.items():
-        if _defined_kind(obj) == (group, kind):
-            candidates.append(other)
+    definitions = [other for other in objects if _defined_kind(objects[other]) == (group, kind)]
     references = annotations_of(objects[key]).get(_DEPENDS_ON, "").split(",")
-    candidates += map(_key_of_reference, filter(None, references))
-    for candidate in candidates:
+    named = map(_key_of_reference, filter(None, references))
+    for candidate in [("", "Namespace", "", namespace), *definitions, *named]:
         if candidate in objects and candidate != key:
             yield candidate
 
@@ -91,10 +88,9 @@ def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
 def _register(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pulumi.Resource:
     name = object_id(obj["metadata"])
     options.retain_on_delete = annotations_of(obj).get(_POLICY) == "keep" or None
-    properties = dict(obj)
-    if (obj["apiVersion"], obj["kind"]) == ("v1", "Secret"):
-        for key in obj.keys() & {"data", "stringData"}:
-            properties[key] = pulumi.Output.secret(obj[key])
+    is_secret = (obj["apiVersion"], obj["kind"]) == ("v1", "Secret")
+    secrets = obj.keys() & {"data", "stringData"} if is_secret else ()
+    properties = obj | {key: pulumi.Output.secret(obj[key]) for key in secrets}
     token = token_of(obj["apiVersion"], obj["kind"])
     return pulumi.CustomResource(token, f"{prefix}:{name}" if prefix else name, properties, options)
 

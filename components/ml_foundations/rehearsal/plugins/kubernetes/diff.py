@@ -53,11 +53,10 @@ def replaced_paths(
     fields = [*IDENTITY, *_REPLACED_FOR.get(kind, ())]
     if kind not in mutable or new.get("immutable"):
         fields += _CONTENT.get(kind, ())
-    paths: list[str] = []
-    for path in changed:
-        if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new)):
-            paths.append(path)
-    return paths
+    replaced = [path for path in changed if is_below(path, fields)]
+    if kind == "Pod":
+        replaced += [path for path in changed if _replaces_container(path, new)]
+    return replaced
 
 
 def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:

@@ -131,6 +131,7 @@ class Helm:
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
+        # Helm applies its timeout itself. This one is longer, for a Helm that hangs.
         words = ["upgrade", "--install", name, *self._chart_arguments(inputs)]
         words += ["--namespace", namespace, "--timeout", f"{seconds:.0f}s"]
         words += [] if inputs.get("skipAwait") else ["--wait"]
@@ -139,6 +140,7 @@ class Helm:
             with chart_values.as_options(inputs) as values:
                 self._helm(*words, *values, seconds=seconds + _GRACE_SECONDS)
         except RehearsalError as error:
+            # A release that exists gets into the state, so that the next update can repair it.
             if not self._provider.cancelled.is_set() and not self._status(namespace, name):
                 raise
             raise InitFailedError(self._record(inputs, resource), [str(error)]) from None
@@ -224,6 +226,7 @@ class Helm:
             except RehearsalError as error:
                 if self._provider.cancelled.is_set() or not _UNREACHABLE.search(str(error)):
                     raise
+            # Without any network, all charts are recorded. With one, the address may be wrong.
             if self._has_network:
                 self._require_reachable(inputs, home)
                 return ""

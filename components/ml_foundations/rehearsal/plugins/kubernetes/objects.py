@@ -41,6 +41,7 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     The official plugin compares them in this form: normalizeSecret in its
     provider/pkg/clients/unstructured.go.
     """
+    # Before the update, either may be unknown as a whole.
     texts, data = obj.get("stringData"), obj.get("data") or {}
     is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")
     if not is_secret or not isinstance(texts, Mapping) or not isinstance(data, Mapping):
@@ -88,10 +89,8 @@ def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str
         is_in_maps = isinstance(target, dict) and isinstance(source, dict) and "[" not in path
         if not is_in_maps or last not in source:
             continue
-        owners: set[str] = set()
-        for entry in live["metadata"].get("managedFields", []) if manager else []:
-            if _owns(entry["fieldsV1"], keys):
-                owners.add(entry["manager"])
+        entries = live["metadata"].get("managedFields", []) if manager else []
+        owners = {entry["manager"] for entry in entries if _owns(entry["fieldsV1"], keys)}
         if owners and manager not in owners:
             target.pop(last, None)
         else:

@@ -85,6 +85,7 @@ def _is_true(live: Object, name: str) -> bool:
 def _rollout(client: Client, live: Object) -> str:
     status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
     ready = status.get("readyReplicas", 0)
+    # With OnDelete, old pods stay until somebody deletes them.
     if not _is_updated_by_hand(live):
         ready = min(ready, status.get("updatedReplicas", 0))
     is_ready = _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted
@@ -161,6 +162,7 @@ def _quota(client: Client, live: Object) -> str:
 
 
 def _secret(client: Client, live: Object) -> str:
+    # A controller adds the token to the Secret.
     is_token = live.get("type") == "kubernetes.io/service-account-token"
     return "its token is not made yet" if is_token and not live.get("data") else ""
 
@@ -170,6 +172,7 @@ def _service(client: Client, live: Object) -> str:
     if spec.get("type") == "LoadBalancer" and not _has_address(live):
         return "the load balancer has no address"
     is_headless = spec.get("clusterIP") == "None"
+    # These get no endpoints from Kubernetes, or need none.
     if spec.get("type") == "ExternalName" or is_headless or not spec.get("selector"):
         return ""
     metadata = live["metadata"]
@@ -235,9 +238,10 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
 
 def _unplaced_pods() -> dict[str, str]:
     """Return why the autoscaler makes no node for a pod, by the pod's uid."""
+    stores = map(Store, Rehearsal.of_this_process().replicas)
     reasons: dict[str, str] = {}
-    for replica in Rehearsal.of_this_process().replicas:
-        reasons |= Store(replica).get("unplaced", {})
+    for store in stores:
+        reasons |= store.get("unplaced", {})
     return reasons
 
 
@@ -245,13 +249,9 @@ def _warnings(client: Client, pods: list[Object]) -> list[str]:
     """Return the last warning about each pod, such as of a disk that another node holds."""
     namespace = pods[0]["metadata"]["namespace"]
     events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
-    last = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_time_of)}
-    warnings: list[str] = []
-    for pod in pods:
-        if event := last.get(pod["metadata"]["uid"]):
-            name = pod["metadata"]["name"]
-            warnings.append(f"pod {name}: {event['reason']}: {event['message']}")
-    return warnings
+    by_uid = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_time_of)}
+    last = [(pod["metadata"]["name"], by_uid.get(pod["metadata"]["uid"])) for pod in pods]
+    return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in last if event]
 
 
 def _time_of(event: Object) -> str:

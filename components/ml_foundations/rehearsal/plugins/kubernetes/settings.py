@@ -42,10 +42,8 @@ class Settings:
         """Whether the user wants server-side apply, which is the default."""
         # KUBECONFIG is what the rehearsal sets. The user's own ~/.kube/config is never read.
         default = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
-        self._cluster = {"kubeconfig": default}
-        for key in _CLUSTER_INPUTS:
-            if config.get(key):
-                self._cluster[key] = str(config[key])
+        selected = {key: str(config[key]) for key in _CLUSTER_INPUTS if config.get(key)}
+        self._cluster = {"kubeconfig": default} | selected
 
     @cached_property
     def replica(self) -> Rehearsal:

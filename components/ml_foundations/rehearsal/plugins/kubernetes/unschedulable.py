@@ -42,12 +42,9 @@ class UnschedulableCheck:
             return ""
 
     def _check(self, live: Object) -> str:
-        round_started, reason = 0.0, ""
-        for replica in Rehearsal.of_this_process().replicas:
-            unplaceable = Store(replica).get("hopeless", {})
-            round_started, reason = max(
-                (round_started, reason), self._common_reason(live, unplaceable)
-            )
+        stores = map(Store, Rehearsal.of_this_process().replicas)
+        candidates = [self._common_reason(live, store.get("hopeless", {})) for store in stores]
+        round_started, reason = max(candidates, default=(0.0, ""))
         running_calls.mark_idle(bool(reason) or group_kind(live) in _DEPENDENT_KINDS)
         if not reason or not running_calls.are_all_idle():
             self._idle_since = math.inf
@@ -62,12 +59,6 @@ class UnschedulableCheck:
         # Kueue may bring nodes for its queues.
         if not reasons or KUEUE_QUEUE in labels_of(live):
             return 0.0, ""
-        first_reason = ""
-        for pod in pods_of(self._client, live):
-            if pod["spec"].get("nodeName"):
-                continue
-            reason = reasons.get(pod["metadata"]["uid"], "")
-            if not reason:
-                return 0.0, ""
-            first_reason = first_reason or reason
-        return (unplaceable["began"], first_reason) if first_reason else (0.0, "")
+        pods = [pod for pod in pods_of(self._client, live) if not pod["spec"].get("nodeName")]
+        of_pods = [reasons.get(pod["metadata"]["uid"]) for pod in pods]
+        return (unplaceable["began"], of_pods[0]) if of_pods and all(of_pods) else (0.0, "")

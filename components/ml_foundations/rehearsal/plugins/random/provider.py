@@ -114,16 +114,14 @@ def _random_text(inputs: Mapping[str, Any]) -> str:
     for kind, letters in (_LETTERS | {"special": special}).items():
         if inputs.get(kind) is not False:
             kinds[kind] = letters
-    chosen: list[str] = []
+    chance, chosen = secrets.SystemRandom(), list[str]()
     for kind, letters in kinds.items():
-        for _ in range(int(inputs.get(f"min{kind.title()}") or 0)):
-            chosen.append(secrets.choice(letters))
+        chosen += chance.choices(letters, k=int(inputs.get(f"min{kind.title()}") or 0))
     remaining = int(inputs["length"]) - len(chosen)
     if remaining < 0 or not kinds:
         raise RehearsalError(
             "length: is less than the sum of the minimums, or no kind of character is left"
         )
-    letters = "".join(kinds.values())
-    chosen += [secrets.choice(letters) for _ in range(remaining)]
-    secrets.SystemRandom().shuffle(chosen)
+    chosen += chance.choices("".join(kinds.values()), k=remaining)
+    chance.shuffle(chosen)
     return "".join(chosen)
