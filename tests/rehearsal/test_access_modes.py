@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 from ml_foundations.catalog.disks import FILESTORE_CSI, PD_CSI
 from ml_foundations.rehearsal.cloud.kubelet import Kubelet
-from ml_foundations.rehearsal.cloud.volumes import Disks
+from ml_foundations.rehearsal.cloud.volumes import VolumeProvisioner
 
 
 def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_a_disk_is_made_for_the_modes_that_it_has(
         Mock(**{"items.return_value": found})
         for found in ([claim(driver, mode, volume_mode)], [], [storage_class])
     ]
-    Disks(api, *followed).reconcile([node], [], [])
+    VolumeProvisioner(api, *followed).reconcile([node], [], [])
     assert api.ensure.called is is_made
     reasons = [call.args[1]["reason"] for call in api.create.call_args_list]
     assert reasons == ([] if is_made else ["ProvisioningFailed"])
@@ -91,7 +91,7 @@ def test_a_disk_for_one_node_is_attached_to_one(
     volume = {"metadata": {"name": "pvc-u"}, "spec": spec}
     api, none = Mock(), Mock(**{"items.return_value": []})
     kubelet = Kubelet(api, Mock(**{"items.return_value": [volume]}), none, none)
-    kubelet.start([pod("one", nodes[0], source), pod("two", nodes[1], source)])
+    kubelet.reconcile([pod("one", nodes[0], source), pod("two", nodes[1], source)])
     assert api.request.call_count == started
     said = [call.args[1]["message"] for call in api.create.call_args_list]
     disk = "maps" if source == INLINE else "pvc-u"

@@ -267,5 +267,5 @@ def test_only_pods_that_no_empty_or_new_node_takes_are_hopeless() -> None:
     assert hopeless(planned(greedy, BIG, L4)) == [True]
     other = nodes.new_node(replace(L4, name="other", gpu=PoolGpu("nvidia-l4", 4)), ZONES[0], None)
     other["spec"]["unschedulable"] = True
-    given = plan(greedy, (), [], (BIG, L4), None, lambda pod: None, brought=(other,))
+    given = plan(greedy, (), [], (BIG, L4), None, lambda pod: None, imported=(other,))
     assert hopeless(given) == [False], "a cordoned node of no pool may take it"

@@ -256,8 +256,8 @@ def growth(
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
         },
     }
-    driver = dra.Driver(Mock(), Mock(), claims)
-    found = driver.growth(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
+    driver = dra.DraDriver(Mock(), Mock(), claims)
+    found = driver.plan(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
     assert not any(each.is_hopeless for each in found.unplaced), "its claim may change"
     return "".join(
         [*(pool for pool, _ in found.new_nodes), *(each.reason for each in found.unplaced)]
@@ -288,7 +288,7 @@ def test_slices_of_others_stay() -> None:
     others = {"metadata": {"name": "theirs"}, "spec": {"driver": dra._DRIVER, "nodeName": "other"}}
     api, published, claims = Mock(), Mock(), Mock()
     published.items.return_value = [made, others]
-    dra.Driver(api, published, claims).reconcile(True, {}, {})
+    dra.DraDriver(api, published, claims).reconcile(True, {}, {})
     assert [call.args[0] for call in api.delete.call_args_list] == [
         f"{dra.SLICES}/{made['metadata']['name']}"
     ]

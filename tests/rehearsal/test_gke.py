@@ -797,7 +797,7 @@ def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
     storage_class: Object = {"metadata": {"name": "c"}, "provisioner": volumes.PD_CSI}
     node = {"metadata": own_node("gke-a", "default-pool")["metadata"]}
     parts: Any = (Refusing(), Copy(*claims), Copy(), Copy(storage_class))
-    volumes.Disks(*parts).reconcile([node], [], [])
+    volumes.VolumeProvisioner(*parts).reconcile([node], [], [])
     assert made == ["second"]
 
 

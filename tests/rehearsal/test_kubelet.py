@@ -91,7 +91,7 @@ def test_a_pod_that_kwok_missed_is_shown_to_it_again(
         "status": status,
     }
     api, nothing = Mock(), Mock(items=list)
-    Kubelet(api, nothing, nothing, nothing).start([pod])
+    Kubelet(api, nothing, nothing, nothing).reconcile([pod])
     assert (
         f"{DEFAULT}/pods/p" in [call.args[1] for call in api.request.call_args_list]
     ) == is_shown

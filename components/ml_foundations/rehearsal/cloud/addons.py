@@ -1,4 +1,4 @@
-"""What a GKE cluster has: kinds of add-ons, classes of disks, a quota of critical pods, DaemonSets on its nodes."""
+"""GKE's add-ons: kinds, storage classes, the quota of critical pods, and DaemonSets."""
 
 import time
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from ml_foundations.catalog.node_resources import (
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, name_of, section
 from ml_foundations.kubernetes.selectors import node_affinity
-from ml_foundations.rehearsal.api import Api, condition
+from ml_foundations.rehearsal.api import Api, Object, condition
 
 NAMESPACE = "kube-system"
 _OWN = "ml-foundations/gke"
 OTHERS = f"!{_OWN}"
-"""Selects all pods but those of GKE's own DaemonSets, which are most of a large cluster's and keep no node."""
-_LOOKS, _LOOK_SECONDS = 50, 0.02
+"""Selects all pods except those of GKE's own DaemonSets: most pods of a large cluster are theirs."""
+_CHECKS, _CHECK_SECONDS = 50, 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
 _MANIFESTS = Path(__file__).with_suffix(".yaml")
 _PATHS = {
@@ -33,63 +33,65 @@ _PATHS = {
 
 
 class Addons:
-    """Makes kinds, classes and the quota once; one that is deleted stays deleted."""
+    """Creates kinds, classes and the quota once. One that is deleted stays deleted."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._missing = [*yaml.safe_load_all(_MANIFESTS.read_text()), *own_classes({})]
 
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
-        """Make what is not there yet, by the properties of the cluster; one that exists already has all."""
-        without = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
-        off = [
-            each
-            for each in self._missing
-            if section(each, "spec").get("group", each.get("provisioner")) in without
-        ]
-        present = [each for each in self._missing if each not in off]
-        for manifest in present:
-            self._api.ensure(_PATHS[manifest["kind"]], manifest)
-        for manifest in present:
+        """Create the objects that a cluster with these properties has; None means all of them."""
+        disabled = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
+        missing: list[Object] = []
+        created_kinds: list[str] = []
+        for manifest in self._missing:
+            if section(manifest, "spec").get("group", manifest.get("provisioner")) in disabled:
+                missing.append(manifest)
+                continue
+            collection = _PATHS[manifest["kind"]]
+            self._api.ensure(collection, manifest)
             if manifest["kind"] == "CustomResourceDefinition":
-                self._age(f"{_PATHS[manifest['kind']]}/{name_of(manifest)}")
-        self._missing = off
+                created_kinds.append(f"{collection}/{name_of(manifest)}")
+        for path in created_kinds:
+            self._age(path)
+        self._missing = missing
 
     def _age(self, path: str) -> None:
-        """Say of a kind that it was always served: GKE's are as old as the cluster.
+        """Report that a kind was established long ago, as in an existing cluster.
 
-        Of a kind that is younger than two seconds, the API server holds up the first objects for as long
+        The API server delays the first objects of a kind that is younger than two seconds
         (apiextensions-apiserver, pkg/apiserver/customresource_handler.go).
         """
-        for _ in range(_LOOKS):
-            found = self._api.get(path)
-            if condition(found, "Established").get("status") == "True":
-                aged = [
-                    each | {"lastTransitionTime": _LONG_AGO}
-                    for each in found["status"]["conditions"]
+        for _ in range(_CHECKS):
+            kind = self._api.get(path)
+            if condition(kind, "Established").get("status") == "True":
+                conditions = [
+                    item | {"lastTransitionTime": _LONG_AGO}
+                    for item in kind["status"]["conditions"]
                 ]
-                self._api.patch(f"{path}/status", {"status": {"conditions": aged}})
-                break
-            time.sleep(_LOOK_SECONDS)
+                self._api.patch(f"{path}/status", {"status": {"conditions": conditions}})
+                return
+            time.sleep(_CHECK_SECONDS)
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The DaemonSets that GKE runs in a cluster, by its properties, and which take part of every node."""
-    present = cluster_features(cluster) | {"managed-gpu"}
-    return [_daemon_set(entry) for entry in system_daemonsets() if entry.runs_where in present]
+    """Return the DaemonSets that GKE runs in a cluster with these properties."""
+    features = cluster_features(cluster) | {"managed-gpu"}
+    return [_daemon_set(entry) for entry in system_daemonsets() if entry.runs_where in features]
 
 
 def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
     selector = {"k8s-app": entry.name}
-    requests = {
-        name: value for name, value in (("cpu", entry.cpu), ("memory", entry.memory)) if value
-    }
+    requests: dict[str, str] = {}
+    if entry.cpu:
+        requests["cpu"] = entry.cpu
+    if entry.memory:
+        requests["memory"] = entry.memory
+    container = {"name": entry.name, "image": entry.image, "resources": {"requests": requests}}
     spec: dict[str, Any] = {
         "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
-        "containers": [
-            {"name": entry.name, "image": entry.image, "resources": {"requests": requests}}
-        ],
+        "containers": [container],
     }
     if entry.runs_where == "workload-identity":
         spec["nodeSelector"] = {"iam.gke.io/gke-metadata-server-enabled": "true"}

@@ -1,4 +1,7 @@
-"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.daemon <folder> <cluster>``)."""
+"""The daemon, a process that simulates GKE (``python -m ml_foundations.rehearsal.cloud.daemon``).
+
+Its arguments are the folder of the rehearsal and the cluster of the replica.
+"""
 
 import hashlib
 import logging
@@ -20,44 +23,44 @@ _START_SECONDS = 120
 
 
 def start(rehearsal: Rehearsal) -> None:
-    """Start the process and wait until it has read the replica; one that is current only gets the settings.
+    """Start the daemon and wait until it has read the replica. One that is current keeps running.
 
     Raises:
         RehearsalError: it did not start, or a setting is not a number.
     """
-    given = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
+    setting = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
-        Store(rehearsal).put("scale_down_seconds", float(given))
+        Store(rehearsal).put("scale_down_seconds", float(setting))
     except ValueError:
         raise RehearsalError(
-            f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}"
+            f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {setting!r}"
         ) from None
-    supervisor, version = process(rehearsal), _digest(rehearsal)
-    if not supervisor.is_current(version):
+    daemon, version = process(rehearsal), _version(rehearsal)
+    if not daemon.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
-        supervisor.start(
+        daemon.start(
             command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT
         )
 
 
 def stop(rehearsal: Rehearsal) -> None:
-    """Stop the process, if it runs; what it knows stays in files and in the replica."""
+    """Stop the daemon if it runs. Its state is in files and in the replica."""
     process(rehearsal).stop()
     _ready_file(rehearsal).unlink(missing_ok=True)
 
 
 def process(rehearsal: Rehearsal) -> Process:
-    """The process, whether or not it runs."""
+    """Return the daemon, whether or not it runs."""
     return Process("gke", rehearsal.gke_dir / "supervisor.pid", rehearsal.log_dir / "gke.log")
 
 
 def _serve(rehearsal: Rehearsal) -> None:
-    """Run until stopped, unless another process does: two would create every node twice."""
+    """Run until stopped. A second daemon ends at once: it would create every node again."""
     from ml_foundations.rehearsal.cloud.supervisor import Supervisor
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
+    # End without waiting for threads, which may hang in reads. No file is ever half-written.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if not lock(rehearsal.gke_dir):
         return
@@ -68,16 +71,17 @@ def _serve(rehearsal: Rehearsal) -> None:
     supervisor.run()
 
 
-def _digest(rehearsal: Rehearsal) -> str:
-    """What would require a restart of the process: other code, or another way to the API server."""
-    return hashlib.sha256(
-        b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])
-    ).hexdigest()
+def _version(rehearsal: Rehearsal) -> str:
+    """Return a hash of the code and the kubeconfig. If one of them changes, the daemon restarts."""
+    digest = hashlib.sha256()
+    for path in [rehearsal.kubeconfig, *_sources()]:
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _sources() -> list[Path]:
-    found = Path(ml_foundations.__file__).parent.rglob("*")
-    return sorted(path for path in found if path.suffix in (".csv", ".py", ".yaml"))
+    files = Path(ml_foundations.__file__).parent.rglob("*")
+    return sorted(path for path in files if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:

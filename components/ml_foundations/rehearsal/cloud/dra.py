@@ -1,4 +1,4 @@
-"""NVIDIA's DRA driver, as far as it shows: the devices of each node, which the real scheduler allocates to claims."""
+"""NVIDIA's DRA driver: it publishes the devices of nodes, which the scheduler allocates to claims."""
 
 import re
 from collections import Counter
@@ -32,15 +32,15 @@ _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 _TYPES = {_DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
-"""The classes that the driver's chart brings, and the type of their devices."""
+"""The DeviceClasses of the driver's chart, and the type of their devices."""
 
 _PROFILE = re.compile(r"""\.profile == ['"]([^'"]+)['"]""")
 _MEMORY = re.compile(r"""\.memory\.compareTo\(quantity\(['"]([^'"]+)['"]\)\) >= 0""")
-"""Conditions that our components write. Of any other, the autoscaler cannot tell before there is a node."""
+"""Conditions that our components write. The autoscaler assumes that a node meets any other."""
 
 
-class Driver:
-    """Publishes the devices of nodes whose pool has the driver, and grows such pools for pods that claim devices."""
+class DraDriver:
+    """Publishes the devices of nodes with the driver, and plans nodes for pods that claim devices."""
 
     def __init__(self, api: Api, slices: Informer, claims: Informer) -> None:
         self._api, self._slices, self._claims = api, slices, claims
@@ -49,16 +49,19 @@ class Driver:
     def reconcile(
         self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]
     ) -> None:
-        """One round: a slice for each node that should have one; classes with the driver.
+        """Publish a slice for each node with the driver, and create the driver's classes.
 
-        Slices that were not made here stay, and a node that has one gets no second.
+        A slice of the user's own stays, and its node gets no second one.
         """
-        served = [(name, pool) for name, pool in pools.items() if installed and _has_driver(pool)]
-        wanted = {
-            name_of(node): (pool, node) for name, pool in served for node in by_pool.get(name, [])
-        }
-        ours = (item for item in self._slices.items() if item["spec"].get("driver") == _DRIVER)
-        published = {item["spec"].get("nodeName"): item for item in ours}
+        wanted: dict[str, tuple[Pool, Object]] = {}
+        for name, pool in pools.items():
+            if installed and _has_driver(pool):
+                for node in by_pool.get(name, []):
+                    wanted[name_of(node)] = (pool, node)
+        published: dict[str, Object] = {}
+        for item in self._slices.items():
+            if item["spec"].get("driver") == _DRIVER:
+                published[item["spec"].get("nodeName")] = item
         if wanted and not self._has_classes:
             for name, kind in _TYPES.items():
                 self._api.ensure(_CLASSES, _device_class(name, kind))
@@ -66,79 +69,72 @@ class Driver:
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
                 self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
-        for name in filter(
-            lambda each: _is_made_here(published[each]), published.keys() - wanted.keys()
-        ):
-            with attempt(f"the devices of node {name}"):
-                self._api.delete(f"{SLICES}/{name_of(published[name])}")
-                self._slices.drop(published[name])
+        for name in published.keys() - wanted.keys():
+            if _is_from_here(published[name]):
+                with attempt(f"the devices of node {name}"):
+                    self._api.delete(f"{SLICES}/{name_of(published[name])}")
+                    self._slices.drop(published[name])
 
-    def growth(
+    def plan(
         self,
         installed: bool,
         pods: list[Object],
         pools: Iterable[Pool],
         by_pool: Mapping[str, list[Object]],
     ) -> Plan:
-        """Nodes to add for pods that claim devices: one at a time for each pool; and the pods for which none may come.
+        """Plan nodes for pods that claim devices: at most one node for each pool.
 
-        A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
+        A pool with an idle node does not grow: its devices are not what the pod waits for, or are
+        about to be published.
         """
         waiting = [
             pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")
         ]
         if not waiting:
             return Plan()
-        served = sorted((pool for pool in pools if installed and _has_driver(pool)), key=price)
-        busy, existing = (
-            busy_by_node(pods),
-            {pool.name: by_pool.get(pool.name, []) for pool in served},
-        )
-        idle = {
-            name
-            for name, group in existing.items()
-            if any(name_of(node) not in busy for node in group)
-        }
-        growing = [
-            each for each in served if each.autoscaled and len(existing[each.name]) < each.max_nodes
-        ]
+        with_driver = sorted((pool for pool in pools if installed and _has_driver(pool)), key=price)
+        busy = busy_by_node(pods)
+        idle: set[str] = set()
+        growing: set[str] = set()
+        for pool in with_driver:
+            pool_nodes = by_pool.get(pool.name, [])
+            if any(name_of(node) not in busy for node in pool_nodes):
+                idle.add(pool.name)
+            elif pool.autoscaled and len(pool_nodes) < pool.max_nodes:
+                growing.add(pool.name)
         new: dict[str, str] = {}
         unplaced: list[Unplaced] = []
         for pod in waiting:
-            suitable = [pool for pool in served if self._may_suit(pod, pool)]
-            pool = next(
-                (each for each in suitable if each in growing and each.name not in idle), None
-            )
+            suitable = [pool for pool in with_driver if self._may_suit(pod, pool)]
+            pool = next((pool for pool in suitable if pool.name in growing), None)
             if pool is not None:
-                in_zone = Counter(labels_of(node).get(labels.ZONE) for node in existing[pool.name])
-                new[pool.name] = min(pool.zones, key=lambda zone: in_zone[zone])
-            elif not any(each.name in idle for each in suitable):
+                zones = (labels_of(node).get(labels.ZONE) for node in by_pool.get(pool.name, []))
+                sizes = Counter(zones)
+                new[pool.name] = min(pool.zones, key=lambda zone: sizes[zone])
+            elif not any(pool.name in idle for pool in suitable):
                 unplaced.append(Unplaced(pod, _reason(installed, suitable), is_hopeless=False))
         return Plan(Counter(new.items()), unplaced=tuple(unplaced))
 
     def _may_suit(self, pod: Object, pool: Pool) -> bool:
+        """Return whether a node of a pool may have the devices that a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
-        found = _devices(pool)
-        return all(
-            any(
-                _may_have(found, choice)
-                for choice in request.get("firstAvailable") or [section(request, "exactly")]
-            )
-            for claim in self._claims_of(pod)
-            for request in items(claim["spec"]["devices"], "requests")
-        )
+        devices = _devices(pool)
+        for claim in self._claims_of(pod):
+            for request in items(claim["spec"]["devices"], "requests"):
+                choices = request.get("firstAvailable") or [section(request, "exactly")]
+                if not any(_may_have(devices, choice) for choice in choices):
+                    return False
+        return True
 
     def _claims_of(self, pod: Object) -> list[Object]:
-        named = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
-        beside = [
-            claim for claim in self._claims.items() if namespace_of(claim) == namespace_of(pod)
-        ]
-        return [
-            claim
-            for claim in beside
-            if name_of(claim) in named or pod["metadata"]["uid"] in owners(claim)
-        ]
+        names = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
+        claims: list[Object] = []
+        for claim in self._claims.items():
+            is_used = name_of(claim) in names or pod["metadata"]["uid"] in owners(claim)
+            if is_used and namespace_of(claim) == namespace_of(pod):
+                claims.append(claim)
+        return claims
 
 
 def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
@@ -149,131 +145,130 @@ def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
         )
     if suitable:
         names = listed(f'"{pool.name}"' for pool in suitable)
-        return f"a node of {names} may have the devices that it claims, and no more nodes may come there for it"
-    return f"no node pool with the label {labels.GKE_DRA_DRIVER}: true takes it and has the devices that it claims"
+        return (
+            f"a node of {names} may have the devices that it claims, "
+            "and no more nodes may come there for it"
+        )
+    return (
+        f"no node pool with the label {labels.GKE_DRA_DRIVER}: true takes it "
+        "and has the devices that it claims"
+    )
 
 
 def _has_driver(pool: Pool) -> bool:
-    """Whether NVIDIA's DRA driver runs on a pool's nodes: it selects them by the label that GKE asks for."""
+    """Return whether the driver runs on a pool's nodes: it selects them by the label GKE requires."""
     return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
 
 
 def _device_class(name: str, kind: str) -> Object:
-    """A class that the driver's chart brings; a chart that was only recorded brings none."""
+    """Return a class of the driver's chart, which a rehearsal may only have recorded."""
     expression = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == '{kind}'"
-    return {
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
+    selector = {"cel": {"expression": expression}}
+    return {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
 
 
 def _resource_slice(pool: Pool, node: Object) -> Object:
-    """The devices of a node. The slice is deleted with the node, as a kubelet's is."""
-    meta = node["metadata"]
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-    }
+    """Return the devices of a node. Kubernetes deletes the slice with the node that owns it."""
+    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
     return {
-        "metadata": {"name": f"{meta['name']}-{_DRIVER}", "ownerReferences": [owner]},
+        "metadata": {"name": f"{name}-{_DRIVER}", "ownerReferences": [owner]},
         "spec": {
             "driver": _DRIVER,
-            "nodeName": meta["name"],
-            "pool": {"name": meta["name"], "generation": 1, "resourceSliceCount": 1},
+            "nodeName": name,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
             "devices": _devices(pool),
         },
     }
 
 
-def _is_made_here(published: Object) -> bool:
-    """Return whether a slice is one of ``_resource_slice``: by its name, and the node that owns it."""
-    node = published["spec"].get("nodeName")
-    owner = next(iter(published["metadata"].get("ownerReferences") or []), {})
-    return name_of(published) == f"{node}-{_DRIVER}" and (owner.get("kind"), owner.get("name")) == (
-        "Node",
-        node,
-    )
+def _is_from_here(resource_slice: Object) -> bool:
+    """Return whether a slice has the name and the owner that ``_resource_slice`` sets."""
+    node = resource_slice["spec"].get("nodeName")
+    owner = next(iter(items(resource_slice["metadata"], "ownerReferences")), {})
+    is_owned = (owner.get("kind"), owner.get("name")) == ("Node", node)
+    return is_owned and name_of(resource_slice) == f"{node}-{_DRIVER}"
 
 
 def _devices(pool: Pool) -> list[Object]:
-    """The devices of a node of a pool: its GPUs, or the parts into which they are partitioned.
+    """Return the devices of a node of a pool: its GPUs or their MIG partitions.
 
-    Names, attributes and capacity are those of kubernetes-sigs/dra-driver-nvidia-gpu, "ResourceSlice attributes".
+    Source of names, attributes and capacity: kubernetes-sigs/dra-driver-nvidia-gpu,
+    "ResourceSlice attributes".
     """
     model = pool.gpu_model
     if pool.gpu is None or model is None:
         return []
-    profile, count = pool.gpu.partition_size, pool.gpu.count
-    if profile is None:
-        return [_gpu(model, minor) for minor in range(count)]
-    parts = range(model.mig_profiles[profile])
-    return [_mig(model, profile, minor, part) for minor in range(count) for part in parts]
+    profile = pool.gpu.partition_size
+    devices: list[Object] = []
+    for index in range(pool.gpu.count):
+        if profile is None:
+            devices.append(_gpu(model, index))
+        else:
+            partitions = range(model.mig_profiles[profile])
+            devices += [_partition(model, profile, index, partition) for partition in partitions]
+    return devices
 
 
-def _gpu(model: Gpu, minor: int) -> Object:
+def _gpu(model: Gpu, index: int) -> Object:
     mib = model.memory_label_mib or model.memory_gb * 1024
-    attributes = _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}}
-    return {
-        "name": f"gpu-{minor}",
-        "attributes": attributes,
-        "capacity": {"memory": {"value": f"{mib}Mi"}},
-    }
+    attributes = _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{index:08d}"}}
+    capacity = {"memory": {"value": f"{mib}Mi"}}
+    return {"name": f"gpu-{index}", "attributes": attributes, "capacity": capacity}
 
 
-def _mig(model: Gpu, profile: str, minor: int, part: int) -> Object:
+def _partition(model: Gpu, profile: str, index: int, partition: int) -> Object:
     gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
-    name = f"gpu-{minor}-mig-{profile.replace('.', '-').replace('+', '-')}-{part}"
-    uuids = {
-        "uuid": {"string": f"MIG-{minor:08d}-{part}"},
-        "parentUUID": {"string": f"GPU-{minor:08d}"},
+    name = f"gpu-{index}-mig-{profile.replace('.', '-').replace('+', '-')}-{partition}"
+    attributes = _attributes(model, "mig") | {
+        "uuid": {"string": f"MIG-{index:08d}-{partition}"},
+        "parentUUID": {"string": f"GPU-{index:08d}"},
+        "profile": {"string": profile},
     }
-    attributes = _attributes(model, "mig") | uuids | {"profile": {"string": profile}}
-    # What a part really offers is a little less than its name says; how much is not published.
-    return {
-        "name": name,
-        "attributes": attributes,
-        "capacity": {"memory": {"value": f"{gigabytes}Gi"}},
-    }
+    # A partition has a little less memory than its name says. How much is not published.
+    capacity = {"memory": {"value": f"{gigabytes}Gi"}}
+    return {"name": name, "attributes": attributes, "capacity": capacity}
 
 
 def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
-    driver, cuda, capability = on_nodes.DRIVER, on_nodes.CUDA, model.compute_capability
-    return {
+    major, minor = on_nodes.CUDA[:2]
+    attributes: dict[str, Object] = {
         "type": {"string": kind},
-        # The label's dashes for spaces cannot be told from the name's own; our selectors compare by dashes.
+        # The label has dashes for spaces and for the dashes of a name. Our selectors compare dashes.
         "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
         "brand": {"string": "Nvidia"},
-        **({"architecture": {"string": model.architecture.title()}} if model.architecture else {}),
-        **(
-            {"cudaComputeCapability": {"version": "{}.{}.0".format(*capability)}}
-            if capability
-            else {}
-        ),
-        "driverVersion": {"version": ".".join(str(int(part)) for part in driver)},
-        "cudaDriverVersion": {"version": f"{cuda[0]}.{cuda[1]}.0"},
+        "driverVersion": {"version": ".".join(str(int(part)) for part in on_nodes.DRIVER)},
+        "cudaDriverVersion": {"version": f"{major}.{minor}.0"},
     }
+    if model.architecture:
+        attributes["architecture"] = {"string": model.architecture.title()}
+    if model.compute_capability:
+        version = "{}.{}.0".format(*model.compute_capability)
+        attributes["cudaComputeCapability"] = {"version": version}
+    return attributes
 
 
-def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
-    """Whether enough devices may meet a request, by the conditions that are understood here."""
-    conditions = [
-        item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item
-    ]
+def _may_have(devices: Iterable[Object], request: Mapping[str, Any]) -> bool:
+    """Return whether enough devices may meet a request. Unknown conditions count as met."""
     kind = _TYPES.get(request.get("deviceClassName", ""))
-    of_kind = [device for device in found if kind in (None, device["attributes"]["type"]["string"])]
-    suitable = [device for device in of_kind if all(_may_meet(device, c) for c in conditions)]
-    return len(suitable) >= request.get("count", 1)
+    count = 0
+    for device in devices:
+        is_of_kind = kind in (None, device["attributes"]["type"]["string"])
+        count += is_of_kind and _may_meet_all(device, request)
+    return count >= request.get("count", 1)
 
 
-def _may_meet(device: Object, condition: str) -> bool:
+def _may_meet_all(device: Object, request: Mapping[str, Any]) -> bool:
+    selectors = (item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item)
+    return all(_may_meet(device, expression) for expression in selectors)
+
+
+def _may_meet(device: Object, expression: str) -> bool:
     attributes = device["attributes"]
-    if found := PRODUCT.search(condition):
-        return attributes["productName"]["string"].replace(" ", "-") == found[1]
-    if found := _PROFILE.search(condition):
-        return attributes.get("profile", {}).get("string") == found[1]
-    if found := _MEMORY.search(condition):
-        return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(found[1])
+    if match := PRODUCT.search(expression):
+        return attributes["productName"]["string"].replace(" ", "-") == match[1]
+    if match := _PROFILE.search(expression):
+        return attributes.get("profile", {}).get("string") == match[1]
+    if match := _MEMORY.search(expression):
+        return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(match[1])
     return True

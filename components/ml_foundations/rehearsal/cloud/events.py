@@ -1,4 +1,4 @@
-"""Events, as the parts of a cluster that are played here report them."""
+"""Events of the simulated components of a cluster."""
 
 import logging
 import time
@@ -10,34 +10,34 @@ _log = logging.getLogger(__name__)
 
 
 def reference(item: Manifest, kind: str) -> Object:
-    """A reference to an object of the core group."""
+    """Return a reference to an object of the core group."""
     return {"kind": kind, "apiVersion": "v1"} | {
         key: item["metadata"][key] for key in ("name", "namespace", "uid")
     }
 
 
 def now() -> str:
-    """The time, as objects have it."""
+    """Return the time in the format of Kubernetes."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 class Recorder:
-    """Reports what a component says of objects: of each object once."""
+    """Creates the events of a component. It reports each message about an object once."""
 
     def __init__(self, api: Api, component: str) -> None:
         self._api, self._component = api, component
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def warn(self, item: Manifest, kind: str, reason: str, message: str) -> None:
-        """Make a warning about an object of the core group."""
-        self.note(item, kind, reason, message, "Warning")
+        """Create a warning about an object of the core group."""
+        self.report(item, kind, reason, message, "Warning")
 
-    def note(
+    def report(
         self, item: Manifest, kind: str, reason: str, message: str, severity: str = "Normal"
     ) -> None:
-        """Make an event about an object of the core group."""
-        said = (item["metadata"]["uid"], message)
-        if said in self._said:
+        """Create an event about an object of the core group."""
+        key = (item["metadata"]["uid"], message)
+        if key in self._reported:
             return
         _log.info("%s %s: %s", kind, name_of(item), message)
         event = {
@@ -51,4 +51,4 @@ class Recorder:
             "count": 1,
         }
         self._api.create(f"/api/v1/namespaces/{namespace_of(item)}/events", event)
-        self._said.add(said)
+        self._reported.add(key)

@@ -12,6 +12,7 @@ from ml_foundations.kubernetes.objects import (
     items,
     labels_of,
     name_of,
+    namespace_of,
     section,
 )
 from ml_foundations.kubernetes.words import number
@@ -24,76 +25,80 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 
 _NODES = "/api/v1/nodes"
-_BROUGHT = {"ml-foundations/brought": "true"}
-"""The annotation of a copy: it goes when the file no longer has it."""
+_IMPORTED = {"ml-foundations/brought": "true"}
+"""The annotation of a copy. A copy that is not in the file any more is removed."""
 
 _PASSING = "node.kubernetes.io/"
-"""Prefix of the taints that come and go with a node's health."""
+"""The prefix of the taints that the node controller adds and removes."""
 
 
 def copy(rehearsal: Rehearsal, file: Path) -> None:
-    """Copy the nodes of a file into the replica, with what every GKE cluster has; remove those of an earlier file.
+    """Copy the nodes of a file into the replica, and remove those of an earlier file.
+
+    The replica also gets the add-ons that every GKE cluster has.
 
     Raises:
-        RehearsalError: the file cannot be read, or holds no node.
+        RehearsalError: the file cannot be read, or contains no node.
     """
     nodes = {name_of(node): node for node in read(file)}
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with Step(f"copying {number(len(nodes), 'node')} of {file.name}"):
-        there = {name_of(node): node for node in api.get(_NODES)["items"]}
-        for name in there.keys() - nodes.keys():
-            if _BROUGHT.items() <= annotations_of(there[name]).items():
+        existing = {name_of(node): node for node in api.get(_NODES)["items"]}
+        for name in existing.keys() - nodes.keys():
+            if _IMPORTED.items() <= annotations_of(existing[name]).items():
                 remove(api, name)
         for name, node in nodes.items():
             try:
-                if name not in there:
+                if name not in existing:
                     api.create(_NODES, node)
-                    continue
-                # As the file has it, but for the conditions that kwok reports.
-                for path, part in (
-                    (f"{_NODES}/{name}", "spec"),
-                    (f"{_NODES}/{name}/status", "status"),
-                ):
-                    api.request("PUT", path, body=node | {part: there[name][part] | node[part]})
+                else:
+                    _replace(api, existing[name], node)
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
 
 
+def _replace(api: Api, existing: dict[str, Any], node: dict[str, Any]) -> None:
+    """Replace spec and status of a node, except the conditions that kwok reports."""
+    path = f"{_NODES}/{name_of(node)}"
+    api.request("PUT", path, body=node | {"spec": existing["spec"] | node["spec"]})
+    status = existing["status"] | node["status"]
+    api.request("PUT", f"{path}/status", body=node | {"status": status})
+
+
 def remove(api: Api, name: str) -> None:
-    """Remove a node and its pods, which a report would show as running for another minute."""
+    """Remove a node and its pods, which would otherwise look as if they ran for another minute."""
     api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
-        # At once: without its node, nobody is there to end it.
-        api.delete(
-            f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name_of(pod)}?gracePeriodSeconds=0"
-        )
+        # Without its node, no kubelet ends the pod gracefully.
+        path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
+        api.delete(f"{path}?gracePeriodSeconds=0")
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:
-    """The nodes in a file, without what belongs to their machines."""
+    """Yield the nodes in a file, without the parts that belong to their machines."""
     try:
-        found = [item for _, _, item in parse(file.read_text())]
+        objects = [item for _, _, item in parse(file.read_text())]
     except (OSError, yaml.YAMLError) as error:
         raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
-    nodes = [item for item in found if item.get("kind") == "Node"]
+    nodes = [item for item in objects if item.get("kind") == "Node"]
     if not nodes:
         raise RehearsalError(
             f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}"
         )
-    yield from map(_replica, nodes)
+    yield from map(_copy_of, nodes)
 
 
-def _replica(node: dict[str, Any]) -> dict[str, Any]:
+def _copy_of(node: dict[str, Any]) -> dict[str, Any]:
     spec, status = section(node, "spec"), section(node, "status")
     allocatable = section(status, "allocatable")
-    # Of a node that says neither, kwok fills in both.
+    # kwok sets both of a node without either.
     resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
     lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
     metadata = {
         "name": name_of(node),
         "labels": labels_of(node),
-        "annotations": KWOK_NODE | _BROUGHT,
+        "annotations": KWOK_NODE | _IMPORTED,
     }
     declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
     return api_object(

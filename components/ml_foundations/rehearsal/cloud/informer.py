@@ -1,4 +1,4 @@
-"""How the simulated cloud follows the Kubernetes API, and goes on where a request fails."""
+"""Informers: live copies of the collections of the Kubernetes API, as client-go has them."""
 
 import logging
 import threading
@@ -12,19 +12,19 @@ _RETRY_SECONDS = 0.5
 
 
 @contextmanager
-def attempt(what: str) -> Iterator[None]:
-    """Log a failure of what is named and go on: what comes behind has its turn, and the next round tries again."""
+def attempt(action: str) -> Iterator[None]:
+    """Log a failure of the block, and go on: the next round tries again."""
     try:
         yield
     except (ApiError, OSError, ValueError, KeyError) as error:
-        # A lost race or an absent server is not the end.
-        _log.warning("%s: will try again: %s: %s", what, type(error).__name__, error)
+        # Expected failures, such as a conflict with another client or a stopped server.
+        _log.warning("%s: will try again: %s: %s", action, type(error).__name__, error)
     except Exception:
-        _log.exception("%s: will try again", what)
+        _log.exception("%s: will try again", action)
 
 
 class Informer(threading.Thread):
-    """A live copy of one collection, kept by list and watch in a thread of its own, through any outage."""
+    """A live copy of one collection. A separate thread lists and watches it, through any outage."""
 
     def __init__(
         self,
@@ -36,10 +36,15 @@ class Informer(threading.Thread):
         read: Callable[[Object], Object] = lambda item: item,
         removed: Callable[[Object], None] = lambda item: None,
     ) -> None:
-        """Follow a collection, such as ``/api/v1/nodes``, or what a label selects of it; ``start`` begins.
+        """Prepare to follow a collection; ``start`` begins.
 
-        ``changed`` is set whenever an object came, went or changed; ``read`` makes of an object what is kept;
-        ``removed`` is told of one that went away, as it last was.
+        Args:
+            api: The API server.
+            path: The collection, such as ``/api/v1/nodes``.
+            changed: An event to set when an object is added, changed or removed.
+            selector: A label selector of the objects to follow.
+            read: Returns the part of an object to keep.
+            removed: Is called with the last state of each removed object.
         """
         super().__init__(name=path, daemon=True)
         self._api, self._path, self._changed = api, path, changed
@@ -48,74 +53,70 @@ class Informer(threading.Thread):
         self._objects: dict[str, Object] = {}
         self._created: dict[str, Object] = {}
         self._deleted: set[str] = set()
-        """What was created and deleted here, as long as its event is still to come."""
+        """Objects that this process created or deleted, until the watch reports it."""
         self._version = 0
         self._lock = threading.Lock()
         self.synced = threading.Event()
 
     def items(self) -> list[Object]:
-        """The objects as they are now. They are shared: change none of them."""
+        """Return the objects as they are now. They are shared: do not change them."""
         with self._lock:
-            return [
-                item
-                for uid, item in (self._objects | self._created).items()
-                if uid not in self._deleted
-            ]
+            objects = self._objects | self._created
+            return [item for uid, item in objects.items() if uid not in self._deleted]
 
     def put(self, item: Object) -> None:
-        """Take an object in that was just created, ahead of its event."""
+        """Add an object that this process has just created, before the watch reports it."""
         with self._lock:
             if _version_of(item) > self._version:
                 self._created[_uid(item)] = item
 
     def drop(self, item: Object) -> None:
-        """Leave an object out that was just deleted, ahead of its event."""
+        """Remove an object that this process has just deleted, before the watch reports it."""
         with self._lock:
             self._created.pop(_uid(item), None)
             self._deleted.add(_uid(item))
 
     def run(self) -> None:
-        """List, and watch from there on; start over where the server is away, or keeps no events of that time."""
+        """List, then watch. Start over if the server is down or no longer has the events."""
         while True:
             try:
                 version = self._list()
                 while True:
                     version = self._follow(version)
-            except Exception as error:  # whatever it was
+            except Exception as error:
                 self.synced.clear()
                 _log.debug("%s: %s", self._path, error)
                 threading.Event().wait(_RETRY_SECONDS)
 
     def _list(self) -> str:
+        """Replace the copy by a list, and return the version of the list."""
         body = self._api.get(self._path, **self._query)
-        found = {_uid(item): self._kept(item) for item in body["items"]}
+        listed = {_uid(item): self._kept(item) for item in body["items"]}
         with self._lock:
-            gone = [item for uid, item in self._objects.items() if uid not in found]
-            self._objects, self._version = found, _version_of(body)
-            self._created = {
-                uid: item
-                for uid, item in self._created.items()
-                if _version_of(item) > self._version
-            }
-        for item in gone:
+            removed = [item for uid, item in self._objects.items() if uid not in listed]
+            self._objects, self._version = listed, _version_of(body)
+            for uid, item in list(self._created.items()):
+                if _version_of(item) <= self._version:
+                    del self._created[uid]
+        for item in removed:
             self._removed(item)
         self.synced.set()
         self._changed.set()
         return body["metadata"]["resourceVersion"]
 
     def _follow(self, version: str) -> str:
-        """Take the events since a version; returns that of the last one, when the server ends the watch."""
+        """Apply the events since a version until the watch ends. Return the version of the last one."""
         query = {"resourceVersion": version, "allowWatchBookmarks": "true"}
         for event in self._api.watch(self._path, **query, **self._query):
-            found = event["object"]
+            item = event["object"]
             if event["type"] == "ERROR":
-                raise ApiError(found.get("code", 0), found.get("message", "the watch ended"))
-            version = found["metadata"]["resourceVersion"]
+                raise ApiError(item.get("code", 0), item.get("message", "the watch ended"))
+            version = item["metadata"]["resourceVersion"]
             if event["type"] == "BOOKMARK":
                 continue
-            uid, item = _uid(found), self._kept(found)
+            uid, item = _uid(item), self._kept(item)
             with self._lock:
-                self._version = _version_of(found)
+                self._version = int(version)
                 self._created.pop(uid, None)
                 if event["type"] == "DELETED":
                     self._objects.pop(uid, None)
@@ -137,5 +138,5 @@ def _uid(item: Object) -> str:
 
 
 def _version_of(item: Object) -> int:
-    """The version of an object or a list: of one collection they can be compared (KEP-5504)."""
+    """Return the version of an object or list. Within a collection, versions are ordered (KEP-5504)."""
     return int(item["metadata"]["resourceVersion"])

@@ -1,4 +1,4 @@
-"""Whether the NVIDIA GPU Operator runs in the replica, and how it is set."""
+"""The Helm releases of the replica, above all that of the NVIDIA GPU Operator."""
 
 import base64
 import gzip
@@ -14,45 +14,51 @@ from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 HELM_SECRETS = "owner=helm,status=deployed"
-"""The label selector of the Secrets in which Helm keeps the releases that are deployed."""
+"""The label selector of the Secrets in which Helm keeps deployed releases."""
 
 
 def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operator | None:
-    """The operator, where its chart is released; for the arguments see ``released``."""
-    release = released(GPU_OPERATOR.name, rehearsal, releases)
+    """Return the operator if its chart is released. The arguments are those of ``find_release``."""
+    release = find_release(GPU_OPERATOR.name, rehearsal, releases)
     if release is None:
         return None
     return Operator.of(release.get("values") or {}, release.get("version"))
 
 
-def released(
+def find_release(
     chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """The release of a chart: its values and version; None where there is none.
+    """Return chart, version and values of the release of a chart, or None.
 
-    Helm's releases are as ``read_release`` gives them; the rehearsal recorded those whose chart is out of reach.
+    The rehearsal records the releases of charts that are not available. Helm's own releases are in
+    Secrets, which ``helm uninstall`` deletes; ``releases`` is what ``read_release`` reads of them.
     """
-    recorded = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
-    # Of a release that Helm installed, Helm's own Secret is the truth: `helm uninstall` deletes it.
-    for release in (*(entry for entry in recorded if not entry.get("installed")), *releases):
+    recorded: list[Mapping[str, Any]] = []
+    for path in rehearsal.releases_dir.glob("*.json"):
+        release = read_json(path, {})
+        if not release.get("installed"):
+            recorded.append(release)
+    for release in (*recorded, *releases):
         if str(release.get("chart", "")).rpartition("/")[2] == chart:
             return release
     return None
 
 
 def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
-    """Return chart, version and values of the Helm release that a Secret holds."""
+    """Return chart, version and values of the Helm release in a Secret."""
     release = unpacked(secret)
     chart = section(release, "chart", "metadata")
-    known = {"chart": chart.get("name"), "version": chart.get("version")}
-    return known | {"values": release.get("config") or {}}
+    return {
+        "chart": chart.get("name"),
+        "version": chart.get("version"),
+        "values": release.get("config") or {},
+    }
 
 
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
-    """The Helm release that a Secret holds, as Helm writes it; empty if it cannot be read."""
+    """Return the Helm release in a Secret as Helm writes it, or nothing if it cannot be read."""
     try:
-        return json.loads(
-            gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"])))
-        )
+        packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
+        return json.loads(gzip.decompress(packed))
     except (KeyError, ValueError, OSError, EOFError, zlib.error):
         return {}

@@ -1,4 +1,4 @@
-"""Preemption of Spot nodes: a node with GKE's taint for it ends, and its pods in the time that Spot leaves them.
+"""Preemption of Spot nodes: a node with GKE's taint ends, and its pods within Spot's grace period.
 
 GKE taints a node that Google takes back. In a rehearsal you do so: ``kubectl taint node NAME
 cloud.google.com/impending-node-termination=:NoSchedule``.
@@ -21,38 +21,35 @@ _TERMINATED = {
     "reason": "Terminated",
     "message": "Pod was terminated in response to imminent node shutdown.",
 }
-"""What a kubelet says of a pod that it ends with its node (Kubernetes, pkg/kubelet/nodeshutdown)."""
+"""The status of a pod that a kubelet ends with its node (Kubernetes, pkg/kubelet/nodeshutdown)."""
 
 
-class Preemption:
-    """Ends Spot nodes that are taken back, and first their pods."""
+class SpotPreemption:
+    """Ends the pods of Spot nodes that are taken back, and then the nodes."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._since: dict[str, float] = {}
+        """When each preempted node was first seen with its taint."""
 
     def reconcile(
         self, nodes: Iterable[Object], pods: Iterable[Object], pools: Mapping[str, Pool]
     ) -> list[Object]:
-        """Do one round; return the nodes whose time is over, which are to be deleted."""
-        leaving = [node for node in nodes if _is_taken_back(node)]
+        """End the pods whose time is over. Return the nodes whose time is over, too."""
+        preempted = [node for node in nodes if _is_preempted(node)]
         now = time.monotonic()
-        self._since = {name_of(node): self._since.get(name_of(node), now) for node in leaving}
+        self._since = {name_of(node): self._since.get(name_of(node), now) for node in preempted}
         ended: list[Object] = []
-        for node in leaving:
+        for node in preempted:
             pool = pools.get(labels_of(node).get(labels.GKE_NODE_POOL, ""))
-            left = pool.shutdown_grace if pool else Pool.shutdown_grace
+            node_grace = pool.shutdown_grace if pool else Pool.shutdown_grace
             elapsed = now - self._since[name_of(node)]
-            running = [
-                pod
-                for pod in pods
-                if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod)
-            ]
-            for pod in running:
-                own = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
-                if elapsed >= min(own, left):
-                    self._end(pod)
-            if elapsed >= left:
+            for pod in pods:
+                if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod):
+                    grace = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+                    if elapsed >= min(grace, node_grace):
+                        self._end(pod)
+            if elapsed >= node_grace:
                 ended.append(node)
         return ended
 
@@ -62,6 +59,6 @@ class Preemption:
             self._api.patch(path, {"status": _TERMINATED})
 
 
-def _is_taken_back(node: Object) -> bool:
+def _is_preempted(node: Object) -> bool:
     is_spot = labels_of(node).get(labels.GKE_SPOT) == "true"
     return is_spot and any(taint["key"] == TAINT for taint in items(node["spec"], "taints"))

@@ -1,4 +1,4 @@
-"""GKE's queued provisioning: the nodes of a ProvisioningRequest come after a while, all at once or not at all."""
+"""GKE's queued provisioning: it creates all nodes of a ProvisioningRequest at once, or none."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,71 +10,64 @@ from ml_foundations.rehearsal.cloud.autoscaler import Plan
 from ml_foundations.rehearsal.cloud.events import now
 
 _API = "/apis/autoscaling.x-k8s.io/v1"
-_GRANTED_SECONDS = 3.0
-"""How long a request waits here; in the cloud it is minutes to days."""
-_WAITS = "Waiting for resources: the queued node pools have no room for all of its nodes at once"
+_WAIT_SECONDS = 3.0
+"""How long a request waits. In the cloud it is minutes to days."""
+_WAITING = "Waiting for resources: the queued node pools have no room for all of its nodes at once"
 
 
-class Requests:
+class ProvisioningRequests:
     """Grants ProvisioningRequests of GKE's class."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._since: dict[str, float] = {}
-        """When each request that waits was accepted, by its uid."""
+        self._accepted_at: dict[str, float] = {}
+        """When each waiting request was accepted, by its uid."""
 
     def granted(self, plan: Callable[[list[Object]], Plan]) -> Iterator[tuple[str, Plan]]:
-        """The requests that are granted now, and their nodes; each is told so once the caller has made these."""
-        listed = self._api.get(f"{_API}/provisioningrequests")["items"]
-        waiting = {each["metadata"]["uid"]: each for each in filter(_waits, listed)}
+        """Yield the name and the new nodes of each granted request.
+
+        A request is reported as provisioned after the caller has created its nodes.
+        """
+        requests = self._api.get(f"{_API}/provisioningrequests")["items"]
+        waiting = {item["metadata"]["uid"]: item for item in requests if _is_waiting(item)}
         began = time.monotonic()
-        for uid in waiting.keys() - self._since.keys():
-            self._say(waiting[uid], "False", _WAITS)
-        self._since = {uid: self._since.get(uid, began) for uid in waiting}
+        for uid in waiting.keys() - self._accepted_at.keys():
+            self._set_status(waiting[uid], "False", _WAITING)
+        self._accepted_at = {uid: self._accepted_at.get(uid, began) for uid in waiting}
         for uid, request in waiting.items():
-            if began - self._since[uid] >= _GRANTED_SECONDS:
-                found = plan(list(self._pods(request)))
-                if not found.unplaced:
-                    yield name_of(request), found
-                    details = {"ResizeRequestName": name_of(request)}
-                    self._say(
-                        request,
-                        "True",
-                        "All of its nodes are there",
-                        provisioningClassDetails=details,
-                    )
+            if began - self._accepted_at[uid] < _WAIT_SECONDS:
+                continue
+            nodes = plan(list(self._pods(request)))
+            if not nodes.unplaced:
+                yield name_of(request), nodes
+                details = {"ResizeRequestName": name_of(request)}
+                message = "All of its nodes are there"
+                self._set_status(request, "True", message, provisioningClassDetails=details)
 
     def _pods(self, request: Object) -> Iterator[Object]:
-        """The pods of a request, as if the scheduler had found no node for them."""
+        """Yield the pods of a request, marked as unschedulable."""
         namespace = namespace_of(request)
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         for pod_set in request["spec"]["podSets"]:
             name = pod_set["podTemplateRef"]["name"]
-            template = self._api.get(f"/api/v1/namespaces/{namespace}/podtemplates/{name}")[
-                "template"
-            ]
+            path = f"/api/v1/namespaces/{namespace}/podtemplates/{name}"
+            template = self._api.get(path)["template"]
             metadata = {**template["metadata"], "name": name, "namespace": namespace}
-            yield from [
-                {**template, "metadata": metadata, "status": {"conditions": [said]}}
-            ] * pod_set["count"]
+            pod = {**template, "metadata": metadata, "status": {"conditions": [unscheduled]}}
+            yield from [pod] * pod_set["count"]
 
-    def _say(
+    def _set_status(
         self, request: Object, provisioned: str, message: str, **details: Mapping[str, str]
     ) -> None:
-        conditions = [
-            {
-                "type": kind,
-                "status": status,
-                "reason": kind,
-                "message": message,
-                "lastTransitionTime": now(),
-            }
-            for kind, status in (("Accepted", "True"), ("Provisioned", provisioned))
-        ]
-        path = f"{_API}/namespaces/{namespace_of(request)}/provisioningrequests/{name_of(request)}/status"
-        self._api.patch(path, {"status": {"conditions": conditions, **details}})
+        conditions: list[Object] = []
+        for kind, status in (("Accepted", "True"), ("Provisioned", provisioned)):
+            text = {"reason": kind, "message": message, "lastTransitionTime": now()}
+            conditions.append({"type": kind, "status": status, **text})
+        collection = f"{_API}/namespaces/{namespace_of(request)}/provisioningrequests"
+        status = {"status": {"conditions": conditions, **details}}
+        self._api.patch(f"{collection}/{name_of(request)}/status", status)
 
 
-def _waits(request: Object) -> bool:
+def _is_waiting(request: Object) -> bool:
     is_ours = request["spec"]["provisioningClassName"] == PROVISIONING_CLASS
     return is_ours and condition(request, "Provisioned").get("status") != "True"

@@ -1,4 +1,4 @@
-"""The replica of a cluster: its control plane, its GKE and the controllers of its charts."""
+"""The replica of a cluster: its control plane, its daemon and the controllers of its charts."""
 
 import os
 import ssl
@@ -16,7 +16,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 
 
 def start(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Bring a replica up, whatever state it is in."""
+    """Start a replica, whatever state it is in."""
     kwok.start(rehearsal, tools)
     trust(rehearsal)
     daemon.start(rehearsal)
@@ -24,16 +24,16 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
 
 
 def resume(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Bring all replicas of a rehearsal up; one that was left before its cluster was made goes."""
+    """Start all replicas. Delete one whose cluster was never created because of an interruption."""
     for replica in rehearsal.replicas:
-        if replica.cluster and not Store(replica).clusters():
-            delete(replica)
-        else:
+        if _has_cluster(replica):
             start(replica, tools)
+        else:
+            delete(replica)
 
 
 def delete(rehearsal: Rehearsal) -> None:
-    """End a replica and remove all that is its own."""
+    """Stop a replica and remove its files."""
     controllers.stop(rehearsal)
     daemon.stop(rehearsal)
     kwok.delete(rehearsal)
@@ -41,33 +41,37 @@ def delete(rehearsal: Rehearsal) -> None:
 
 
 def processes(rehearsal: Rehearsal) -> Iterator[Process]:
-    """The processes of all replicas whose clusters are there, whether or not they run."""
-    for replica in rehearsal.replicas:
-        if not replica.cluster or Store(replica).clusters():
-            own = [
-                *kwok.processes(replica),
-                daemon.process(replica),
-                *controllers.processes(replica),
-            ]
-            yield from (
-                replace(each, name=" of ".join(filter(None, (each.name, replica.cluster))))
-                for each in own
-            )
+    """Yield the processes of all replicas with a cluster, whether or not they run."""
+    for replica in filter(_has_cluster, rehearsal.replicas):
+        for process in (
+            *kwok.processes(replica),
+            daemon.process(replica),
+            *controllers.processes(replica),
+        ):
+            if replica.cluster:
+                process = replace(process, name=f"{process.name} of {replica.cluster}")
+            yield process
+
+
+def _has_cluster(rehearsal: Rehearsal) -> bool:
+    """Return whether the cluster of a replica exists. The first replica needs none."""
+    return not rehearsal.cluster or bool(Store(rehearsal).clusters())
 
 
 def within(rehearsal: Rehearsal, name: str) -> str:
-    """A name in a replica as a report has it: behind its cluster, where the program has several."""
+    """Return a name with its cluster in front of it, if the rehearsal has several clusters."""
     if len(rehearsal.replicas) == 1:
         return name
-    return "/".join([*next(iter(Store(rehearsal).clusters()), "").split("/")[3::2], name])
+    cluster_id = next(iter(Store(rehearsal).clusters()), "")
+    return "/".join([*cluster_id.split("/")[3::2], name])
 
 
 def trust(rehearsal: Rehearsal) -> None:
-    """Let clients trust the replicas as they trust the public certificate of a real cluster's DNS endpoint."""
-    known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
-    public = Path(known).read_text() if known and Path(known).is_file() else ""
-    own = (
-        files.read_text(configuration.cluster_folder(each) / "pki" / "ca.crt")
-        for each in rehearsal.replicas
-    )
-    files.write(rehearsal.ca_bundle, public + "".join(text for text in own if text not in public))
+    """Let clients trust the replicas, as they trust the public certificate of a DNS endpoint."""
+    path = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
+    bundle = Path(path).read_text() if path and Path(path).is_file() else ""
+    for replica in rehearsal.replicas:
+        ca = files.read_text(configuration.cluster_folder(replica) / "pki" / "ca.crt")
+        if ca not in bundle:
+            bundle += ca
+    files.write(rehearsal.ca_bundle, bundle)

@@ -1,4 +1,4 @@
-"""What the simulated Google Cloud knows, as JSON files: one per cluster, node pool and recorded resource."""
+"""The state of the simulated Google Cloud: a JSON file per cluster, pool and recorded resource."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 _DEFAULT_ZONES = ("us-central1-a",)
 SCALE_DOWN_SECONDS = 600.0
-"""How long a node must be idle before it goes, as GKE's autoscaler has it."""
+"""How long a node must be idle before it is removed, as in GKE's autoscaler."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(PoolTraits):
-    """A node pool as it was declared. Numbers of nodes are those of the whole pool, over all its zones."""
+    """A declared node pool. Numbers of nodes are those of the pool over all its zones."""
 
     cluster: str
     cluster_id: str = ""
@@ -37,67 +37,73 @@ class Pool(PoolTraits):
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Pool:
-        """The pool that a JSON object describes; a field that is not there has its default."""
-        zones, taints = tuple(data.get("zones") or _DEFAULT_ZONES), tuple(data.get("taints") or ())
-        gpu = PoolGpu(**given) if (given := data.get("gpu")) else None
-        return cls(**{**data, "zones": zones, "taints": taints, "gpu": gpu})
+        """Return the pool of a JSON object. A missing field has its default."""
+        gpu = data.get("gpu")
+        values = {
+            **data,
+            "zones": tuple(data.get("zones") or _DEFAULT_ZONES),
+            "taints": tuple(data.get("taints") or ()),
+            "gpu": PoolGpu(**gpu) if gpu else None,
+        }
+        return cls(**values)
 
 
-_THREE = dict.fromkeys(("min_nodes", "max_nodes", "initial_nodes"), 3)
 ASSUMED = Pool(
     name="assumed",
     cluster="",
     machine_type="e2-standard-4",
-    **_THREE,
+    min_nodes=3,
+    max_nodes=3,
+    initial_nodes=3,
     autoscaled=False,
     zones=_DEFAULT_ZONES,
 )
-"""The nodes of a program that declares none and is given none: its cluster exists already."""
+"""The nodes of a program without node pools, if none are imported: its cluster exists already."""
 
 
 class Store:
-    """The files of one rehearsal's simulated Google Cloud."""
+    """The files of one replica's simulated Google Cloud."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.root = rehearsal.gke_dir
 
     def claimed(self) -> AbstractContextManager[None]:
-        """Hold off every other process and thread that would make something: of two, the second sees the first."""
+        """Exclude all other processes and threads, so that two never create the same resource."""
         return locked(self.root, "claims")
 
     def pools(self) -> dict[str, Pool]:
-        """The declared node pools by name."""
+        """Return the declared node pools by name."""
         return {pool.name: pool for pool in map(Pool.of, self._all("node_pools"))}
 
     def available_pools(self) -> dict[str, Pool]:
-        """The declared node pools with no more nodes than Google has machines for."""
+        """Return the declared node pools, with no more nodes than a stockout leaves."""
         stock: dict[str, int] = self.get("stock", {})
         pools = self.pools()
-        most = {
-            name: min(pool.max_nodes, stock.get(name, pool.max_nodes))
-            for name, pool in pools.items()
-        }
-        return {name: replace(pool, max_nodes=most[name]) for name, pool in pools.items()}
+        for name, pool in pools.items():
+            pools[name] = replace(
+                pool, max_nodes=min(pool.max_nodes, stock.get(name, pool.max_nodes))
+            )
+        return pools
 
     def save_pool(self, pool: Pool) -> None:
         """Declare a node pool, or change it."""
         self.save("node_pools", pool.name, asdict(pool))
 
     def clusters(self) -> dict[str, dict[str, Any]]:
-        """The declared clusters by id: the Pulumi resource of each, as type, id, urn, inputs and outputs."""
+        """Return the declared clusters by id: each a Pulumi resource, as ``Pool.resource`` is."""
         return {cluster["id"]: cluster for cluster in self._all("clusters")}
 
     def version(self) -> list[list[int]]:
-        """Another one when a node pool or cluster is declared, changed or forgotten: each replaces a file."""
+        """Return a value that changes with each change of a node pool or cluster."""
         folders = (self.root / "node_pools", self.root / "clusters")
         return [stamp(folder) for folder in folders if folder.exists()]
 
     def recorded(self) -> list[dict[str, Any]]:
-        """The resources that were only recorded."""
+        """Return the resources that were only recorded."""
         return self._all("recorded")
 
     def save(self, folder: str, key: str, resource: Mapping[str, Any]) -> None:
-        """Keep one of ``node_pools``, ``clusters`` or ``recorded``, under a key that is its own."""
+        """Save a resource in ``node_pools``, ``clusters`` or ``recorded`` under a unique key."""
         write_json(self._file(folder, key), resource)
 
     def delete(self, folder: str, key: str) -> None:
@@ -105,7 +111,7 @@ class Store:
         self._file(folder, key).unlink(missing_ok=True)
 
     def resources(self) -> list[Mapping[str, Any]]:
-        """Every resource of the simulated Google Cloud: type, id, urn, inputs and outputs."""
+        """Return every resource of the simulated Google Cloud, as ``Pool.resource`` is."""
         pools = (pool.resource for pool in self.pools().values())
         return [*self.clusters().values(), *filter(None, pools), *self.recorded()]
 
@@ -128,5 +134,6 @@ class Store:
         return self.root / folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', key)}.json"
 
     def _all(self, folder: str) -> list[dict[str, Any]]:
-        read = (read_json(path, None) for path in sorted((self.root / folder).glob("*.json")))
-        return [data for data in read if data is not None]
+        # Another process may delete a file after it was listed.
+        resources = (read_json(path, None) for path in sorted((self.root / folder).glob("*.json")))
+        return [resource for resource in resources if resource is not None]
