@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import CpuNodePool, GpuNodePool
-from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
+from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES, MachineType
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.spec import check
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
@@ -709,29 +709,33 @@ def test_the_rest_of_what_gke_is_told() -> None:
     }
 
 
-def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
-    for machine in MACHINE_TYPES.values():
-        base = COMMON | {"machine_type": machine.name, "max_nodes": 1}
-        if machine.missing:
-            continue
-        if machine.family == "n1":
-            base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
-        if not machine.gpu:
-            assert check(
-                CpuNodePoolSpec,
-                "p",
-                base | _bought(base) | {"pool_name": "p", "gpu": None, "gpus": None},
-            )
-        if machine.gpu or machine.family == "n1":
-            spec = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
-            assert spec.gpus_per_node in machine.gpu_counts(spec.model.accelerator_type)
-            for profile in GPUS[spec.model.accelerator_type].mig_profiles:
-                cut = check(
-                    GpuNodePoolSpec,
-                    "p",
-                    base | _bought(base) | {"pool_name": "p", "mig_partition": profile},
-                )
-                assert cut.product == f"{GPUS[spec.model.accelerator_type].product}-MIG-{profile}"
+SUPPORTED = [machine for machine in MACHINE_TYPES.values() if not machine.missing]
+WITH_GPUS = [machine for machine in SUPPORTED if machine.gpu or machine.family == "n1"]
+
+
+def pool_of(machine: MachineType, **arguments: Any) -> dict[str, Any]:
+    """Return the arguments of a pool of a machine type, bought as that allows."""
+    base = COMMON | {"machine_type": machine.name, "max_nodes": 1, "pool_name": "p"}
+    if machine.family == "n1":
+        base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
+    return base | _bought(base) | arguments
+
+
+@pytest.mark.parametrize(
+    "machine", [each for each in SUPPORTED if not each.gpu], ids=lambda machine: machine.name
+)
+def test_a_machine_type_makes_a_pool_without_gpus(machine: MachineType) -> None:
+    assert check(CpuNodePoolSpec, "p", pool_of(machine, gpu=None, gpus=None))
+
+
+@pytest.mark.parametrize("machine", WITH_GPUS, ids=lambda machine: machine.name)
+def test_a_machine_type_makes_a_pool_with_gpus(machine: MachineType) -> None:
+    spec = check(GpuNodePoolSpec, "p", pool_of(machine))
+    gpu = GPUS[spec.model.accelerator_type]
+    assert spec.gpus_per_node in machine.gpu_counts(spec.model.accelerator_type)
+    for profile in gpu.mig_profiles:
+        partitioned = check(GpuNodePoolSpec, "p", pool_of(machine, mig_partition=profile))
+        assert partitioned.product == f"{gpu.product}-MIG-{profile}"
 
 
 def test_a_pool_may_declare_a_machine_outside_the_catalog() -> None:

@@ -1,7 +1,6 @@
 """A value of the wrong type, wherever it stands, is a finding or nothing to planning: never a traceback."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,8 +38,8 @@ VALUES: list[Any] = [
     ["x"],
     [5],
     [None],
-    [[]],
     [{}],
+    [[]],
     {"x": 5},
     UNKNOWN,
 ]
@@ -118,18 +117,14 @@ AROUND = [
 ]
 
 
-def paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in a tree."""
-    found = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree)
-        if isinstance(tree, list)
-        else ()
-    )
-    for key, value in found:
-        yield (*path, key)
-        yield from paths(value, (*path, key))
+def paths(tree: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """Return every value in a tree by its path."""
+    values: dict[tuple[Any, ...], Any] = {}
+    keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    for key in keys:
+        values[(*path, key)] = tree[key]
+        values |= paths(tree[key], (*path, key))
+    return values
 
 
 def changed(tree: Manifest, path: tuple[Any, ...], value: Any) -> Manifest:
@@ -142,17 +137,23 @@ def changed(tree: Manifest, path: tuple[Any, ...], value: Any) -> Manifest:
 
 
 @pytest.mark.parametrize("whole", WORKLOADS, ids=lambda each: each["kind"])
-def test_no_value_is_a_traceback(whole: Manifest) -> None:
+def test_no_value_raises_an_exception(whole: Manifest) -> None:
     for number, path in enumerate(paths(whole)):
-        if path not in (("kind",), ("apiVersion",)):
-            for value in VALUES[number % 2 :: 2]:
+        for value in VALUES[number % 2 :: 2]:
+            if path not in (("kind",), ("apiVersion",)):
                 judge([*AROUND, changed(whole, path, value)])
 
 
-@pytest.mark.parametrize("whole", WORKLOADS[1:], ids=lambda each: each["kind"])
-def test_what_is_malformed_is_refused_with_its_path(whole: Manifest) -> None:
-    found = judge([*AROUND, changed(whole, ("metadata", "labels"), "x")]).workloads[0]
-    assert (found.verdict, [each.path for each in found.reasons]) == (
-        Verdict.CANNOT_FIT,
-        ["metadata.labels"],
-    )
+SIMPLE = template(nodeSelector={"a": "b"}, priority=0, terminationGracePeriodSeconds=5)
+FITTING = [deployment("web", 1, SIMPLE), stateful_set("db", 1, SIMPLE), job("run", 1, SIMPLE)]
+ROOMY = node("n", {ZONE: "a", "a": "b", HOSTNAME: "n"}, cpu="90")
+
+
+@pytest.mark.parametrize("whole", FITTING, ids=lambda each: each["kind"])
+@pytest.mark.parametrize("value", [[[]], {"x": 5}], ids=["list", "object"])
+def test_a_list_or_object_in_place_of_a_scalar_never_fits(whole: Manifest, value: Any) -> None:
+    assert judge([ROOMY, whole]).stack is Verdict.FITS
+    for path, original in paths(whole).items():
+        if isinstance(original, str | int) and path not in (("kind",), ("apiVersion",)):
+            verdicts = judge([ROOMY, changed(whole, path, value)])
+            assert verdicts.stack is not Verdict.FITS, path

@@ -55,17 +55,28 @@ def each_unknown(tree: Any) -> Iterator[Any]:
                 )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_what_is_not_known_refuses_nothing(file: Path) -> None:
-    documents = [each for each in yaml.safe_load_all(file.read_text()) if each]
+def cases() -> Iterator[Any]:
+    """Yield the documents of each file with the number of one of them."""
+    for file in FILES:
+        documents = [document for document in yaml.safe_load_all(file.read_text()) if document]
+        for index, document in enumerate(documents):
+            # Without the defaults of a LimitRange, pods may be refused that would be admitted.
+            if document["kind"] != "LimitRange":
+                name = f"{file.stem}-{index}-{document['kind']}"
+                yield pytest.param(documents, index, id=name)
+
+
+def test_the_objects_of_every_kind_fit() -> None:
+    text = (HERE / "of_every_kind.yaml").read_text()
+    assert judged([document for document in yaml.safe_load_all(text) if document]).stack == "fits"
+
+
+@pytest.mark.parametrize(("documents", "index"), cases())
+def test_what_is_not_known_refuses_nothing(documents: list[Any], index: int) -> None:
     before = refused(judged(documents))
-    if file.name == "of_every_kind.yaml":
-        assert judged(documents).stack == "fits"
-    for index, document in enumerate(documents):
-        if document["kind"] == "LimitRange":
-            continue  # without its defaults, pods may be refused that it would mend
-        for changed in each_unknown(document):
-            if UNKNOWN in (changed["apiVersion"], changed["kind"]):
-                continue
-            found = refused(judged([*documents[:index], changed, *documents[index + 1 :]]))
-            assert not {path for _, path in found - before} - {path for _, path in before}, changed
+    paths_before = {path for _, path in before}
+    for changed in each_unknown(documents[index]):
+        if UNKNOWN in (changed["apiVersion"], changed["kind"]):
+            continue
+        new = refused(judged([*documents[:index], changed, *documents[index + 1 :]])) - before
+        assert not {path for _, path in new} - paths_before, changed
