@@ -1,4 +1,7 @@
-"""Writes all that is generated; with --check it writes nothing and names what is not current. ``python -m codegen``."""
+"""Generate all files, or list those that are not current with --check.
+
+Run it with ``python -m codegen``.
+"""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """Check the types in the Python blocks of the pages: ``python -m codegen.blocks``.
 
-A page is one program: its blocks in their order. A block may use names of the blocks above it. A page defines further
-names in a hidden block, which is an HTML comment:
+A page is one program: its blocks in their order. A block may use names of the blocks above it.
+A page defines further names in a hidden block, which is an HTML comment:
 
     <!-- python
     from ml_foundations import GkeCluster

@@ -2,10 +2,10 @@
 
 Both are from the schemas of the Terraform provider that it bridges.
 
-The SDK does not say it. Give the folders of the two sources, of the versions that the SDK was made of:
-``python -m codegen.gcp_replacements <terraform-provider-google-beta> <pulumi-gcp>``. A property with ``ForceNew`` in
-its Terraform schema replaces its resource, and one with ``ConflictsWith`` excludes others; pulumi-gcp's
-bridge-metadata.json has the type that each resource became.
+The SDK does not say it. Give the folders of the two sources, of the versions that the SDK was made
+of: ``python -m codegen.gcp_replacements <terraform-provider-google-beta> <pulumi-gcp>``. A property
+with ``ForceNew`` in its Terraform schema replaces its resource, and one with ``ConflictsWith``
+excludes others; pulumi-gcp's bridge-metadata.json has the type that each resource became.
 """
 
 import json
@@ -50,7 +50,7 @@ class Service:
                 ]
 
     def fields(self, name: str) -> dict[str, Any]:
-        """The properties of the schema that a function or variable defines."""
+        """Return the properties of the schema that a function or variable defines."""
         if name in self._open:  # A schema that refers to itself.
             return {}
         self._open.add(name)
@@ -59,7 +59,7 @@ class Service:
         return found
 
     def _map(self, words: Words) -> dict[str, Any]:
-        """The properties of the first map of schemas in a text, with those of the ones that it is merged with."""
+        """Return the properties of the first schema map in a text, with those merged into it."""
         at = next((i for i in range(len(words)) if words[i : i + 2] == _MAP), None)
         before = words[:at]
         found: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class Service:
         return found
 
     def _property(self, words: Words) -> dict[str, Any]:
-        """Of one property: whether it forces a new resource or is computed, and what is below it."""
+        """Return whether a property replaces the resource or is computed, and its nested fields."""
         if words[0] in self._definitions:
             words = self._definitions[words[0]]
             words = words[words.index("&schema.Schema") :] if "&schema.Schema" in words else []
@@ -87,7 +87,7 @@ class Service:
 
 
 def _entries(words: Words, at: int) -> Iterator[tuple[str, Words]]:
-    """The keys and values of a literal, from behind its opening brace."""
+    """Yield the keys and values of a literal, from behind its opening brace."""
     depth, start = 0, at
     for place in range(at, len(words)):
         depth += (words[place] in "({[") - (words[place] in ")}]")
@@ -102,7 +102,7 @@ def _entries(words: Words, at: int) -> Iterator[tuple[str, Words]]:
 def _paths(
     fields: Mapping[str, Any], taken: Mapping[str, Any], blocks: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The paths of the inputs whose change forces a new resource, by their names on the wire."""
+    """Yield the paths of the inputs whose change replaces a resource, by their wire names."""
     names = {*taken.get("required", ()), *taken.get("optional", ())}
     for name, field in fields.items():
         wire = next((one for one in _names(name) if one in names), None)
@@ -115,14 +115,14 @@ def _paths(
 
 
 def _names(name: str) -> list[str]:
-    """What the bridge may call a property: lists are in the plural, single blocks in the singular."""
+    """Return possible names of a property: lists are in the plural, single blocks singular."""
     first, *rest = name.split("_")
     plain = first + "".join(word[:1].upper() + word[1:] for word in rest)
     return [plain, f"{plain}s", f"{plain}es", f"{plain[:-1]}ies", plain.removesuffix("s")]
 
 
 def _wire_path(path: str, taken: Mapping[str, Any], blocks: Mapping[str, Any]) -> str:
-    """A path of Terraform's, ``a_b.0.c``, by the names on the wire; empty where it leads into a list."""
+    """Return a path of Terraform's, ``a_b.0.c``, by wire names; empty if it leads into a list."""
     found: list[str] = []
     for name in (step for step in path.split(".") if step != "0"):
         names = {*taken.get("required", ()), *taken.get("optional", ())}
@@ -136,7 +136,7 @@ def _wire_path(path: str, taken: Mapping[str, Any], blocks: Mapping[str, Any]) -
 
 
 def _exclusions(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
-    """The pairs of paths, as Terraform has them, of inputs that exclude each other."""
+    """Return the pairs of paths, as Terraform has them, of inputs that exclude each other."""
     for name, field in fields.items():
         yield from ((f"{at}{name}", other) for other in field["conflicts"])
         yield from _exclusions(field["fields"], f"{at}{name}.0.")
@@ -145,7 +145,7 @@ def _exclusions(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, 
 def replacements(
     terraform: Path, pulumi: Path
 ) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
-    """By type, the paths whose change replaces a resource, and the pairs of those that exclude each other."""
+    """Return, by type, the paths whose change replaces a resource, and exclusive pairs."""
     data, metadata = sdk.written("gcp"), json.loads((pulumi / _METADATA).read_text())
     found: dict[str, list[str]] = {}
     conflicts: dict[str, list[list[str]]] = {}

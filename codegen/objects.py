@@ -1,4 +1,4 @@
-"""The generated part of docs/workloads.md: the objects that each component for workloads makes, and what decides."""
+"""Generate the part of docs/workloads.md about the objects that each workload creates."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -61,14 +61,14 @@ CHOICES: dict[str, _Arguments] = {
 
 
 def files() -> dict[Path, str]:
-    """The page, with its generated part."""
+    """Return the page, with its generated part."""
     before, _, rest = PAGE.read_text().partition(_START)
     lines = ["| component | makes | and, by argument |", "|---|---|---|", *map(_row, LEAST)]
     return {PAGE: f"{before}{_START}\n\n{chr(10).join(lines)}\n\n{_END}{rest.partition(_END)[2]}"}
 
 
 def _kinds(component: str, args: _Arguments) -> list[str]:
-    """The kinds of the objects that a component makes, each once."""
+    """Return the kinds of the objects that a component creates, each once."""
     spec = getattr(ml_foundations, component).spec_type()
     named = {spec.name_field: "x"} if spec.name_field else {}
     return sorted(
@@ -85,7 +85,7 @@ def _kind(part: ChildResource) -> str:
 
 
 def _row(component: str) -> str:
-    """What a component makes, and what else, or not, by which argument."""
+    """Return the objects of a component, and those that each argument adds or removes."""
     least = _kinds(component, LEAST[component])
     said: list[str] = []
     for choice, args in CHOICES.items():
@@ -97,7 +97,7 @@ def _row(component: str) -> str:
 
 
 def _changed(before: list[str], after: list[str]) -> str:
-    """What comes and goes between two lists of kinds, in words."""
+    """Return the difference between two lists of kinds, in words."""
     come = [kind for kind in after if kind not in before]
     gone = [kind for kind in before if kind not in after]
     if come and gone:

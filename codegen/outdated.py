@@ -1,4 +1,4 @@
-"""Lists images and charts whose version was last checked long ago: ``python -m codegen.outdated``."""
+"""List images and charts whose version was checked long ago: ``python -m codegen.outdated``."""
 
 import csv
 from datetime import date, timedelta
@@ -11,7 +11,7 @@ MOST_AGE = timedelta(days=90)
 
 
 class Version(NamedTuple):
-    """A row of images.csv: an image or a chart, and when its version was compared with its publisher's."""
+    """A row of images.csv: an image or a chart, and the date of its last check."""
 
     name: str
     version: str
@@ -44,11 +44,10 @@ def main() -> None:
     """Print a line for each outdated entry."""
     found = outdated(date.today())
     for entry in found:
-        print(
-            f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(
-                " ."
-            )
+        text = (
+            f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}"
         )
+        print(text.rstrip(" ."))
     if not found:
         print(f"every version of codegen/images.csv was checked in the last {MOST_AGE.days} days")
 

@@ -1,4 +1,4 @@
-"""Writes components/schema.json: the package schema for programs in other languages, from specs and components."""
+"""Generate components/schema.json, the package schema for other languages."""
 
 import ast
 import inspect
@@ -23,7 +23,7 @@ from codegen import ROOT
 FILE = ROOT / "components" / "schema.json"
 _ANY = {"$ref": "pulumi.json#/Any"}
 _LANGUAGES = ("csharp", "go", "java", "nodejs", "python")
-_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def files() -> dict[Path, str]:
@@ -40,7 +40,7 @@ def schema() -> dict[str, Any]:
 
 
 def of_python() -> dict[str, Any]:
-    """Return the schema in which each type is marked as plain if its value must be known at preview."""
+    """Return the schema, with types marked as plain if they must be known at preview."""
     components = {name: getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS}
     nested = nested_specs(component.spec_type() for component in components.values())
     return {
@@ -105,7 +105,7 @@ def _nested_type(spec: type[Spec]) -> dict[str, Any]:
 
 
 def _object(documented: type, described: dict[str, Any]) -> dict[str, Any]:
-    """Return an object type as the CLI prints it: lists are sorted, and what is empty is left out."""
+    """Return an object type as the CLI prints it: sorted lists, and nothing empty."""
     filled = {
         key: sorted(value) if isinstance(value, list) else value
         for key, value in described.items()
@@ -174,7 +174,7 @@ def _type(kind: Any) -> dict[str, Any]:
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
         mark = output_mark(kind)
-        return {"type": _SCALARS[mark.type]} if mark else _type(inside[0])
+        return {"type": SCALARS[mark.type]} if mark else _type(inside[0])
     if origin in (Union, types.UnionType):
         return _union(inside)
     if isinstance(origin, type) and issubclass(origin, pulumi.Output):
@@ -196,10 +196,10 @@ def _plain_type(kind: Any, origin: Any, inside: tuple[Any, ...]) -> dict[str, An
     if origin is dict:
         return {"type": "object", "additionalProperties": _type(inside[1])}
     if origin is Literal:
-        return {"type": _SCALARS[type(inside[0])]}
+        return {"type": SCALARS[type(inside[0])]}
     if is_typeddict(kind) or (isinstance(kind, type) and issubclass(kind, Spec)):
         return {"$ref": f"#/types/{PACKAGE}:index:{kind.__name__.removesuffix('Args')}"}
-    return _ANY if kind is Any else {"type": _SCALARS.get(kind, "string")}
+    return _ANY if kind is Any else {"type": SCALARS.get(kind, "string")}
 
 
 def _unmarked(tree: Any) -> Any:

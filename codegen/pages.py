@@ -1,7 +1,8 @@
 """docs/components/: a page for each component with all its arguments, and pages of nested types.
 
-Arguments that several components share are in folds, one for each base of the specs that declares some. A nested type
-is on the page of the component that uses it. If several use it, it is on a shared page.
+Arguments that several components share are in folds, one for each base of the specs that declares
+some. A nested type is on the page of the component that uses it. If several use it, it is on a
+shared page.
 """
 
 import ast
@@ -9,11 +10,12 @@ import inspect
 import json
 import os
 import re
+import types
 from collections.abc import Mapping
 from functools import cache, cached_property
 from inspect import cleandoc, get_annotations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import ml_foundations
 from ml_foundations.component.base import PACKAGE, Child, Component
@@ -33,21 +35,29 @@ _TYPES = "types.md"
 _Properties = Mapping[str, dict[str, Any]]
 _HEADS = {
     "pod.md": "# Types of workloads' arguments\n\nSeveral workload components accept these types.",
-    "node-pool.md": "# Types of node pools' arguments\n\nGpuNodePool and CpuNodePool accept these types.",
+    "node-pool.md": "# Types of node pools' arguments\n\n"
+    "GpuNodePool and CpuNodePool accept these types.",
     _TYPES: "# Types of arguments\n\nSeveral components accept these types.",
 }
 _INTRODUCTION = """# Components
 
-The page of a component has all its arguments, its outputs and its children. Python programs write `max_nodes`, other
-languages and stack files write `maxNodes`. An argument that is marked `or Output` accepts any Output. The value of any
-other argument must be known at preview. It may be the output of a component, such as `node_selector` of a pool.
-Nested types that several components use are on the pages of [workloads](pod.md), [node pools](node-pool.md) and
+The page of a component has all its arguments, its outputs and its children.
+Python programs write `max_nodes`, other languages and stack files write `maxNodes`. An argument
+that is marked `or Output` accepts any Output. The value of any other argument must be known at
+preview. It may be the output of a component, such as `node_selector` of a pool. Nested types that
+several components use are on the pages of [workloads](pod.md), [node pools](node-pool.md) and
 [others](types.md).
 
 | component | creates |
 |---|---|"""
-_OBJECTS = "Python programs can pass components as arguments. Leave out the arguments that such a component sets."
-_CHILDREN = "Python programs have these attributes. Each is a `pulumi.CustomResource`. `children` has all children by role."
+_OBJECTS = (
+    "Python programs can pass components as arguments. "
+    "Leave out the arguments that such a component sets."
+)
+_CHILDREN = (
+    "Python programs have these attributes. Each is a `pulumi.CustomResource`. "
+    "`children` has all children by suffix, the end of their name."
+)
 
 
 def files() -> dict[Path, str]:
@@ -58,7 +68,7 @@ def files() -> dict[Path, str]:
 
 
 def link(model: str) -> str | None:
-    """Return a link from docs/ to the page of a spec, of a base of one, or of a nested model; None if there is none."""
+    """Return a link from docs/ to the page of a spec, a base or a nested model, or None."""
     book = _book()
     if home := book.homes.get(model):
         return _type_link(model, f"components/{home}")
@@ -91,7 +101,7 @@ class _Book:
     def _declared(
         self, spec: type[Spec], properties: _Properties
     ) -> dict[type[Spec], dict[str, dict[str, Any]]]:
-        """Return the arguments by the class that declares them: the spec itself, or a base that other specs share."""
+        """Return the arguments by the class that declares them: the spec or a shared base."""
         found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
         for name in spec.model_fields:
             if (key := to_camel(name)) in properties:
@@ -156,7 +166,7 @@ class _Book:
         ]
 
     def _component(self, name: str, page: str) -> list[str]:
-        """Return what a component is, how to construct it, what it accepts, and what it publishes."""
+        """Return a component's purpose, construction, arguments and outputs."""
         entry, spec = self._entry(name), self.specs[name]
         lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
         lines += [*_construction(name), *_shown(name), "## Arguments", ""]
@@ -179,7 +189,7 @@ class _Book:
     def _fold(
         self, component: str, base: type[Spec], properties: _Properties, page: str
     ) -> list[str]:
-        """Return shared arguments in a fold, with their purpose and the other components that have them."""
+        """Return shared arguments in a fold, with the other components that have them."""
         spec = self.specs[component]
         title, _, purpose = cleandoc(base.__doc__ or "").partition(".\n\n")
         required = [
@@ -199,6 +209,8 @@ class _Book:
         for key in [*required, *(key for key in properties if key not in required)]:
             described = one_line(properties[key])
             kind = self._kind(properties[key], page, may_be_output=True)
+            if "anything" in kind:
+                kind = _accepted(fields[key].annotation)
             presence = _required(spec, key) if key in required else _default(fields[key], described)
             lines.append(
                 f"- {_spelled(key)} ({', '.join(filter(None, [kind, presence]))}): {described}"
@@ -206,7 +218,7 @@ class _Book:
         return lines
 
     def _kind(self, value: dict[str, Any], page: str, may_be_output: bool = False) -> str:
-        """The type of a property, in a word or two; of an argument also whether it may be an Output."""
+        """Return the type of a property in a word or two, and whether it may be an Output."""
         if reference := value.get("$ref"):
             name = reference.rpartition(":")[2]
             home = self.homes.get(name)
@@ -233,8 +245,21 @@ def _type_link(name: str, page: str) -> str:
     return f"[{name}Args]({page}#{name.lower()}args)"
 
 
+def _accepted(kind: Any) -> str:
+    """Return the types that an argument accepts, for one that the schema has as Any."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _accepted(inside[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(_accepted(part) for part in inside if part is not type(None))
+    if origin is list:
+        item = _accepted(inside[0])
+        return f"({item})[]" if " or " in item else f"{item}[]"
+    return package_schema.SCALARS.get(kind, "anything")
+
+
 def _default(field: FieldInfo, described: str) -> str:
-    """Return a default as a stack file writes it; nothing if there is none, or if the description names it."""
+    """Return a default as a stack file writes it; nothing if the description has it."""
     value = None if field.is_required() else field.get_default(call_default_factory=True)
     text = json.dumps(value, default=_plain).replace('"', "")
     return (
@@ -253,7 +278,7 @@ def _plain(value: Any) -> Any:
 
 
 def _required_keys(spec: type[Spec], properties: _Properties) -> list[str]:
-    """Return the required ones of some arguments. The component's name is the default of the name field."""
+    """Return the required arguments. The name field defaults to the component's name."""
     keys = [
         to_camel(name) for name, _, is_required in package_schema.arguments(spec) if is_required
     ]
@@ -267,7 +292,7 @@ def _required(spec: type[Spec], key: str) -> str:
 
 
 def _setters(spec: type[Spec], key: str) -> list[str]:
-    """Return what may set an argument for the program: components among the arguments, and the configuration."""
+    """Return what else may set an argument: components among the arguments, configuration."""
     name = to_snake(key)
     settings: Mapping[str, str] = getattr(spec, "config_defaults", {})
     objects = [f"`{by}`" for by, argument in spec.objects.items() if name in argument.outputs]
@@ -299,7 +324,7 @@ def _provider(spec: type[Spec]) -> list[str]:
 
 
 def _construction(name: str) -> list[str]:
-    """Return the program that constructs a component; nothing if there is none, which a test reports."""
+    """Return the program that constructs a component, or nothing, which a test reports."""
     source = inspect.getsource(construction)
     (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     statements = (cleandoc(f"    {ast.get_source_segment(source, node)}") for node in function.body)
@@ -344,7 +369,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def one_line(value: dict[str, Any]) -> str:
-    """A description in one line."""
+    """Return a description in one line."""
     return " ".join(value.get("description", "").split())
 
 

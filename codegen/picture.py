@@ -10,26 +10,26 @@ _INK, _SOFT, _GREEN, _BLUE, _SAND = "#1f2430", "#5b6475", "#e6f4ea", "#e8f0fe", 
 
 
 def _box(x: int, y: int, width: int, height: int, title: str, lines: list[str], fill: str) -> str:
-    """A box with a title and some lines of text."""
-    text = "".join(
-        f'<text x="{x + 14}" y="{y + 46 + 18 * index}" font-size="13" fill="{_SOFT}">{escape(line)}</text>'
-        for index, line in enumerate(lines)
-    )
-    return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" fill="{fill}" stroke="#c8ccd4"/>'
-        f'<text x="{x + 14}" y="{y + 25}" font-size="15" font-weight="600" fill="{_INK}">{escape(title)}</text>{text}'
-    )
+    """Return a box with a title and some lines of text."""
+    style = f'rx="8" fill="{fill}" stroke="#c8ccd4"'
+    box = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" {style}/>'
+    style = f'font-size="15" font-weight="600" fill="{_INK}"'
+    box += f'<text x="{x + 14}" y="{y + 25}" {style}>{escape(title)}</text>'
+    for index, line in enumerate(lines):
+        start = f'<text x="{x + 14}" y="{y + 46 + 18 * index}" font-size="13" fill="{_SOFT}">'
+        box += f"{start}{escape(line)}</text>"
+    return box
 
 
 def _arrow(*points: tuple[int, int], label: str = "", at: tuple[int, int] = (0, 0)) -> str:
-    """An arrow along some points, with a label beside it."""
+    """Return an arrow along some points, with a label next to it."""
     path = " ".join(f"{x},{y}" for x, y in points)
-    words = (
-        f'<text x="{at[0]}" y="{at[1]}" font-size="12" fill="{_SOFT}">{escape(label)}</text>'
-        if label
-        else ""
-    )
-    return f'<polyline points="{path}" fill="none" stroke="{_INK}" stroke-width="1.4" marker-end="url(#tip)"/>{words}'
+    style = f'fill="none" stroke="{_INK}" stroke-width="1.4" marker-end="url(#tip)"'
+    line = f'<polyline points="{path}" {style}/>'
+    if not label:
+        return line
+    style = f'font-size="12" fill="{_SOFT}"'
+    return f'{line}<text x="{at[0]}" y="{at[1]}" {style}>{escape(label)}</text>'
 
 
 _PARTS = [
@@ -124,14 +124,16 @@ _PARTS = [
 
 
 def files() -> dict[Path, str]:
-    """The picture and its text."""
+    """Return the picture and its text."""
     return {ROOT / "docs" / "images" / "architecture.svg": _svg()}
 
 
 def _svg() -> str:
-    """The whole picture."""
+    """Return the whole picture."""
     tip = '<path d="M0,0 L9,4 L0,8 z"/>'
-    marker = f'<marker id="tip" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">{tip}</marker>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, sans-serif">'
+    size = 'markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto"'
+    marker = f'<marker id="tip" {size}>{tip}</marker>'
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, sans-serif"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     paper = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
     return f"{head}<defs>{marker}</defs>{paper}{''.join(_PARTS)}</svg>\n"

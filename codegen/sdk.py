@@ -1,8 +1,8 @@
-"""Writes what the embedded plugins know of the stock SDKs: the types of pulumi-gcp and pulumi-kubernetes.
+"""Generate the embedded plugins' data about the SDKs pulumi-gcp and pulumi-kubernetes.
 
-It follows from what the SDKs register and from the signatures of their classes. Importing them all takes half a
-minute, so that a plugin reads the written data instead: plain JSON, a line for each type, which packs to 65 KB.
-``python -m codegen.sdk``
+It follows from what the SDKs register and from the signatures of their classes. Importing them all
+takes half a minute, so that a plugin reads the written data instead: plain JSON, a line for each
+type, which packs to 65 KB. ``python -m codegen.sdk``
 """
 
 import importlib
@@ -65,7 +65,8 @@ _CLUSTER_SCOPED = frozenset(
         *("VolumeAttributesClass",),
     )
 )
-"""Kubernetes' own kinds without a namespace, which the SDK does not say. A test asks a replica's API server."""
+"""Kubernetes' own kinds without a namespace, which the SDK does not say. A test asks a replica's
+API server."""
 
 _IMPORT_FORMAT = re.compile(r"^ *\* `([^`]*\{\{[^`]*)`", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}+")
@@ -76,17 +77,17 @@ _BLOCK = re.compile(r"ForwardRef\('(\w+)Args'\)")
 
 
 def file(package: str) -> Path:
-    """Where the data of a package is."""
+    """Return the file with the data of a package."""
     return FOLDER / package / "sdk.json"
 
 
 def written(package: str) -> dict[str, Any]:
-    """The data of a package as they are."""
+    """Return the current data of a package."""
     return json.loads(file(package).read_text())
 
 
 def generated(package: str) -> str:
-    """The text of a package's data, one type a line."""
+    """Return the text of a package's data, one type on each line."""
     lines = ",\n".join(
         f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package))
     )
@@ -98,12 +99,13 @@ def generated(package: str) -> str:
         f"{json.dumps(token)}:{_compact(facts)}" for token, facts in _functions(package)
     )
     more = f',\n"blocks":{{\n{blocks}\n}},\n"functions":{{\n{functions}\n}}' if blocks else ""
-    return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}{more}}}\n'
+    head = f'"version":"{_installed(package)}",\n"provider":{_compact(provider)}'
+    return f'{{{head},\n"types":{{\n{lines}\n}}{more}}}\n'
 
 
 @cache
 def classes(package: str) -> dict[str, tuple[str, str]]:
-    """The module and the name of the class of each resource type that the SDK registers, by token."""
+    """Return module and name of the class of each registered resource type, by token."""
     importlib.import_module(f"pulumi_{package}")
     packages: Any = rpc._RESOURCE_MODULES
     registered = [module.mod_info for modules in packages.values() for module in modules]
@@ -116,7 +118,7 @@ def classes(package: str) -> dict[str, tuple[str, str]]:
 
 
 def described(token: str) -> dict[str, Any]:
-    """What is written of a type: its properties by their names on the wire, and what its package needs besides."""
+    """Return the data of a type: its properties by wire names, and the package's extras."""
     module, name = classes(token.partition(":")[0])[token]
     return _described(token, getattr(importlib.import_module(module), name))
 
@@ -135,7 +137,7 @@ def _described(token: str, kind: Any) -> dict[str, Any]:
 
 
 def _taken(arguments: Any) -> dict[str, Any]:
-    """What a class of arguments takes: required and optional ones, and which of them are blocks."""
+    """Return the arguments of a class: required ones, optional ones and blocks."""
     parameters = inspect.signature(arguments.__init__).parameters
     wire = _wire_names(arguments)
     required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
@@ -153,7 +155,7 @@ def _taken(arguments: Any) -> dict[str, Any]:
 
 
 def _block(arguments: Any, annotation: Any) -> str:
-    """The name of the block that an argument takes, behind its module's; ``[]`` where it takes a list of them."""
+    """Return the name of an argument's block with its module, and ``[]`` for a list; or nothing."""
     text = str(annotation)
     found = _BLOCK.search(text)
     if not found or arguments.__module__.startswith("pulumi_kubernetes."):
@@ -166,7 +168,7 @@ def _service(arguments: Any) -> str:
 
 
 def _blocks(package: str) -> dict[str, Any]:
-    """Every block of arguments that the types of a package take, by name."""
+    """Return every block of arguments in the types of a package, by name."""
     found: dict[str, Any] = {}
     wanted = {
         name for token in classes(package) for name in described(token).get("blocks", {}).values()
@@ -182,7 +184,7 @@ def _blocks(package: str) -> dict[str, Any]:
 
 
 def _functions(package: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each function of a package, with what it takes and returns, as the text of its module has them."""
+    """Yield each function of a package with its arguments and results, from its module's text."""
     root = Path(str(importlib.import_module(f"pulumi_{package}").__file__)).parent
     for path in sorted(root.glob("*/get_*.py")):
         text = path.read_text()
@@ -195,14 +197,14 @@ def _functions(package: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _arguments(annotation: Any) -> Any:
-    """The class of a type's arguments, from an annotation that may be optional."""
+    """Return the class of a type's arguments, from an annotation that may be optional."""
     return next(
         (kind for kind in typing.get_args(annotation) if kind is not type(None)), annotation
     )
 
 
 def _wire_names(kind: Any) -> dict[str, str]:
-    """The names of a class's properties: in Python, and on the wire."""
+    """Return the names of a class's properties: in Python, and on the wire."""
     getters: dict[str, Any] = {
         name: prop.fget for name, prop in vars(kind).items() if isinstance(prop, property)
     }
@@ -210,7 +212,7 @@ def _wire_names(kind: Any) -> dict[str, str]:
 
 
 def _id_format(text: str, wire: Mapping[str, str]) -> str:
-    """The first format of the section about imports, which is that of the id; its words are not all properties."""
+    """Return the format of the id, which is the first one in the section about imports."""
     found = _IMPORT_FORMAT.search(text.partition("## Import")[2])
     words = {"project_id": "project", **wire}
     return (

@@ -1,4 +1,4 @@
-"""docs/stack-file.md: the keys of a stack file, from its schema, with the component's page for each section."""
+"""Generate docs/stack-file.md: the keys of a stack file, and the page of each section."""
 
 import re
 from pathlib import Path
@@ -42,12 +42,12 @@ values.
 A section has the arguments of its component, in camelCase. The program sets the name (the key), the
 project, the cluster and the namespace.
 """
-_TEAM = """A team also accepts the arguments of [TeamNamespace](components/TeamNamespace.md), and `quota`
-those of its quota."""
+_TEAM = """A team also accepts the arguments of
+[TeamNamespace](components/TeamNamespace.md), and `quota` those of its quota."""
 
 
 def files() -> dict[Path, str]:
-    """The page and its text."""
+    """Return the page and its text."""
     schema = stack_schema.schema()
     definitions = schema["$defs"]
     lines = [
@@ -89,7 +89,7 @@ def _key(key: str, value: dict[str, Any], required: bool) -> str:
 
 
 def _takes(value: dict[str, Any]) -> str:
-    """What a key takes, in few words: a section's page or heading, allowed values, or a type."""
+    """Return the type of a key in a few words: a link, allowed values, or a type."""
     if reference := value.get("$ref"):
         name = reference.rpartition("/")[2]
         return (

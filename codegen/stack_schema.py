@@ -13,12 +13,12 @@ FILE = ROOT / "stacks" / "schema.json"
 
 
 def files() -> dict[Path, str]:
-    """The file and its text."""
+    """Return the file and its text."""
     return {FILE: json.dumps(schema(), indent=2) + "\n"}
 
 
 def schema() -> dict[str, Any]:
-    """The schema of a whole stack file; keys of other namespaces are Pulumi's own business."""
+    """Return the schema of a whole stack file. It accepts all keys of other namespaces."""
     sys.path.insert(
         0, str(ROOT / "stacks")
     )  # where the program of the stacks imports its modules from
@@ -67,7 +67,7 @@ def schema() -> dict[str, Any]:
 
 
 def _leave_out(definition: dict[str, Any], keys: list[str]) -> None:
-    """What follows from a section's place is no key of it."""
+    """Remove keys that follow from a section's place."""
     for key in keys:
         del definition["properties"][key]
     definition["required"] = [key for key in definition.get("required", []) if key not in keys]

@@ -44,7 +44,7 @@ class Host(Provider):
         return ConstructResult(constructed.urn, self._state(resource_type, constructed))
 
     def _state(self, resource_type: str, component: pulumi.ComponentResource) -> dict[str, Any]:
-        """Return the component's outputs by their names in the schema, without those that are None."""
+        """Return the component's outputs that are not None, by their names in the schema."""
         outputs = json.loads(self.schema or "")["resources"][resource_type].get("properties", {})
         state = {name: getattr(component, to_snake(name), None) for name in outputs}
         return {name: value for name, value in state.items() if value is not None}
@@ -71,7 +71,9 @@ def _checked(
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
-    """Return the value of a known Output, and add the resources that it comes from. Return other inputs as they are.
+    """Return the value of a known Output, and add its resources to ``publishers``.
+
+    Return other inputs as they are.
 
     The SDK passes every value of another resource as an Output, even if it is known.
     """

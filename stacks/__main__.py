@@ -1,4 +1,4 @@
-"""The program of every stack: read the settings, compose the components, export what others need."""
+"""The program of every stack: read the settings, compose the components, export outputs."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def _declare(name: str, spec: ComponentSpec, *after: pulumi.Resource, **objects:
 
 
 def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
-    """Return what places a component in the cluster: a cluster with its node pools, or the provider of an existing one.
+    """Return a cluster with its node pools, or the provider of an existing one.
 
     Pools without GPUs come first: GPU pools wait for them.
     """

@@ -1,4 +1,4 @@
-"""A cluster that exists already: the program makes neither it nor its node pools, and everything above them."""
+"""A cluster that exists: the program creates only what is inside."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,10 @@ class ExistingCluster(Spec):
 
 
 def provider(cluster: ExistingCluster) -> k8s.Provider:
-    """The kubernetes provider of the cluster. Another kubeconfig of the same cluster replaces nothing."""
+    """Return the Kubernetes provider of the cluster.
+
+    Another kubeconfig of the same cluster replaces nothing.
+    """
     return k8s.Provider(
         f"{cluster.name}-kubernetes",
         kubeconfig=str(Path(cluster.kubeconfig).expanduser()) if cluster.kubeconfig else None,
@@ -34,7 +37,7 @@ def provider(cluster: ExistingCluster) -> k8s.Provider:
 
 
 def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
-    """The cluster's own node pools, as the engine would get them if the program made them."""
+    """Return the cluster's own node pools, as the engine would get them from a program."""
     made = [
         part.declared
         for pool in described

@@ -1,4 +1,4 @@
-"""What follows from where a section of a stack file stands, and from the rest of the file: filled in before checks."""
+"""Values that follow from the place of a section in a stack file, or from other sections."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,8 @@ FOLDER = Path(__file__).parent
 """Where stack files are; a text of `files` that is @ and a path is that of a file from here on."""
 
 _QUEUED_KINDS = {"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"}
-"""Sections of a team whose workloads are of kinds that Kueue manages only if one of them names a queue."""
+"""Sections of a team whose workloads are of kinds that Kueue manages only if one of them names a
+queue."""
 
 _SERVERS = ("inferenceServices", "shardedSets")
 """Sections of a team whose workloads have callers."""
@@ -56,12 +57,12 @@ class Place(NamedTuple):
 
 
 def is_existing(cluster: Any) -> bool:
-    """Whether a cluster section means a cluster that exists already."""
+    """Return whether a cluster section describes a cluster that exists."""
     return isinstance(cluster, dict) and bool(cluster.keys() & {"kubeconfig", "context"})
 
 
 def has_gpus(pool: Any) -> bool:
-    """Whether a node pool's section is one of GPU nodes: by its machine type or its keys."""
+    """Return whether a node pool's section has GPUs, by its machine type or its keys."""
     if not isinstance(pool, dict):
         return False
     machine = MACHINE_TYPES.get(str(pool.get("machineType")))
@@ -69,7 +70,7 @@ def has_gpus(pool: Any) -> bool:
 
 
 def fill(given: dict[str, Any]) -> list[Place]:
-    """Fill in what the file leaves to its other sections, where it says nothing; answer the places."""
+    """Fill in values that follow from other sections, and return the places of such values."""
     _default(given, "storage", {})
     cluster, storage = _section(given, "cluster"), _section(given, "storage")
     if not is_existing(cluster):
@@ -92,7 +93,7 @@ def fill(given: dict[str, Any]) -> list[Place]:
     ):  # where pools want different modes, each that the default leaves out is an error
         _default(operator, "mode", *modes)
     if given.get("gpuOperator") is not None:
-        # Over every pool's most nodes, and a quarter more for those that come while others still go.
+        # All pools at their most nodes, and a quarter more: new nodes come while old ones go.
         with_gpus = CRITICAL_PODS_PER_GPU_NODE * sum(map(_most_nodes, pools))
         everywhere = sum(_most_nodes(pool) for _, pool in _entries(given, "nodePools"))
         _default(operator, "criticalPods", CRITICAL_PODS_BESIDE + (with_gpus + everywhere) * 5 // 4)
@@ -202,12 +203,12 @@ def _places(given: Mapping[str, Any]) -> Iterator[Place]:
 
 
 def _place(path: str, section: dict[str, Any], spec: type[Spec], **known: Any) -> Place:
-    """A place; what only the program will know of it, such as a pool's cluster, is empty."""
+    """Return a place, without the values that only the program will know."""
     return Place(path, section, {to_camel(field): known.get(field, "") for field in FOLLOWS[spec]})
 
 
 def _section(given: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The section of a key; an empty one that is not the file's where it has none."""
+    """Return the section of a key, or a new empty one."""
     found = given.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -226,26 +227,26 @@ def _read_files(entry: Mapping[str, Any]) -> None:
 
 
 def is_reference(text: Any) -> bool:
-    """Whether a text of `files` stands for that of a file."""
+    """Return whether a text of `files` stands for that of a file."""
     return isinstance(text, str) and text.startswith("@") and "\n" not in text
 
 
 def _entries(given: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
-    """The sections of a key, by name."""
+    """Return the sections of a key, by name."""
     return [
         (name, entry) for name, entry in _section(given, key).items() if isinstance(entry, dict)
     ]
 
 
 def _most_nodes(pool: Mapping[str, Any]) -> int:
-    """The most nodes of a pool, as far as its numbers are some."""
+    """Return the most nodes of a pool, or 0 if its numbers are invalid."""
     most, zones = pool.get("maxNodes"), pool.get("zones")
     times = len(zones) if pool.get("limits") == "zone" and isinstance(zones, list) else 1
     return most * times if isinstance(most, int) else 0
 
 
 def _zones(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[str]:
-    """Return the zones of a pool's nodes: its own, else the cluster's, else those that a region has at least."""
+    """Return the zones of a pool's nodes: its own, the cluster's, or the fewest of a region."""
     zones, location = pool.get("zones") or cluster.get("nodeZones"), str(cluster.get("location"))
     if isinstance(zones, list):
         return [str(zone) for zone in cast("list[Any]", zones)]
@@ -253,20 +254,26 @@ def _zones(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[str]:
 
 
 def _region(pool: Mapping[str, Any]) -> str:
-    """The region of a pool of a cluster that exists, as far as its zones tell."""
+    """Return the region of a pool of an existing cluster, from its zones."""
     zones = pool.get("zones")
     return str(zones[0]).rpartition("-")[0] if isinstance(zones, list) and zones else ""
 
 
 def mode_for(driver: Any, image: Any) -> Mode:
-    """The operator's mode in which exactly one side gives a pool's nodes a driver and advertises their GPUs."""
+    """Return the operator's mode for a pool.
+
+    Exactly one side, GKE or the operator, then installs the driver and advertises GPUs.
+    """
     if driver == "installer":
         return "ubuntu" if image == "ubuntu" else "cos"
     return "operator" if driver == "operator" else "gke"
 
 
 def _select_type(workload: dict[str, Any], team: Mapping[str, Any]) -> None:
-    """Select nodes by accelerator type if GPUs are counted by model, and another type has the same product label."""
+    """Select nodes by accelerator type if a quota by model needs it.
+
+    Several types may have one product label.
+    """
     if not _section(_section(team, "quota"), "gpusByModel") or not workload.get("gpus"):
         return
     try:
@@ -281,7 +288,7 @@ def _select_type(workload: dict[str, Any], team: Mapping[str, Any]) -> None:
 def _priority_class(
     workload: Mapping[str, Any], team_name: str, team: Mapping[str, Any]
 ) -> str | None:
-    """The PriorityClass of a workload's GPU model, where the team's GPUs are counted by model."""
+    """Return the PriorityClass of a workload's GPU model, if the team has a quota by model."""
     counted = _section(_section(team, "quota"), "gpusByModel")
     if not counted or not workload.get("gpus") or workload.get("gpuClaim") is not None:
         return None

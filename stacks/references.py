@@ -1,4 +1,4 @@
-"""What each section of a stack file allows and the whole does not: names, references, add-ons and drivers."""
+"""Checks across the sections of a stack file: names, references, add-ons and drivers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ if TYPE_CHECKING:
 
 
 def errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Every error by its path."""
+    """Return every error with its path."""
     yield from _cluster_errors(settings)
     yield from _pool_errors(settings)
     for name, monitor in settings.gpu_monitors.items():
         operator = settings.gpu_operator
         if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
-            yield (
-                f"gpuMonitors.{name}",
-                "gpuOperator.dcgmExporter exports the same metrics; remove one of them",
-            )
+            reason = "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
+            yield f"gpuMonitors.{name}", reason
     yield from _joined_name_errors(settings)
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
@@ -52,7 +50,7 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Find two names that become one: what has no namespace is called by its team's name, a dash and its own name.
+    """Yield objects without namespace whose names, "<team>-<name>", are the same.
 
     These are the components of the program, PersistentVolumes and PriorityClasses.
     """
@@ -75,29 +73,20 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         return
     for add_on in settings.storage.add_ons:
         if not getattr(cluster, add_on):
-            yield (
-                f"cluster.{add_on}",
-                f"is false, but storage.{add_on} needs it; leave it out to switch it on",
-            )
+            reason = f"is false, but storage.{add_on} needs it; leave it out to switch it on"
+            yield f"cluster.{add_on}", reason
     if grouped := [
         name for name, team in settings.teams.items() if team.group and not cluster.security_group
     ]:
         what = f"teams.{grouped[0]}.group is a Google group"
-        yield (
-            "cluster.securityGroup",
-            f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own",
-        )
+        reason = f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own"
+        yield "cluster.securityGroup", reason
     for name, pool in settings.gpu_pools.items():
         if pool.additional_networks and not cluster.multi_networking:
-            yield (
-                "cluster.multiNetworking",
-                f"is false, but nodePools.{name}.additionalNetworks need it; set it to true",
-            )
+            reason = f"is false, but nodePools.{name}.additionalNetworks need it; set it to true"
+            yield "cluster.multiNetworking", reason
     if not settings.node_pools:
-        yield (
-            "nodePools",
-            "are required: a cluster needs a pool without GPUs for the system's pods, and GPU pools",
-        )
+        yield "nodePools", "are required: add GPU pools, and a pool without GPUs for system pods"
     elif not any(isinstance(pool, CpuNodePoolSpec) for pool in settings.node_pools.values()):
         yield "nodePools", "there are GPU pools only; the system's pods need a pool without GPUs"
 
@@ -111,10 +100,8 @@ def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
             why = (
                 "the operator's feature discovery ignores it and would label the GPUs as not shared"
             )
-            yield (
-                f"{path}.sharing",
-                f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false",
-            )
+            reason = f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false"
+            yield f"{path}.sharing", reason
         if pool.dra and settings.device_classes is None:
             yield f"{path}.dra", "is true, but there is no deviceClasses; add the section"
 
@@ -122,12 +109,12 @@ def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 def _driver_errors(
     path: str, pool: GpuNodePoolSpec, settings: Settings
 ) -> Iterator[tuple[str, str]]:
-    """Exactly one side gives a node its driver and advertises its GPUs: GKE or the operator."""
+    """Yield pools on which not exactly one of GKE and the operator provides the GPUs."""
     operator, wanted = settings.gpu_operator, mode_for(pool.driver, pool.image_name)
     if operator is None and wanted != "gke":
         yield (
             path,
-            f"is {pool.driver}, but there is no gpuOperator; add the section, or set it to default or latest",
+            f"is {pool.driver}, but there is no gpuOperator; add it, or set default or latest",
         )
     if operator is not None and operator.mode != wanted:
         who = (
@@ -147,7 +134,7 @@ def _driver_errors(
 
 
 def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
-    """The name in the program is made of both; a Job's pods add a suffix to the name."""
+    """Yield names that are too long in the program, or with the suffix of a Job's pods."""
     try:
         derived(name, "-xxxxx")
         derived(team, f"-{name}", limit=100)
@@ -163,10 +150,8 @@ def _workload_errors(
             yield f"{path}.mounts[{index}].claim", not_among(mount.claim, "volume", team.volumes)
     for name, text in workload.files.items():
         if is_reference(text):
-            yield (
-                f"{path}.files.{name}",
-                f"is {text}, and there is no file stacks/{text.removeprefix('@')}",
-            )
+            reason = f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
+            yield f"{path}.files.{name}", reason
     queue = settings.training_queue.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
@@ -181,10 +166,8 @@ def _workload_errors(
         )
         if needed > most:
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
-            yield (
-                f"{path}.loadSeconds",
-                f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more",
-            )
+            reason = f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
+            yield f"{path}.loadSeconds", reason
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)

@@ -1,8 +1,8 @@
 """A stack file as a checked model: the only reader of Pulumi's configuration.
 
-What follows from where a section stands is filled in; then each section is checked once, as the whole arguments of its
-component. Every error comes at once, with its path in the stack file, the value and what is allowed. Keys are in
-camelCase in the file, as elsewhere in Pulumi's YAML.
+What follows from where a section stands is filled in; then each section is checked once, as the
+whole arguments of its component. Every error comes at once, with its path in the stack file, the
+value and what is allowed. Keys are in camelCase in the file, as elsewhere in Pulumi's YAML.
 """
 
 import json
@@ -136,7 +136,10 @@ class Settings(Spec):
 
     @cached_property
     def queues(self) -> TrainingQueueSpec | None:
-        """The arguments of the TrainingQueue, with a flavor for each GPU pool; None where no team has a queue."""
+        """The arguments of the TrainingQueue, with a flavor for each GPU pool.
+
+        None if no team has a queue.
+        """
         teams = [team.queue for team in self.teams.values() if team.queue]
         if not teams:
             return None
@@ -163,7 +166,7 @@ class Settings(Spec):
         return TrainingQueueSpec.model_validate(arguments)
 
     def sections(self) -> Iterator[tuple[str, ComponentSpec]]:
-        """Every section in the cluster with its path in the file."""
+        """Yield every section in the cluster with its path in the file."""
         one = {
             "storage": self.storage,
             "gpuOperator": self.gpu_operator,
@@ -181,7 +184,7 @@ class Settings(Spec):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Where in the file each Kubernetes object comes from, by its name in findings."""
+        """The path in the file of each Kubernetes object, by its name in findings."""
         namespaced = {
             f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}": _in_file(path)
             for path, spec in self.sections()
@@ -195,7 +198,7 @@ class Settings(Spec):
 
     @property
     def _placeholders(self) -> dict[str, str]:
-        """Return where in the file each value is that stands for one of the user's own, by the value."""
+        """The path in the file of each placeholder, by its value."""
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
         found = [(value, _in_file(path)) for path, value in leaves(given) if placeholder(value)]
         return dict(reversed(found))  # the first place of a value counts
@@ -206,7 +209,7 @@ KEYS = [to_camel(name) for name in Settings.model_fields if name != "project"]
 
 
 def load() -> Settings:
-    """The settings of the stack that runs.
+    """Return the settings of the current stack.
 
     Raises:
         pulumi.RunError: something in the stack file is wrong; the message lists all of it.
@@ -227,10 +230,11 @@ def load() -> Settings:
 
 
 def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) -> Settings:
-    """The settings in a stack file's sections.
+    """Return the settings in a stack file's sections.
 
     Raises:
-        ValueError: with every error, a line each: its path, what is wrong with the value, what is allowed.
+        ValueError: with every error, a line each: its path, what is wrong with the value, what is
+            allowed.
     """
     found = list(errors or [])
     settings = None
@@ -262,7 +266,7 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
 def _told(
     errors: Iterator[tuple[str, str]], filled: list[places.Place]
 ) -> Iterator[tuple[str, str]]:
-    """Errors with what was filled in told of the section that it is in."""
+    """Yield errors, with those of derived values assigned to the section that they are in."""
     section_of = {f"{path}.{key}": path for path, _, follows in filled for key in follows}
     for path, reason in errors:
         if path not in section_of:
@@ -272,7 +276,7 @@ def _told(
 
 
 def _built_errors(settings: Settings) -> list[tuple[str, str]]:
-    """What the components say to arguments from several sections."""
+    """Return the errors that components find in arguments from several sections."""
     found: list[tuple[str, str]] = []
     for name, team in settings.teams.items():
         try:

@@ -60,7 +60,7 @@ class Team(Tenancy):
         ]
 
     def tenancy(self, name: str) -> TeamNamespaceSpec:
-        """The arguments of the team's namespace.
+        """Return the arguments of the team's namespace.
 
         Raises:
             ValidationError: They do not go together.

@@ -1,6 +1,7 @@
 """GPU infrastructure for ML on Kubernetes, as Pulumi components.
 
-Names are loaded when they are first used: importing the package costs nothing. Type checkers read ``__init__.pyi``.
+Names are loaded when they are first used: importing the package costs nothing. Type checkers read
+``__init__.pyi``.
 """
 
 from importlib import import_module
@@ -12,7 +13,8 @@ __version__ = "0.1.0"
 COMPONENTS = dict(
     row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split()
 )
-"""Every component and its module. The component host, the schema, the types and the pages follow from it."""
+"""Every component and its module. The component host, the schema, the types and the pages follow
+from it."""
 
 OTHERS = {"KnownOutput": "component.outputs", "Mount": "typed_args", "Proof": "proof"}
 """What else programs use, and its module."""

@@ -1,4 +1,4 @@
-"""Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
+"""The proof in a Pulumi program: declared resources that can never run are rejected."""
 
 import json
 import os
@@ -25,27 +25,28 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
 def is_rehearsed() -> bool:
-    """Return whether this program is rehearsed: then nothing goes to Google Cloud, and placeholders may stay."""
+    """Return whether this program is rehearsed, so that placeholders may stay."""
     return "ML_FOUNDATIONS_REHEARSAL" in os.environ
 
 
 class Proof:
-    """Judges every node pool and Kubernetes object of a program, of our components or not, before any is created.
+    """A judge of the node pools and Kubernetes objects of a program, before any is created.
 
     Make every resource inside of it:
 
         with Proof():
             ...
 
-    All constructors of a program run before the engine gets its first registration. The end of the block judges what
-    they declared, and of a program that fails in the block or is refused nothing is registered but the stack itself,
-    also under ``pulumi up --skip-preview``. What is an Output by then is unknown; it is judged again once everything is
-    registered, which ends a preview, but comes too late for ``--skip-preview``.
+    All constructors of a program run before the engine gets its first registration. The end of
+    the block judges the declared resources. If the block fails, or the proof rejects the program,
+    only the stack itself is registered, also with ``pulumi up --skip-preview``.
 
-    Only that second look judges resources that are made, or may change, after the block; docs/planning.md says which.
+    Outputs that are unknown at the end of the block are judged again when everything is
+    registered. This ends a preview, but comes too late for ``--skip-preview``. Resources that are
+    declared or may change after the block are judged only then; docs/planning.md lists them.
 
-    Where a block does not suit, call ``finish`` after the last resource; then a program that fails before has its
-    resources registered, as without a proof.
+    If you cannot use a block, call ``finish`` after the last resource. If the program fails before
+    that, its resources are registered, as without a proof.
     """
 
     judges = True
@@ -63,12 +64,16 @@ class Proof:
         """Start to collect the declared resources.
 
         Args:
-            accepted_rules: Rules whose errors become warnings: the name of each rule, and the reason, which is shown.
-            monthly_budget: US dollars that the stack may cost per month, at most; an excess is an error.
-            locations: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in
-                a configuration, which findings then show. Where the user wrote a placeholder, by its value.
-            existing_node_pools: Node pools of an existing cluster: the type and the inputs of each, as the engine would
-                get them. The proof then assumes that no other nodes of the cluster have GPUs.
+            accepted_rules: Rules whose errors become warnings: the name of each rule, and the
+                reason, which is shown.
+            monthly_budget: US dollars that the stack may cost per month, at most; an excess is an
+                error.
+            locations: Where the user wrote an object, by its name in findings, such as "Job
+                research/align": a path in a configuration, which findings then show. Where the user
+                wrote a placeholder, by its value.
+            existing_node_pools: Node pools of an existing cluster: the type and the inputs of each,
+                as the engine would get them. The proof then assumes that no other nodes of the
+                cluster have GPUs.
             require_digests: Whether to warn about images without a digest.
             renamed: The former names accepted, places and existing, until 0.2.
 
@@ -95,15 +100,15 @@ class Proof:
         pulumi.runtime.register_stack_transformation(self._hold)
 
     def __enter__(self) -> Self:
-        """The block in which the program declares its resources begins."""
+        """Begin the block in which the program declares its resources."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        """Finish, or register nothing where the block has failed."""
+        """Finish, or register nothing if the block has failed."""
         if error is None:
             self.finish()
         else:
-            # Pulumi would tell of the registrations that fail now, and not of the program's own error.
+            # Pulumi would report the registrations that now fail instead of the program's error.
             self._refusal = error
             internals.forget_pending_work()
 
@@ -111,8 +116,8 @@ class Proof:
         """Judge what is declared, and once more when every registration has ended.
 
         Raises:
-            pulumi.RunError: Something can never run; the message names every error, and all else that was found is in
-                Pulumi's diagnostics.
+            pulumi.RunError: Something can never run; the message names every error, and all else
+            that was found is in Pulumi's diagnostics.
         """
         if not self.judges:
             return
@@ -140,7 +145,7 @@ class Proof:
             (folder / "accepted.json").write_text(json.dumps(sorted(self._accepted)))
 
     def _hold(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
-        """Note a resource, and make its registration wait for leave: the engine gets none of a refused program."""
+        """Record a resource, and delay its registration until the proof is done."""
         self._declared.append(args)
         leave = cast("pulumi.Output[pulumi.Resource]", pulumi.Output.from_input(self._leave()))
         opts = pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(depends_on=[leave]))
@@ -152,7 +157,10 @@ class Proof:
             raise self._refusal
 
     def _as_declared(self) -> list[Resource]:
-        """The resources that matter, as they will be registered; none where more are to come or may be changed."""
+        """Return the judged resources as they will be registered.
+
+        Return none if more will be declared, or if some may be changed.
+        """
         if (
             internals.resource_transforms() != {self._collect}
             or self._is_followed()
@@ -167,7 +175,7 @@ class Proof:
             return []  # the registration fails, and says why
 
     def _is_followed(self) -> bool:
-        """Whether a stack transformation was registered after this one, which may change what this one has seen."""
+        """Return whether a later stack transformation may change the recorded resources."""
         return internals.last_stack_transformation() != self._hold
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
@@ -277,7 +285,7 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
-    """Whether a resource is not all that the engine will get of it."""
+    """Return whether a resource may differ from what the engine will receive."""
     is_component = isinstance(args.resource, pulumi.ComponentResource)
     brings_more = is_component and (
         internals.is_remote(args.resource) or args.type_.startswith("kubernetes:")
@@ -286,7 +294,7 @@ def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
 
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Findings of several objects with the same text, merged into one."""
+    """Yield findings, with those of several objects and the same text merged into one."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)

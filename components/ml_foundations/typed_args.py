@@ -104,12 +104,12 @@ class NetworkArgs(TypedDict):
     service_range: NotRequired[pulumi.Input[str]]
     """The subnetwork's secondary range for services. By default, GKE adds one."""
     nat: NotRequired[Known[bool]]
-    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot pull images from
-    outside of Google."""
+    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot
+    pull images from outside of Google."""
 
 
 class MaintenanceWindowArgs(TypedDict):
-    """When GKE may maintain the cluster. Write times as 2026-01-03T02:00:00Z."""
+    """A window for the maintenance of the cluster. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
     """The start of the period. For a window, the first start."""
@@ -120,7 +120,7 @@ class MaintenanceWindowArgs(TypedDict):
 
 
 class MaintenanceExclusionArgs(TypedDict):
-    """When GKE may not upgrade the cluster, such as during a long training. Write times as 2026-01-03T02:00:00Z."""
+    """A period without upgrades, such as a long training. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
     """The start of the period. For a window, the first start."""
@@ -129,8 +129,8 @@ class MaintenanceExclusionArgs(TypedDict):
     scope: NotRequired[
         Known[Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"]]
     ]
-    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES. The default is
-    NO_UPGRADES."""
+    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or
+    NO_MINOR_OR_NODE_UPGRADES. The default is NO_UPGRADES."""
 
 
 class ClusterNetworkArgs(TypedDict):
@@ -149,9 +149,11 @@ class ClusterNetworkArgs(TypedDict):
     control_plane_cidr: NotRequired[Known[str]]
     """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
     mtu: NotRequired[Known[int]]
-    """The largest packet of the created network, in bytes. The default is 8896, which is best for traffic between GPUs.
+    """The largest packet of the created network, in bytes. The default is 8896, which is best for
+    traffic between GPUs.
 
-    It is set when the network is created. A later change is ignored, because all machines would have to stop."""
+    It is set when the network is created. A later change is ignored, because all machines would
+    have to stop."""
     flow_logs: NotRequired[Known[bool]]
     """Log the traffic of the created subnetwork (VPC Flow Logs). The default is false."""
 
@@ -166,32 +168,35 @@ class GkeClusterArgs(ClusterNetworkArgs):
     release_channel: NotRequired[Known[Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"]]]
     """The release channel: RAPID, REGULAR, STABLE or EXTENDED. The default is REGULAR."""
     hpa_profile: NotRequired[Known[Literal["NONE", "PERFORMANCE"]]]
-    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves need PERFORMANCE. By
-    default, GKE chooses."""
+    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves
+    need PERFORMANCE. By default, GKE chooses."""
     kubernetes_version: NotRequired[Known[str]]
-    """The lowest version of the control plane, such as 1.34. By default, the release channel chooses it."""
+    """The lowest version of the control plane, such as 1.34. By default, the release channel
+    chooses it."""
     endpoint: NotRequired[Known[Literal["dns", "private", "public"]]]
-    """How clients reach the API server: dns, private or public. The default is dns, which IAM guards and which is open
-    to any network."""
+    """How clients reach the API server: dns, private or public. The default is dns, which IAM
+    guards and which is open to any network."""
     authorized_networks: NotRequired[Known[dict[str, str]]]
-    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to all other
-    networks."""
+    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to
+    all other networks."""
     max_pods: NotRequired[Known[int]]
     """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: NotRequired[Known[bool]]
     """Allow node pools in additional networks. The default is false. You can switch it on later."""
     secrets_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service agent must have
-    access to the key."""
+    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service
+    agent must have access to the key."""
     node_service_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of a service account for the nodes. By default, one is created with the roles that it
-    needs."""
+    """The e-mail address of a service account for the nodes. By default, one is created with the
+    roles that it needs."""
     node_roles: NotRequired[Known[list[str]]]
     """More roles of the created service account of the nodes."""
     security_group: NotRequired[pulumi.Input[str]]
-    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC knows no groups."""
+    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC
+    knows no groups."""
     binary_authorization: NotRequired[Known[bool]]
-    """Enforce the project's policy for images. The default is true. Google's initial policy allows all images."""
+    """Enforce the project's policy for images. The default is true. Google's initial policy allows
+    all images."""
     maintenance_window: NotRequired[MaintenanceWindowArgs]
     """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
@@ -213,8 +218,8 @@ class GkeClusterArgs(ClusterNetworkArgs):
             ]
         ]
     ]
-    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can add APISERVER,
-    SCHEDULER and CONTROLLER_MANAGER."""
+    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can
+    add APISERVER, SCHEDULER and CONTROLLER_MANAGER."""
     monitoring: NotRequired[
         Known[
             list[
@@ -237,8 +242,8 @@ class GkeClusterArgs(ClusterNetworkArgs):
             ]
         ]
     ]
-    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE
-    manages."""
+    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics
+    of GPUs that GKE manages."""
     managed_prometheus: NotRequired[Known[bool]]
     """Collect Prometheus metrics with Managed Service for Prometheus. The default is true."""
     gcs_fuse: NotRequired[Known[bool]]
@@ -246,8 +251,8 @@ class GkeClusterArgs(ClusterNetworkArgs):
     filestore: NotRequired[Known[bool]]
     """Allow Filestore volumes. The default is false."""
     lustre: NotRequired[Known[bool]]
-    """Allow Managed Lustre volumes. The default is false. They need private services access. A created network gets it,
-    and an existing network must have it."""
+    """Allow Managed Lustre volumes. The default is false. They need private services access. A
+    created network gets it, and an existing network must have it."""
     parallelstore: NotRequired[Known[bool]]
     """Allow Parallelstore volumes. The default is false."""
     stateful_ha: NotRequired[Known[bool]]
@@ -283,17 +288,19 @@ class MachineShapeArgs(TypedDict):
     arch: NotRequired[Known[Literal["amd64", "arm64"]]]
     """The processor's architecture: amd64 or arm64. The default is amd64."""
     gpu: NotRequired[GpuShapeArgs]
-    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the pool."""
+    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the
+    pool."""
 
 
 class LocalSsdArgs(TypedDict):
     """The local SSDs of a node. Their data is lost with the node."""
 
     use: NotRequired[Known[Literal["ephemeral", "block"]]]
-    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they are raw NVMe devices,
-    which the pods format. The default is ephemeral."""
+    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they
+    are raw NVMe devices, which the pods format. The default is ephemeral."""
     count: NotRequired[Known[int]]
-    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed number."""
+    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed
+    number."""
 
 
 class SecondaryBootDiskArgs(TypedDict):
@@ -302,18 +309,19 @@ class SecondaryBootDiskArgs(TypedDict):
     disk_image: Known[str]
     """The disk image, as global/images/NAME or projects/PROJECT/global/images/NAME."""
     mode: NotRequired[Known[Literal["CONTAINER_IMAGE_CACHE", "DATA"]]]
-    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The default is
-    CONTAINER_IMAGE_CACHE."""
+    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The
+    default is CONTAINER_IMAGE_CACHE."""
 
 
 class UpgradeArgs(TypedDict):
-    """How the nodes of a pool are upgraded."""
+    """The way that the nodes of a pool are upgraded."""
 
     strategy: NotRequired[Known[Literal["SURGE", "BLUE_GREEN"]]]
-    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default is SURGE."""
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default
+    is SURGE."""
     max_surge: NotRequired[Known[int]]
-    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because spare GPUs are
-    rare."""
+    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because
+    spare GPUs are rare."""
     max_unavailable: NotRequired[Known[int]]
     """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
     batch_nodes: NotRequired[Known[int]]
@@ -321,27 +329,30 @@ class UpgradeArgs(TypedDict):
     batch_soak_seconds: NotRequired[Known[int]]
     """For BLUE_GREEN: seconds to wait after each batch. By default, GKE decides."""
     soak_seconds: NotRequired[Known[int]]
-    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses an hour."""
+    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses
+    an hour."""
 
 
 class KubeletArgs(TypedDict):
     """Settings of the kubelet of every node."""
 
     cpu_manager: NotRequired[Known[Literal["none", "static"]]]
-    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default, GKE uses none."""
+    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default,
+    GKE uses none."""
     memory_manager: NotRequired[Known[Literal["None", "Static"]]]
-    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By default, GKE uses
-    None."""
+    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By
+    default, GKE uses None."""
     topology_manager: NotRequired[
         Known[Literal["none", "best-effort", "restricted", "single-numa-node"]]
     ]
-    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or single-numa-node. By default,
-    GKE decides."""
+    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or
+    single-numa-node. By default, GKE decides."""
     pod_pids_limit: NotRequired[Known[int]]
     """The most processes of a pod, 1024 to 4194304. By default, GKE decides."""
     shutdown_grace_period_seconds: NotRequired[Known[Literal[30, 120]]]
-    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only for Spot pools, from
-    GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical pods."""
+    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only
+    for Spot pools, from GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical
+    pods."""
     shutdown_grace_period_critical_pods_seconds: NotRequired[Known[int]]
     """The number of these seconds that are for critical pods, at the end. The default is 15."""
     parallel_image_pulls: NotRequired[Known[int]]
@@ -375,39 +386,45 @@ class CapacityArgs(TypedDict):
     """
 
     machine: NotRequired[MachineShapeArgs]
-    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that proof and rehearsal know
-    it."""
+    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that
+    proof and rehearsal know it."""
     machine_type: Known[str]
-    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number of GPUs, except for
-    N1."""
+    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number
+    of GPUs, except for N1."""
     node_price: NotRequired[Known[float]]
-    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list price of the
-    region."""
+    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list
+    price of the region."""
     max_nodes: Known[int]
     """The most nodes of the pool, over all zones."""
     min_nodes: NotRequired[Known[int]]
-    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the size is fixed."""
+    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the
+    size is fixed."""
     limits: NotRequired[Known[Literal["total", "zone"]]]
-    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default is total."""
+    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default
+    is total."""
     location_policy: NotRequired[Known[Literal["ANY", "BALANCED"]]]
-    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is
-    BALANCED."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The
+    default is BALANCED."""
     zones: NotRequired[Known[list[str]]]
-    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have GPUs."""
+    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have
+    GPUs."""
     spot: NotRequired[Known[bool]]
     """Use Spot VMs. The default is false."""
     reservation: NotRequired[pulumi.Input[str]]
-    """The reservation of the nodes: any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME.
+    """The reservation of the nodes: any, any-or-fail, none, a name, or
+    projects/PROJECT/reservations/NAME.
 
-    any uses an open reservation that matches, otherwise machines on demand at list price. This is the default.
-    any-or-fail never uses machines on demand. To use a block of a reservation, add /reservationBlocks/BLOCK to its
-    name. To use a part of the block, also add /reservationSubBlocks/PART."""
+    any uses an open reservation that matches, otherwise machines on demand at list price. This is
+    the default. any-or-fail never uses machines on demand. To use a block of a reservation, add
+    /reservationBlocks/BLOCK to its name. To use a part of the block, also add
+    /reservationSubBlocks/PART."""
     flex_start: NotRequired[Known[bool]]
     """Create the nodes by Dynamic Workload Scheduler, in flex-start mode. The default is false."""
     queued_provisioning: NotRequired[Known[bool]]
     """Create nodes only for a ProvisioningRequest, all at once. The default is false."""
     max_run_seconds: NotRequired[Known[int]]
-    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7 days."""
+    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7
+    days."""
     compact_placement: NotRequired[Known[bool]]
     """Place the nodes close to each other, in one zone. The default is false."""
     placement_policy: NotRequired[pulumi.Input[str]]
@@ -431,8 +448,8 @@ class NodePoolArgs(CapacityArgs):
     pool_name: NotRequired[Known[str]]
     """The pool's name in GKE. By default, the name of the component."""
     image: NotRequired[Known[Literal["cos", "ubuntu"]]]
-    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU Operator installs
-    the driver, it is ubuntu."""
+    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU
+    Operator installs the driver, it is ubuntu."""
     disk_size_gb: NotRequired[Known[int]]
     """The size of the boot disk in GB. The default is 100."""
     disk_type: NotRequired[Known[str]]
@@ -442,34 +459,41 @@ class NodePoolArgs(CapacityArgs):
     local_ssd: NotRequired[LocalSsdArgs]
     """Local SSDs. By default, attached SSDs of the machine type back its ephemeral storage."""
     secondary_boot_disks: NotRequired[list[SecondaryBootDiskArgs]]
-    """Disks with container images or data that nodes have from the start. They switch on image streaming."""
+    """Disks with container images or data that nodes have from the start. They switch on image
+    streaming."""
     image_streaming: NotRequired[Known[bool]]
-    """Stream images from Artifact Registry, so that containers start before the pull ends. The default is false.
+    """Stream images from Artifact Registry, so that containers start before the pull ends. The
+    default is false.
 
     It needs the image cos and the Container File System API in the project."""
     gvnic: NotRequired[Known[bool]]
-    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type decides."""
+    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type
+    decides."""
     upgrade: NotRequired[UpgradeArgs]
     """How the nodes are upgraded."""
     auto_repair: NotRequired[Known[bool]]
-    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is false."""
+    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is
+    false."""
     auto_upgrade: NotRequired[Known[bool]]
-    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only true."""
+    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only
+    true."""
     no_minor_upgrades: NotRequired[Known[bool]]
     """Keep the minor version of the pool as long as GKE supports it. The default is false."""
     host_maintenance: NotRequired[Known[Literal["AS_NEEDED", "PERIODIC"]]]
-    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type decides."""
+    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type
+    decides."""
     max_pods: NotRequired[Known[int]]
     """The most pods of a node, 8 to 256. By default, the cluster decides."""
     threads_per_core: NotRequired[Known[Literal[1, 2]]]
-    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default, the machine type
-    decides."""
+    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default,
+    the machine type decides."""
     kubelet: NotRequired[KubeletArgs]
     """Settings of the kubelet."""
     linux: NotRequired[LinuxArgs]
     """Settings of the Linux kernel."""
     secure_boot: NotRequired[Known[bool]]
-    """Load only signed kernel modules. The default is true. If the GPU Operator installs the driver, it is false."""
+    """Load only signed kernel modules. The default is true. If the GPU Operator installs the
+    driver, it is false."""
     scopes: NotRequired[Known[list[str]]]
     """OAuth scopes of the nodes. The default is cloud-platform, so that only IAM decides."""
     node_type: NotRequired[Known[str]]
@@ -491,10 +515,11 @@ class CpuNodePoolArgs(NodePoolArgs):
 
 
 class GpuSharingArgs(TypedDict):
-    """How pods share a GPU, or each partition of it."""
+    """Sharing of a GPU, or of each partition of it, by several pods."""
 
     strategy: Known[Literal["TIME_SHARING", "MPS"]]
-    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same time)."""
+    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same
+    time)."""
     clients: Known[int]
     """The number of pods that share it, 2 to 48."""
 
@@ -512,41 +537,44 @@ class GpuNodePoolArgs(NodePoolArgs):
     """Arguments of a GpuNodePool."""
 
     location_policy: NotRequired[Known[Literal["ANY", "BALANCED"]]]
-    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is ANY."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The
+    default is ANY."""
     node_type: NotRequired[Known[str]]
     """The purpose of the nodes, as the label node-type. The default is training."""
     gpu: NotRequired[Known[str]]
-    """The GPU model, by any of its names. It is required for N1 and for a declared machine. Otherwise it is compared
-    with machine_type."""
+    """The GPU model, by any of its names. It is required for N1 and for a declared machine.
+    Otherwise it is compared with machine_type."""
     gpus: NotRequired[Known[int]]
-    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared with
-    machine_type."""
+    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared
+    with machine_type."""
     driver: NotRequired[Known[Literal["default", "latest", "operator", "installer"]]]
-    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or installer. The default is
-    default.
+    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or
+    installer. The default is default.
 
-    default and latest: GKE does both, with its default or its latest driver. operator: the GPU Operator does both, on
-    the image ubuntu. installer: Google's installer, a part of GpuOperator, installs the driver, and the operator
-    advertises the GPUs."""
+    default and latest: GKE does both, with its default or its latest driver. operator: the GPU
+    Operator does both, on the image ubuntu. installer: Google's installer, a part of GpuOperator,
+    installs the driver, and the operator advertises the GPUs."""
     mig_partition: NotRequired[Known[str]]
     """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: NotRequired[GpuSharingArgs]
     """How pods share GPUs, if GKE installs the driver."""
     additional_networks: NotRequired[list[NodeNetworkArgs]]
-    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA
+    (A3 Ultra, A4)."""
     accelerator_networks: NotRequired[Known[bool]]
-    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The default is false."""
+    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The
+    default is false."""
     fast_socket: NotRequired[Known[bool]]
     """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: NotRequired[Known[bool]]
-    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be available again. The
-    default is true."""
+    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be
+    available again. The default is true."""
     dra: NotRequired[Known[bool]]
-    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise them. The default is
-    false."""
+    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise
+    them. The default is false."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It sets project, location, cluster_name and node_service_account. Its deletion_protection is
-    the default of the pool's."""
+    """The GkeCluster. It sets project, location, cluster_name and node_service_account. Its
+    deletion_protection is the default of the pool's."""
 
 
 class DriverArgs(TypedDict):
@@ -581,7 +609,8 @@ class DevicePluginArgs(TypedDict):
     enabled: NotRequired[Known[bool]]
     """Run the operator's device plugin. The default is true. In the mode gke, it is false."""
     sharing: NotRequired[dict[str, SharingArgs]]
-    """Ways to share a GPU, by name. A node chooses one with the label nvidia.com/device-plugin.config."""
+    """Ways to share a GPU, by name. A node chooses one with the label
+    nvidia.com/device-plugin.config."""
     default_sharing: NotRequired[Known[str]]
     """The way for nodes that choose none. By default, pods do not share their GPUs."""
 
@@ -592,8 +621,8 @@ class DcgmExporterArgs(TypedDict):
     enabled: NotRequired[Known[bool]]
     """Run the exporter. The default is true."""
     service_monitor: NotRequired[Known[bool]]
-    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the Prometheus Operator.
-    The default is false."""
+    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the
+    Prometheus Operator. The default is false."""
     interval: NotRequired[Known[str]]
     """The interval of the scrapes. The default is 15s."""
     pod_labels: NotRequired[Known[bool]]
@@ -606,9 +635,11 @@ class MigArgs(TypedDict):
     strategy: NotRequired[Known[Literal["none", "single", "mixed"]]]
     """How partitions are advertised: none, single or mixed. The default is single."""
     config: NotRequired[Known[str]]
-    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own partitionings."""
+    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own
+    partitionings."""
     default: NotRequired[Known[str]]
-    """The partitioning of nodes without the label nvidia.com/mig.config. The default is all-disabled."""
+    """The partitioning of nodes without the label nvidia.com/mig.config. The default is
+    all-disabled."""
 
 
 class TolerationArgs(TypedDict):
@@ -628,11 +659,12 @@ class GpuOperatorArgs(TypedDict):
     """Arguments of a GpuOperator."""
 
     mode: NotRequired[Known[Literal["operator", "cos", "ubuntu", "gke"]]]
-    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is operator.
+    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is
+    operator.
 
-    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's installer, which
-    installs the driver on nodes of that system, and the operator advertises the GPUs. gke: GKE does both, and the
-    operator adds metrics and feature discovery."""
+    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's
+    installer, which installs the driver on nodes of that system, and the operator advertises the
+    GPUs. gke: GKE does both, and the operator adds metrics and feature discovery."""
     namespace: NotRequired[Known[str]]
     """The operator's namespace. The default is gpu-operator."""
     driver: NotRequired[DriverArgs]
@@ -646,21 +678,25 @@ class GpuOperatorArgs(TypedDict):
     mig: NotRequired[MigArgs]
     """Multi-Instance GPU. In the mode gke, set mig_partition of the node pool instead."""
     feature_discovery: NotRequired[Known[bool]]
-    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is true."""
+    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is
+    true."""
     node_feature_discovery: NotRequired[Known[bool]]
-    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it already."""
+    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it
+    already."""
     validate_with_workload: NotRequired[Known[bool]]
     """Validate each node by a pod that uses a GPU for a short time. The default is true."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU taint."""
+    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU
+    taint."""
     critical_pods: NotRequired[Known[int]]
-    """The number of critical pods that the namespace may run: about eight for a GPU node and one for any other node.
-    The default is 1000. A stack file uses the number that its node pools need."""
+    """The number of critical pods that the namespace may run: about eight for a GPU node and one
+    for any other node. The default is 1000. A stack file uses the number that its node pools
+    need."""
     values: NotRequired[dict[str, Any]]
     """More values of the chart, merged over the component's."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class SelectionArgs(TypedDict):
@@ -682,7 +718,8 @@ class RequestArgs(SelectionArgs):
     count: NotRequired[Known[int]]
     """The number of devices. The default is 1."""
     device_class: NotRequired[Known[str]]
-    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is mig.nvidia.com."""
+    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is
+    mig.nvidia.com."""
 
 
 class ClaimTemplateArgs(TypedDict):
@@ -691,7 +728,8 @@ class ClaimTemplateArgs(TypedDict):
     namespace: Known[str]
     """The namespace of the pods."""
     alternatives: list[RequestArgs]
-    """The devices that the pods need. If there are several alternatives, the first available one is used."""
+    """The devices that the pods need. If there are several alternatives, the first available one is
+    used."""
     same_gpu: NotRequired[Known[bool]]
     """Require that all MIG devices are parts of one GPU. The default is false."""
 
@@ -700,7 +738,8 @@ class DeviceClassesArgs(TypedDict):
     """Arguments of DeviceClasses."""
 
     driver: NotRequired[Known[bool]]
-    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and mig.nvidia.com."""
+    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and
+    mig.nvidia.com."""
     namespace: NotRequired[Known[str]]
     """The driver's namespace. The default is dra-driver-nvidia-gpu."""
     gpu_driver_from: NotRequired[Known[Literal["google", "operator"]]]
@@ -712,15 +751,16 @@ class DeviceClassesArgs(TypedDict):
     claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
     """Templates of claims, by name."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU taint."""
+    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU
+    taint."""
     critical_pods: NotRequired[Known[int]]
-    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a few more. The
-    default is 1000."""
+    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a
+    few more. The default is 1000."""
     values: NotRequired[dict[str, Any]]
     """More values of the driver's chart, merged over the component's."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class HostPathArgs(TypedDict):
@@ -738,7 +778,8 @@ class GpuMonitorArgs(TypedDict):
     monitor_name: NotRequired[Known[str]]
     """The DaemonSet's name. By default, the name of the component."""
     namespace: NotRequired[pulumi.Input[str]]
-    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to nodes."""
+    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to
+    nodes."""
     create_namespace: NotRequired[Known[bool]]
     """Create the namespace, with a quota for critical pods. The default is true."""
     image: NotRequired[pulumi.Input[str]]
@@ -750,21 +791,23 @@ class GpuMonitorArgs(TypedDict):
     arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     env: NotRequired[dict[str, pulumi.Input[str]]]
-    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also sets those that the
-    exporter needs."""
+    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also
+    sets those that the exporter needs."""
     cpu: NotRequired[Known[str | int | float]]
     """CPU that each pod requests. The default is 100m."""
     memory: NotRequired[Known[str | int | float]]
-    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs for 8 GPUs."""
+    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs
+    for 8 GPUs."""
     gpu: NotRequired[Known[str]]
     """The GPU model of the nodes, by any of its names. By default, it runs on every GPU node."""
     driver: NotRequired[Known[Literal["google", "operator", "none"]]]
-    """The driver through which the agent has access to the GPUs: google, operator, or none for no access. The default
-    is google."""
+    """The driver through which the agent has access to the GPUs: google, operator, or none for no
+    access. The default is google."""
     port: NotRequired[Known[int]]
     """The port of its metrics, 0 for none. The default is 9400."""
     host_paths: NotRequired[list[HostPathArgs]]
-    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each GPU."""
+    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each
+    GPU."""
     files: NotRequired[Known[dict[str, str]]]
     """Configuration files, by name. A change replaces the pods."""
     files_path: NotRequired[Known[str]]
@@ -772,22 +815,25 @@ class GpuMonitorArgs(TypedDict):
     critical: NotRequired[Known[bool]]
     """Run its pods before all other pods of a node. The default is true."""
     critical_pods: NotRequired[Known[int]]
-    """The number of critical pods that the namespace may run: one for each GPU node. The default is 1000."""
+    """The number of critical pods that the namespace may run: one for each GPU node. The default is
+    1000."""
     max_unavailable: NotRequired[Known[str]]
-    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The default is 10%."""
+    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The
+    default is 10%."""
     monitoring: NotRequired[Known[Literal["none", "google", "prometheus"]]]
-    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
-    none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none.
+    The default is none."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
-    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
-    field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl
+    patch does. Maps are merged, and lists such as containers and volumes are merged by name. Other
+    lists are replaced. null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over
-    the component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}.
+    They are merged over the component's: maps are merged, lists are replaced, and null removes a
+    field. For the pod, use pod_overrides."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class DiskClassArgs(TypedDict):
@@ -795,10 +841,11 @@ class DiskClassArgs(TypedDict):
 
     type: Known[str]
     """The type of the disks: pd-standard, pd-balanced, pd-ssd, hyperdisk-balanced,
-    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or hyperdisk-ml."""
+    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or
+    hyperdisk-ml."""
     regional: NotRequired[Known[bool]]
-    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D machines can attach. The
-    default is false."""
+    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D
+    machines can attach. The default is false."""
     zones: NotRequired[Known[list[str]]]
     """The zones of the disks. By default, the zone of the first pod that mounts the disk."""
     iops: NotRequired[Known[int]]
@@ -813,22 +860,28 @@ class FilestoreArgs(TypedDict):
     """Filestore, for ReadWriteMany volumes. Each volume is a separate instance."""
 
     tiers: NotRequired[Known[list[Literal["basic-hdd", "zonal", "regional", "enterprise"]]]]
-    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`. The default is zonal.
+    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`.
+    The default is zonal.
 
-    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi. Instances of regional
-    and enterprise are in several zones. Prefer regional to enterprise, which is for existing volumes."""
+    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi.
+    Instances of regional and enterprise are in several zones. Prefer regional to enterprise, which
+    is for existing volumes."""
     zones: NotRequired[Known[list[str]]]
-    """The zones of the instances: those of the nodes that mount them. By default, the zone of the first pod.
+    """The zones of the instances: those of the nodes that mount them. By default, the zone of the
+    first pod.
 
-    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is created while the
-    first pod, and so its node, waits for it."""
+    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is
+    created while the first pod, and so its node, waits for it."""
     reserved_range: NotRequired[Known[str]]
-    """The name of the address range of private services access, for a Shared VPC. By default, direct peering is
-    used."""
+    """The name of the address range of private services access, for a Shared VPC. By default,
+    direct peering is used."""
 
 
 class LustreArgs(TypedDict):
-    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples. See throughput for other sizes."""
+    """Managed Lustre, for ReadWriteMany volumes of multiples of 18000Gi.
+
+    See throughput for other sizes.
+    """
 
     zones: Known[list[str]]
     """The zones of the instances: those of the nodes that mount them."""
@@ -851,18 +904,21 @@ class StorageClassesArgs(TypedDict):
     """Arguments of StorageClasses."""
 
     fast_ssd_zones: NotRequired[Known[list[str]]]
-    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of the region."""
+    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of
+    the region."""
     dataset_zones: NotRequired[Known[list[str]]]
-    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is no class
-    datasets."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is
+    no class datasets."""
     disks: NotRequired[dict[str, DiskClassArgs]]
     """More classes of disks, by name."""
     ml_throughput: NotRequired[Known[str | int | float]]
-    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The default is 2400Mi.
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The
+    default is 2400Mi.
 
     Google bills it separately from the size, for each disk, and so for each zone of a dataset."""
     retain: NotRequired[Known[bool]]
-    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The default is false."""
+    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The
+    default is false."""
     encryption_key: NotRequired[pulumi.Input[str]]
     """The Cloud KMS key that encrypts disks. By default, Google's own."""
     snapshots: NotRequired[Known[bool]]
@@ -872,13 +928,13 @@ class StorageClassesArgs(TypedDict):
     lustre: NotRequired[LustreArgs]
     """Classes for Managed Lustre. The cluster needs lustre."""
     network: NotRequired[pulumi.Input[str]]
-    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the network with the name
-    default."""
+    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the
+    network with the name default."""
     nfs: NotRequired[NfsServerArgs]
     """The NFS server of the class nfs-client. Without it, there is no such class."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier. Its network is the default of network."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier. Its network is the default of network."""
 
 
 class VolumeArgs(TypedDict):
@@ -887,24 +943,26 @@ class VolumeArgs(TypedDict):
     namespace: NotRequired[pulumi.Input[str]]
     """The namespace of the claim and of the pods that mount it."""
     size: NotRequired[Known[str | int | float]]
-    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It cannot shrink."""
+    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It
+    cannot shrink."""
     storage_class: NotRequired[Known[str]]
-    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster has. For GPU
-    workloads, choose a class whose disks attach to their machines."""
+    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster
+    has. For GPU workloads, choose a class whose disks attach to their machines."""
     claim_name: NotRequired[Known[str]]
     """The name of the claim. By default, the name of the component."""
     access_mode: NotRequired[
         Known[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]]
     ]
-    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default is ReadWriteOnce.
-    For a bucket, it is ReadWriteMany."""
+    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default
+    is ReadWriteOnce. For a bucket, it is ReadWriteMany."""
     data: NotRequired[Known[bool]]
-    """Protect the volume, and keep it when it is removed from the program, because its data must outlive the stack. The
-    default is true."""
+    """Protect the volume, and keep it when it is removed from the program, because its data must
+    outlive the stack. The default is true."""
     snapshot: NotRequired[pulumi.Input[str]]
     """A VolumeSnapshot in the namespace that is the initial content."""
     disk: NotRequired[pulumi.Input[str]]
-    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a class of its type."""
+    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a
+    class of its type."""
     bucket: NotRequired[pulumi.Input[str]]
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
@@ -914,11 +972,11 @@ class VolumeArgs(TypedDict):
     attributes: NotRequired[Known[dict[str, str]]]
     """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are
+    merged over the component's: maps are merged, lists are replaced, and null removes a field."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
     team: NotRequired["TeamNamespace"]
     """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
 
@@ -929,12 +987,14 @@ class ServiceAccountArgs(TypedDict):
     name: NotRequired[Known[str]]
     """Its name in Kubernetes. The default is workloads."""
     google_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
+    """The e-mail address of the Google service account that its pods act as (Workload Identity
+    Federation)."""
     workload_pool: NotRequired[pulumi.Input[str]]
-    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as google_account."""
+    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as
+    google_account."""
     image_pull_secret: NotRequired[pulumi.Input[str]]
-    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi keeps them as a
-    secret."""
+    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi
+    keeps them as a secret."""
 
 
 class TeamQuotaArgs(TypedDict):
@@ -943,10 +1003,12 @@ class TeamQuotaArgs(TypedDict):
     gpus: Known[int]
     """The most GPUs that the team's pods may request at once, 0 for none."""
     gpus_by_model: NotRequired[Known[dict[str, int]]]
-    """The most GPUs of each model, by any of its names. If it is set, only these models can be requested. Pods with
-    GPUs then need the PriorityClass of their model, `<namespace>-<accelerator type>`, such as research-nvidia-l4."""
+    """The most GPUs of each model, by any of its names. If it is set, only these models can be
+    requested. Pods with GPUs then need the PriorityClass of their model, `<namespace>-<accelerator
+    type>`, such as research-nvidia-l4."""
     claimed_gpus: NotRequired[Known[int]]
-    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is 0."""
+    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is
+    0."""
     cpu: Known[str | int | float]
     """The most CPU that the pods may request, such as 64."""
     memory: Known[str | int | float]
@@ -973,16 +1035,19 @@ class TeamNetworkArgs(TypedDict):
     """Connections that are open in addition to the team's own namespace."""
 
     internet: NotRequired[Known[Literal["none", "https", "any"]]]
-    """What the pods may reach outside of private networks: none, https or any. The default is https."""
+    """What the pods may reach outside of private networks: none, https or any. The default is
+    https."""
     ingress_namespaces: NotRequired[list[pulumi.Input[str]]]
     """Namespaces whose pods may connect. By default, those of Managed Service for Prometheus."""
     ingress_load_balancers: NotRequired[Known[bool]]
-    """Allow connections from Google's load balancers and their health checks. The default is false."""
+    """Allow connections from Google's load balancers and their health checks. The default is
+    false."""
     egress_namespaces: NotRequired[list[pulumi.Input[str]]]
-    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace in its callers. A
-    stack file adds the namespaces of these servers."""
+    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace
+    in its callers. A stack file adds the namespaces of these servers."""
     egress_networks: NotRequired[list[pulumi.Input[str]]]
-    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
+    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane
+    or a database."""
 
 
 class TenancyArgs(TeamNetworkArgs):
@@ -995,7 +1060,8 @@ class TenancyArgs(TeamNetworkArgs):
     largest_volume: NotRequired[Known[str | int | float]]
     """The most storage that one claim may request."""
     pod_security: NotRequired[Known[Literal["privileged", "baseline", "restricted"]]]
-    """The enforced Pod Security level: privileged, baseline or restricted. The default is baseline."""
+    """The enforced Pod Security level: privileged, baseline or restricted. The default is
+    baseline."""
     group: NotRequired[pulumi.Input[str]]
     """The group that may work in the namespace, such as ml-research@example.com."""
     viewers: NotRequired[pulumi.Input[str]]
@@ -1003,8 +1069,8 @@ class TenancyArgs(TeamNetworkArgs):
     service_account: NotRequired[ServiceAccountArgs]
     """A service account for the team's pods."""
     priorities: NotRequired[Known[dict[str, int]]]
-    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a higher priority may
-    preempt pods of a lower one."""
+    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a
+    higher priority may preempt pods of a lower one."""
 
 
 class TeamNamespaceArgs(TenancyArgs, TeamQuotaArgs):
@@ -1013,11 +1079,11 @@ class TeamNamespaceArgs(TenancyArgs, TeamQuotaArgs):
     namespace: NotRequired[Known[str]]
     """The namespace's name. By default, the name of the component."""
     data: NotRequired[Known[bool]]
-    """Protect the namespace, and keep it when it is removed from the program, because its claims hold data. The default
-    is false."""
+    """Protect the namespace, and keep it when it is removed from the program, because its claims
+    hold data. The default is false."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class FlavorArgs(TypedDict):
@@ -1026,15 +1092,17 @@ class FlavorArgs(TypedDict):
     name: Known[str]
     """The flavor's name, such as the pool's."""
     gpu: NotRequired[Known[str]]
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required unless node_selector
-    implies the model."""
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required
+    unless node_selector implies the model."""
     node_selector: NotRequired[Known[dict[str, str]]]
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that it starts there."""
+    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that
+    it starts there."""
     queued_provisioning: NotRequired[Known[bool]]
-    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue creates a request for
-    each workload of this flavor. It starts the workload when all its nodes are ready. The default is false."""
+    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
+    creates a request for each workload of this flavor. It starts the workload when all its nodes
+    are ready. The default is false."""
     pool: NotRequired["GpuNodePool"]
     """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning."""
 
@@ -1051,45 +1119,50 @@ class TeamQueueArgs(TypedDict):
     gpus: NotRequired[Known[dict[str, int]]]
     """The team's own GPUs of each flavor."""
     borrow_gpus: NotRequired[Known[dict[str, int]]]
-    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default, all."""
+    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default,
+    all."""
     borrow_cpu: NotRequired[Known[str | int | float]]
     """The most CPU that it may borrow when other teams do not use it. By default, all."""
     borrow_memory: NotRequired[Known[str | int | float]]
     """The most memory that it may borrow when other teams do not use it. By default, all."""
     lend_gpus: NotRequired[Known[dict[str, int]]]
-    """The most GPUs of each flavor that other teams may borrow from it when it does not use them. By default, all."""
+    """The most GPUs of each flavor that other teams may borrow from it when it does not use them.
+    By default, all."""
     team: NotRequired["TeamNamespace"]
     """The TeamNamespace. It sets namespace."""
 
 
 class QueuesArgs(TypedDict):
-    """How teams share GPUs by Kueue."""
+    """The sharing of GPUs between teams by Kueue."""
 
     borrowing: NotRequired[Known[bool]]
     """Let teams borrow resources that other teams do not use. The default is true."""
     reclaim: NotRequired[Known[Literal["never", "lower_priority", "any"]]]
-    """The borrowers' workloads that are stopped when a team needs its own resources again: never, lower_priority or
-    any. The default is any."""
+    """The borrowers' workloads that are stopped when a team needs its own resources again: never,
+    lower_priority or any. The default is any."""
     preempt: NotRequired[Known[Literal["never", "lower_priority"]]]
-    """The workloads that are stopped for another workload of the same team: never or lower_priority. The default is
-    lower_priority."""
+    """The workloads that are stopped for another workload of the same team: never or
+    lower_priority. The default is lower_priority."""
     ready_seconds: NotRequired[Known[int]]
-    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all of them and queues
-    the workload again. The default is 1200, which is enough for new nodes, their driver and the image."""
+    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
+    of them and queues the workload again. The default is 1200, which is enough for new nodes, their
+    driver and the image."""
     kinds: NotRequired[Known[list[Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]]]]
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. The default is Job
-    and JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
-    the last three kinds block the pods of their namespaces."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet.
+    The default is Job and JobSet. A stack file adds the kinds of its workloads with a queue. If
+    Kueue does not answer, its webhooks for the last three kinds block the pods of their
+    namespaces."""
     queue_name: NotRequired[Known[str]]
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     install: NotRequired[Known[bool]]
-    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it already. Then
-    waitForPodsReady in the configuration of that Kueue decides when an incomplete workload is stopped."""
+    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it
+    already. Then waitForPodsReady in the configuration of that Kueue decides when an incomplete
+    workload is stopped."""
     values: NotRequired[dict[str, Any]]
     """More values of the chart, merged over the component's."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are
+    merged over the component's: maps are merged, lists are replaced, and null removes a field."""
 
 
 class TrainingQueueArgs(QueuesArgs):
@@ -1100,22 +1173,24 @@ class TrainingQueueArgs(QueuesArgs):
     teams: list[TeamQueueArgs]
     """The resources that each team may use at once."""
     cohort: NotRequired[Known[str]]
-    """The name of the cohort, in which teams borrow from each other. By default, the name of the component."""
+    """The name of the cohort, in which teams borrow from each other. By default, the name of the
+    component."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class JobSetControllerArgs(TypedDict):
     """Arguments of a JobSetController."""
 
     install: NotRequired[Known[bool]]
-    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it already."""
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
+    already."""
     values: NotRequired[dict[str, Any]]
     """Values of the chart."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class KeyArgs(TypedDict):
@@ -1151,35 +1226,40 @@ class GpuClaimArgs(TypedDict):
     """CEL expressions that each GPU must meet, in addition to gpu, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: NotRequired[Known[str]]
-    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is created."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is
+    created."""
 
 
 class MountArgs(TypedDict):
     """A volume of a workload: exactly one source, and a path in the container."""
 
     path: NotRequired[Known[str]]
-    """The path in the container. Without it, only init and side containers can mount the volume, by its name."""
+    """The path in the container. Without it, only init and side containers can mount the volume, by
+    its name."""
     claim: NotRequired[Known[str]]
     """Source: the name of a claim, such as Volume.claim_name."""
     fuse: NotRequired[Known[bool]]
-    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for Cloud Storage
-    FUSE."""
+    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for
+    Cloud Storage FUSE."""
     secret: NotRequired[pulumi.Input[str]]
     """Source: the name of a Secret."""
     config_map: NotRequired[pulumi.Input[str]]
     """Source: the name of a ConfigMap."""
     bucket: NotRequired[pulumi.Input[str]]
-    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI driver."""
+    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI
+    driver."""
     scratch: NotRequired[Known[str | int | float]]
     """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: NotRequired[pulumi.Input[str]]
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: NotRequired["Volume | dict[str, Any]"]
-    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path": "/"}}.
+    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path":
+    "/"}}.
 
     A Volume. It sets claim and fuse."""
     name: NotRequired[Known[str]]
-    """The volume's name. By default, it follows from the source. Two mounts of one volume must have the same source."""
+    """The volume's name. By default, it follows from the source. Two mounts of one volume must have
+    the same source."""
     read_only: NotRequired[Known[bool]]
     """Mount it read-only. The default is false."""
     sub_path: NotRequired[Known[str]]
@@ -1203,7 +1283,8 @@ class WorkloadArgs(TypedDict):
     cpu: NotRequired[Known[str | int | float]]
     """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""
     memory: NotRequired[Known[str | int | float]]
-    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's LimitRange decides."""
+    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's
+    LimitRange decides."""
     command: NotRequired[list[pulumi.Input[str]]]
     """The command. By default, that of the image."""
     arguments: NotRequired[list[pulumi.Input[str]]]
@@ -1213,7 +1294,8 @@ class WorkloadArgs(TypedDict):
     env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, such as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
+    "key": "token"}}."""
     config_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of ConfigMaps."""
     field_env: NotRequired[Known[dict[str, str]]]
@@ -1223,23 +1305,23 @@ class WorkloadArgs(TypedDict):
     gpu: NotRequired[Known[str | list[str]]]
     """The GPU model, by any of its names, or a list of accepted models. By default, any model."""
     accelerator_label: NotRequired[Known[bool]]
-    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without labels of GPU Feature
-    Discovery. The default is false."""
+    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without
+    labels of GPU Feature Discovery. The default is false."""
     gpus: NotRequired[Known[int]]
     """GPUs of each pod. The default is 0."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The nodes must support
-    it."""
+    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The
+    nodes must support it."""
     requests: NotRequired[Known[dict[str, str | int | float]]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[Known[dict[str, str | int | float | None]]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By default, the request
-    is the limit."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By
+    default, the request is the limit."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch volumes and any others."""
     files: NotRequired[Known[dict[str, str]]]
-    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are executable, and are in
-    a ConfigMap, which is not for secrets. A change replaces the pods."""
+    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are
+    executable, and are in a ConfigMap, which is not for secrets. A change replaces the pods."""
     shared_memory: NotRequired[Known[str | int | float]]
     """The size of /dev/shm, such as 16Gi. It counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1249,9 +1331,11 @@ class WorkloadArgs(TypedDict):
     node_selector: NotRequired[Known[dict[str, str]]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     affinity: NotRequired[dict[str, Any]]
-    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each term."""
+    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each
+    term."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always tolerate the GPU taint."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always
+    tolerate the GPU taint."""
     spot: NotRequired[Known[bool]]
     """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: NotRequired[pulumi.Input[str]]
@@ -1267,12 +1351,12 @@ class WorkloadArgs(TypedDict):
     service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods. By default, the service account default of the namespace."""
     run_as_user: NotRequired[Known[int]]
-    """The user and group of the container. The default is 1000. 0 is root, which Pod Security restricted refuses. Any
-    other user gets a HOME that it may write to, unless the environment has HOME. With a read-only root file system, any
-    user gets a HOME and a /tmp."""
+    """The user and group of the container. The default is 1000. 0 is root, which Pod Security
+    restricted refuses. Any other user gets a HOME that it may write to, unless the environment has
+    HOME. With a read-only root file system, any user gets a HOME and a /tmp."""
     image_user: NotRequired[Known[bool]]
-    """Run as the user of the image, often root, which Pod Security restricted refuses. The default is false. Volumes
-    belong to the group run_as_user."""
+    """Run as the user of the image, often root, which Pod Security restricted refuses. The default
+    is false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[Known[bool]]
     """Run the container privileged, which Pod Security baseline refuses. The default is false."""
     host_network: NotRequired[Known[bool]]
@@ -1294,25 +1378,28 @@ class WorkloadArgs(TypedDict):
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """More labels of its pods."""
     selector_labels: NotRequired[Known[dict[str, str]]]
-    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot change."""
+    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot
+    change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """More labels of the created objects."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
-    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
-    field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl
+    patch does. Maps are merged, and lists such as containers and volumes are merged by name. Other
+    lists are replaced. null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They
+    are merged over the component's: maps are merged, lists are replaced, and null removes a field.
+    For the pod, use pod_overrides."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared
-    earlier."""
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
     team: NotRequired["TeamNamespace"]
     """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
     pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and tolerations."""
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and
+    tolerations."""
 
 
 class TaskArgs(WorkloadArgs):
@@ -1323,8 +1410,8 @@ class TaskArgs(WorkloadArgs):
     active_deadline_seconds: NotRequired[Known[int]]
     """The most seconds that it may run. The default is 600."""
     wait_for_completion: NotRequired[Known[bool]]
-    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when the Pod is
-    accepted."""
+    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when
+    the Pod is accepted."""
 
 
 class ContainerPortArgs(TypedDict):
@@ -1345,21 +1432,24 @@ class JobArgs(WorkloadArgs):
     ports: NotRequired[list[ContainerPortArgs]]
     """Ports on which its pods listen. To Kubernetes, they are only documentation."""
     restart_policy: NotRequired[Known[Literal["Never", "OnFailure"]]]
-    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod. The default is
-    Never."""
+    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod.
+    The default is Never."""
     backoff_limit: NotRequired[Known[int]]
     """Failures that are retried before the Job fails. The default is 3."""
     fail_on_exit_codes: NotRequired[Known[list[int]]]
-    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then fails at once."""
+    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then
+    fails at once."""
     ignore_disruptions: NotRequired[Known[bool]]
-    """Do not count preempted, drained and lost pods as failures. The default is true if restart_policy is Never."""
+    """Do not count preempted, drained and lost pods as failures. The default is true if
+    restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of fail_on_exit_codes."""
+    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of
+    fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[Known[int]]
     """The most seconds that the Job may run, including retries."""
     ttl_seconds_after_finished: NotRequired[Known[int]]
-    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the next up trains
-    again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the
+    next up trains again."""
 
 
 class AwaitedArgs(JobArgs):
@@ -1369,8 +1459,8 @@ class AwaitedArgs(JobArgs):
     """
 
     wait_for_completion: NotRequired[Known[bool]]
-    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when the Job is
-    accepted."""
+    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when
+    the Job is accepted."""
 
 
 class CompletionsArgs(JobArgs):
@@ -1388,10 +1478,11 @@ class CompletionsArgs(JobArgs):
     backoff_limit_per_index: NotRequired[Known[int]]
     """Failures that are retried for each index, instead of for the whole Job. Requires indexed."""
     max_failed_indexes: NotRequired[Known[int]]
-    """Indexes that may fail before the Job fails. By default, all. Requires backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails. By default, all. Requires
+    backoff_limit_per_index."""
     success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the indexes. Requires
-    indexed."""
+    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the
+    indexes. Requires indexed."""
 
 
 class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
@@ -1400,16 +1491,17 @@ class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
     job_name: NotRequired[Known[str]]
     """The Job's name. By default, the name of the component."""
     elastic: NotRequired[Known[bool]]
-    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A change in the program
-    then waits until the Job is replaced. The default is false: a change replaces the Job."""
+    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A
+    change in the program then waits until the Job is replaced. The default is false: a change
+    replaces the Job."""
 
 
 class DistributedTrainingArgs(AwaitedArgs):
     """Arguments of a DistributedTraining."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is 0, because a failure
-    restarts all pods."""
+    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is
+    0, because a failure restarts all pods."""
     nodes: Known[int]
     """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
     job_name: NotRequired[Known[str]]
@@ -1419,15 +1511,17 @@ class DistributedTrainingArgs(AwaitedArgs):
     launcher: NotRequired[Known[Literal["torchrun", "env", "none"]]]
     """The environment variables of the pods: torchrun, env or none.
 
-    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, for
-    programs that start one process in each pod. none sets none of them. The default is torchrun. It is none if a
-    command is set and no part of command, arguments and files contains torchrun or torch.distributed.run."""
+    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR
+    and MASTER_PORT, for programs that start one process in each pod. none sets none of them. The
+    default is torchrun. It is none if a command is set and no part of command, arguments and files
+    contains torchrun or torch.distributed.run."""
     processes_per_node: NotRequired[Known[int]]
     """Processes that torchrun starts in each pod. By default, gpus, or 1 without GPUs."""
     rendezvous_port: NotRequired[Known[int]]
     """The port of the first pod for the rendezvous. The default is 29500."""
     jobset: NotRequired[Known[bool]]
-    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The default is false."""
+    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The
+    default is false."""
     max_restarts: NotRequired[Known[int]]
     """For a JobSet: restarts of all pods before it fails. The default is 3."""
 
@@ -1442,7 +1536,8 @@ class ParameterArgs(TypedDict):
     high: NotRequired[Known[float]]
     """The highest value of a range."""
     scale: NotRequired[Known[Literal["linear", "log"]]]
-    """The scale on which all values of the range are equally likely: linear or log. The default is linear."""
+    """The scale on which all values of the range are equally likely: linear or log. The default is
+    linear."""
     integer: NotRequired[Known[bool]]
     """Use only whole numbers of the range. The default is false."""
 
@@ -1451,11 +1546,13 @@ class SweepArgs(AwaitedArgs):
     """Arguments of a Sweep."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures of all trials together that are retried. By default, only the failures of each trial are limited."""
+    """Failures of all trials together that are retried. By default, only the failures of each trial
+    are limited."""
     parameters: dict[str, ParameterArgs]
     """The hyperparameters, by the names of their environment variables."""
     samples: NotRequired[Known[int]]
-    """The number of random combinations to try. By default, all combinations of the values are tried."""
+    """The number of random combinations to try. By default, all combinations of the values are
+    tried."""
     seed: NotRequired[Known[int]]
     """The seed of the random sample. The same seed makes the same sample. The default is 0."""
     parallelism: NotRequired[Known[int]]
@@ -1472,24 +1569,28 @@ class ScheduledTrainingArgs(CompletionsArgs):
     """Arguments of a ScheduledTraining."""
 
     backoff_limit: NotRequired[Known[int]]
-    """Failures that are retried before a run fails. The default is 1, because the next run is the better retry."""
+    """Failures that are retried before a run fails. The default is 1, because the next run is the
+    better retry."""
     active_deadline_seconds: NotRequired[Known[int]]
-    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest interval."""
+    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest
+    interval."""
     schedule: Known[str]
     """The cron schedule, such as "0 2 * * 0" or @daily."""
     time_zone: NotRequired[Known[str]]
     """The time zone of the schedule, such as Europe/Berlin. The default is Etc/UTC."""
     concurrency_policy: NotRequired[Known[Literal["Forbid", "Replace", "Allow"]]]
-    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends the previous run,
-    Allow runs both. The default is Forbid."""
+    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends
+    the previous run, Allow runs both. The default is Forbid."""
     starting_deadline_seconds: NotRequired[Known[int]]
-    """Seconds that a run may start late, after the control plane was not available. The default is 600."""
+    """Seconds that a run may start late, after the control plane was not available. The default is
+    600."""
     successful_jobs_history: NotRequired[Known[int]]
     """The number of successful Jobs that are kept. The default is 3."""
     failed_jobs_history: NotRequired[Known[int]]
     """The number of failed Jobs that are kept. The default is 3."""
     suspend: NotRequired[Known[bool]]
-    """Start no more runs. By default, Pulumi does not set it, so that you can set it with kubectl."""
+    """Start no more runs. By default, Pulumi does not set it, so that you can set it with
+    kubectl."""
     cron_name: NotRequired[Known[str]]
     """The CronJob's name, 52 characters at most. By default, the name of the component."""
 
@@ -1511,10 +1612,11 @@ class ExtraServiceArgs(TypedDict):
     type: NotRequired[Known[Literal["ClusterIP", "NodePort", "LoadBalancer"]]]
     """ClusterIP, NodePort or LoadBalancer. The default is ClusterIP."""
     headless: NotRequired[Known[bool]]
-    """Create a headless Service, which only adds DNS names for pods and has no address. The default is false."""
+    """Create a headless Service, which only adds DNS names for pods and has no address. The default
+    is false."""
     ports: NotRequired[Known[dict[str, int]]]
-    """The Service's ports: the names of the server's ports, with the Service's numbers. By default, all ports with the
-    server's numbers."""
+    """The Service's ports: the names of the server's ports, with the Service's numbers. By default,
+    all ports with the server's numbers."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """The Service's annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
@@ -1551,25 +1653,31 @@ class ServerArgs(WorkloadArgs):
     services: NotRequired[list[ExtraServiceArgs]]
     """Additional Services."""
     health_path: NotRequired[Known[str]]
-    """The path that answers when the model is loaded, or tcp if a connection is enough. The default is /health."""
+    """The path that answers when the model is loaded, or tcp if a connection is enough. The default
+    is /health."""
     live_path: NotRequired[Known[str]]
-    """The path that answers as long as the server needs no restart, or tcp. By default, health_path."""
+    """The path that answers as long as the server needs no restart, or tcp. By default,
+    health_path."""
     probes: NotRequired[dict[Literal["startup", "readiness", "liveness"], dict[str, Any] | None]]
-    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or null for no probe."""
+    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or
+    null for no probe."""
     load_seconds: NotRequired[Known[int]]
-    """The most seconds that the model needs to load. The default is 600. After that, a rollout fails. A server that
-    still loads is restarted after this time or an hour, the longer of the two."""
+    """The most seconds that the model needs to load. The default is 600. After that, a rollout
+    fails. A server that still loads is restarted after this time or an hour, the longer of the
+    two."""
     max_unavailable: NotRequired[Known[int]]
     """Pods that a rollout or a drain of nodes may stop at once. The default is 1."""
     timeout_seconds: NotRequired[Known[int]]
     """Seconds that Pulumi waits for a rollout. By default, enough for one pod after another."""
     disruption_budget: NotRequired[Known[bool]]
-    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is true."""
+    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is
+    true."""
     callers: NotRequired[list[pulumi.Input[str]]]
-    """Other namespaces whose pods may connect. By default, the policies of the server's namespace decide."""
+    """Other namespaces whose pods may connect. By default, the policies of the server's namespace
+    decide."""
     monitoring: NotRequired[Known[Literal["none", "google", "prometheus"]]]
-    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
-    none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none.
+    The default is none."""
     metrics_path: NotRequired[Known[str]]
     """The path of the metrics. The default is /metrics."""
     metrics_port: NotRequired[Known[str]]
@@ -1580,46 +1688,50 @@ class ShardedSetArgs(ServerArgs):
     """Arguments of a ShardedSet."""
 
     env: NotRequired[dict[str, pulumi.Input[str]]]
-    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are in env."""
+    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are
+    in env."""
     grace_seconds: NotRequired[Known[int]]
     """Seconds that a stopping shard has to write its state. The default is 60."""
     health_path: NotRequired[Known[str]]
-    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default, there is no probe,
-    because not every shard listens."""
+    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default,
+    there is no probe, because not every shard listens."""
     max_unavailable: NotRequired[Known[int]]
-    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1 needs Kubernetes
-    1.35."""
+    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1
+    needs Kubernetes 1.35."""
     shards: Known[int]
     """The number of shards. Each shard has it as WORLD_SIZE, so a change restarts all shards."""
     set_name: NotRequired[Known[str]]
-    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of the component."""
+    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of
+    the component."""
     service_name: NotRequired[Known[str]]
     """The name of the headless Service. By default, set_name."""
     volumes: NotRequired[list[ShardVolumeArgs]]
     """Volumes. Each shard gets a separate one and keeps it."""
     data: NotRequired[Known[bool]]
-    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or replace the set. The
-    default is true."""
+    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or
+    replace the set. The default is true."""
     rendezvous_port: NotRequired[Known[int]]
     """The port of shard 0 for the rendezvous, MASTER_PORT. The default is 29500."""
 
 
 class AutoscalingArgs(TypedDict):
-    """When an InferenceService gets more pods, and how many it gets at most."""
+    """The limits and the metric for the number of pods of an InferenceService."""
 
     max_replicas: Known[int]
     """The most pods. The fewest pods are replicas of the service."""
     cpu_percent: NotRequired[Known[int]]
     """The target CPU use, in percent of the pods' requests."""
     metric: NotRequired[Known[str]]
-    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the custom metrics API."""
+    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the
+    custom metrics API."""
     target: NotRequired[Known[str | int | float]]
     """The target value of the metric, averaged over the pods, such as 5."""
     served_by: NotRequired[Known[Literal["adapter", "gke"]]]
     """Who serves the metric: adapter or gke. The default is adapter.
 
-    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods' metrics_path. It
-    needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile PERFORMANCE of the cluster."""
+    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods'
+    metrics_path. It needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile
+    PERFORMANCE of the cluster."""
     scale_down_seconds: NotRequired[Known[int]]
     """Seconds of lower demand before pods are removed. The default is 300."""
 
@@ -1630,8 +1742,8 @@ class InferenceServiceArgs(ServerArgs):
     gpus: NotRequired[Known[int]]
     """GPUs of each pod. The default is 1."""
     grace_seconds: NotRequired[Known[int]]
-    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and drain_seconds together. The
-    default is 60."""
+    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and
+    drain_seconds together. The default is 60."""
     service_name: NotRequired[Known[str]]
     """The name of the Deployment and the Service. By default, the name of the component."""
     deployment_name: NotRequired[Known[str]]
@@ -1643,23 +1755,29 @@ class InferenceServiceArgs(ServerArgs):
     service_port: NotRequired[Known[int]]
     """The Service's port for the server's own port. The default is 80."""
     service: NotRequired[Known[bool]]
-    """Create a Service. The default is true. If it is false, only the Services in `services` are created."""
+    """Create a Service. The default is true. If it is false, only the Services in `services` are
+    created."""
     service_type: NotRequired[Known[Literal["ClusterIP", "NodePort", "LoadBalancer"]]]
-    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which only the cluster
-    can reach."""
+    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which
+    only the cluster can reach."""
     api_key_env: NotRequired[Known[str]]
-    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By default, there is no
-    key. Pulumi creates a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By
+    default, there is no key. Pulumi creates a random key once. It is in the Secret
+    `<service_name>-api-key`, under `key`."""
     deregister_seconds: NotRequired[Known[int]]
-    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The default is 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
+    default is 15."""
     drain_seconds: NotRequired[Known[int]]
     """Seconds of the longest request. It is finished before the pod ends. The default is 30."""
     surge: NotRequired[Known[bool]]
-    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is false."""
+    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is
+    false."""
     progress_seconds: NotRequired[Known[int]]
-    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for a new node."""
+    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for
+    a new node."""
     spread: NotRequired[Known[Literal["preferred", "required", "none"]]]
-    """How pods spread over zones and nodes: preferred, required or none. The default is preferred."""
+    """How pods spread over zones and nodes: preferred, required or none. The default is
+    preferred."""
 
 
 Mount = MountArgs

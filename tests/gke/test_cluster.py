@@ -130,7 +130,7 @@ REFUSED = {
             "maintenance_exclusions": {"run": FREEZE | {"end_time": "2026-12-01T00:00:00Z"}},
         },
         "maintenance_exclusions.run.end_time",
-        "change the scope",
+        "set a scope that allows more",
     ),
     "a freeze backwards": (
         {

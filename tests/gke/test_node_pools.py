@@ -813,7 +813,7 @@ def test_a_gpu_outside_the_catalog_is_proved_and_rehearsed(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"gpu": "B200"}, "machine.gpu: declares nvidia-r100; leave it out"),
+        ({"gpu": "B200"}, "machine.gpu: declares nvidia-r100, but gpu is in the catalog"),
         (
             {"machine": {**NEW["machine"], "gpu": R100 | {"accelerator_type": "nvidia-b200"}}},
             "machine.gpu: declares",

@@ -133,11 +133,11 @@ def test_the_users_values_win() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "driver beside Google's": (
         {"mode": "cos", "driver": {}},
-        "driver: is the operator's driver, but in the mode cos",
+        "driver: is the operator's, but the mode cos installs Google's",
     ),
     "two advertisers": (
         {"mode": "gke", "device_plugin": {"enabled": True}},
-        "device_plugin: GKE's own device plugin",
+        "device_plugin: in the mode gke, GKE's device plugin",
     ),
     "two advertisers by a value": (
         {"mode": "gke", "values": {"devicePlugin": {"enabled": True}}},

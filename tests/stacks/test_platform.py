@@ -73,7 +73,7 @@ def test_pools_that_need_different_modes_are_named() -> None:
 def test_the_operators_settings_follow_from_the_pools_mode() -> None:
     both = [(f"nodePools.{pool}.driver", "latest") for pool in ("l4", "a100")]
     found = errors(changed(*both, ("gpuOperator", {"driver": {"version": "1"}})))
-    assert "gpuOperator.driver: is the operator's driver, but in the mode gke" in found
+    assert "gpuOperator.driver: is the operator's, but the mode gke installs" in found
 
 
 N1 = {"machineType": "n1-standard-8", "gpus": 1, "maxNodes": 1, "driver": "operator"}

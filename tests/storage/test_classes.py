@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a regional Hyperdisk": (
         {"disks": {"x": {"type": "hyperdisk-balanced", "regional": True}}},
-        "disks.x.regional: is for persistent disks, not hyperdisk-balanced; set type to hyperdisk-balanced-high-availability",
+        "disks.x.regional: is not for hyperdisk-balanced; set type to hyperdisk-balanced-high-availability",
     ),
     "one zone of a regional disk": (
         {"disks": {"x": {"type": "pd-ssd", "regional": True, "zones": ["a"]}}},

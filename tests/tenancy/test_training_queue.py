@@ -76,11 +76,11 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"flavors": [H100, {"name": "any"}]}, ["flavors[1].gpu: is required, or node_selector"]),
     (
         {"install": False, "ready_seconds": 60},
-        ["ready_seconds: is for the Kueue that this component installs"],
+        ["ready_seconds: is for an installed Kueue"],
     ),
     (
         {"install": False, "values": {"a": 1}},
-        ["values: is for the Kueue that this component installs"],
+        ["values: is for an installed Kueue"],
     ),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     (

@@ -142,7 +142,7 @@ def test_torchruns_variables_are_for_torchrun(more: dict[str, Any], is_torchrun:
 def test_pods_that_do_not_learn_of_each_other_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     args: Any = WORKLOAD | {"nodes": 2, "command": ["/opt/train.sh"]}
     declared(lambda: DistributedTraining("x", args))
-    assert "DistributedTraining x: its command names no torchrun" in caplog.text
+    assert "DistributedTraining x: the command contains no torchrun" in caplog.text
     for silent in ({"launcher": "none"}, {"nodes": 1}):
         assert not [*gang_spec(**args | silent).warnings()]
 

@@ -50,7 +50,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         [
             "6 invalid arguments",
             "\n  queue_priority: ranks a workload",
-            "\n  overrides.Pod: is not made. Made are: Job",
+            "\n  overrides.Pod: is not a kind that is created. Set one of Job",
             "\n  overrides.Job.metdata: is not known. Did you mean metadata?",
             "\n  overrides.Job.spec: is 3; it must be a map",
             "\n  overrides.Job.metadata: is []; it must be a map",
@@ -170,15 +170,15 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         service_spec,
         {"pod_overrides": main(ports=[{"containerPort": 8080, "name": "web"}])},
         [
-            '\n  pod_overrides.containers[0].ports[0].name: is "web", but probes and the Service know',
-            "name it by port_name",
+            '\n  pod_overrides.containers[0].ports[0].name: is "web", but probes and the Service use',
+            "set port_name instead",
         ],
     ),
     *(
         (
             spec,
             {"pod_overrides": main(ports=None)} | others,
-            ["ports: is null, but probes and Services know the ports"],
+            ["ports: is null, but probes and Services use the ports"],
         )
         for spec, others in (
             (service_spec, {"service": False}),

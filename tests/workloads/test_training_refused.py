@@ -47,7 +47,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"mounts": [{"path": "/a"}]},
-        ["\n  mounts[0].path: has no source: set exactly one of claim, secret"],
+        ["\n  mounts[0].path: has no source; set exactly one of claim, secret"],
     ),
     (
         job_spec,
@@ -88,7 +88,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"overrides": {"Deployment": {}}},
-        ["\n  overrides.Deployment: is not made", "Made are: Job"],
+        ["\n  overrides.Deployment: is not a kind that is created", "Set one of Job"],
     ),
     (
         job_spec,
@@ -160,14 +160,14 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         job_spec,
         {"wait_for_completion": True, "fail_on_exit_codes": [1]},
         [
-            "\n  active_deadline_seconds: is required with wait_for_completion and fail_on_exit_codes"
+            "\n  active_deadline_seconds: is required, because Pulumi does not see failures by fail_on_exit_codes"
         ],
     ),
     (
         job_spec,
         {"wait_for_completion": True, "indexed": True, "backoff_limit_per_index": 0},
         [
-            "\n  active_deadline_seconds: is required with wait_for_completion and backoff_limit_per_index"
+            "\n  active_deadline_seconds: is required, because Pulumi does not see failures by backoff_limit_per_index"
         ],
     ),
     (
@@ -316,7 +316,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"wait_for_completion": True, "queue": "q"},
         ["\n  wait_for_completion: a queued Task"],
     ),
-    (task_spec, {"overrides": {"Job": {}}}, ["\n  overrides.Job: is not made", "Made are: Pod"]),
+    (
+        task_spec,
+        {"overrides": {"Job": {}}},
+        ["\n  overrides.Job: is not a kind that is created", "Set one of Pod"],
+    ),
     (
         job_spec,
         {

@@ -1,4 +1,4 @@
-"""What a storage class can and cannot do: who may mount its volumes, and how small they are."""
+"""Properties of storage classes: access modes, sizes and billing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LUSTRE_CSI = "lustre.csi.storage.gke.io"
 """Drivers that GKE runs where the cluster's add-ons switch them on."""
 
 BILLED_BY_SPEED = "hyperdisk-ml"
-"""The type of disk whose speed has a separate price, for a MiB/s (Compute Engine, "Hyperdisk ML")."""
+"""The type of disk whose speed has a separate price, for a MiB/s (Compute Engine, "Hyperdisk
+ML")."""
 SMALL_BASIC_HDD = "filestore-basic-hdd below 1Ti"
 """The fee of a small instance (Filestore pricing)."""
 _SHARED = ("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany")
@@ -50,9 +51,10 @@ _FILESTORE_RANGES = tuple(rows("filestore.csv"))
 
 
 def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
-    """Return the row of ``filestore.csv`` with the range of sizes that holds a wanted size, in thousandths of a byte.
+    """Return the row of ``filestore.csv`` for a size, which is in thousandths of a byte.
 
-    An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets the largest range.
+    An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets
+    the largest range.
     """
     ranges = [
         each for each in _FILESTORE_RANGES if tier.lower() in each["tiers"].split()
@@ -61,12 +63,13 @@ def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
 
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
-"""The sizes of Managed Lustre by throughput in MB/s for each TiB: the smallest, and its multiples (Google Cloud
-Managed Lustre, "Performance tiers"). Its driver leaves a size as it is, and the service refuses others."""
+"""The sizes of Managed Lustre by throughput in MB/s for each TiB: the smallest, and its multiples
+(Google Cloud Managed Lustre, "Performance tiers"). Its driver leaves a size as it is, and the
+service refuses others."""
 
 
 class ClassFacts(NamedTuple):
-    """What is known of a storage class before it makes a volume."""
+    """Facts about a storage class."""
 
     access_modes: tuple[str, ...]
     """Of volumes that are mounted; block devices may have more."""
@@ -81,12 +84,14 @@ class ClassFacts(NamedTuple):
 def billed_storage(
     provisioner: Any, parameters: Mapping[str, Any], wanted: int
 ) -> Mapping[str, int]:
-    """Return the amounts that are billed for a volume, by their rows in ``charges.csv``; GiB of a type come first.
+    """Return the billed amounts of a volume, by their rows in ``charges.csv``, GiB first.
 
     Args:
-        provisioner: The driver of the claim's class; a driver that is not GKE's gets an empty answer.
+        provisioner: The driver of the claim's class; a driver that is not GKE's gets an empty
+            answer.
         parameters: The parameters of the class.
-        wanted: The size that the claim requests, in thousandths of a byte; the driver may make a larger volume.
+        wanted: The size that the claim requests, in thousandths of a byte; the driver may make a
+            larger volume.
     """
     facts, gib = class_facts(provisioner, parameters, wanted), milli("1Gi")
     if facts is None or provisioner not in (PD_CSI, FILESTORE_CSI, LUSTRE_CSI):
@@ -96,7 +101,8 @@ def billed_storage(
     if provisioner == LUSTRE_CSI:
         return {"lustre": size}
     if provisioner == FILESTORE_CSI:
-        kind = f"filestore-{filestore_range(str(parameters.get('tier')), wanted)['name'].removesuffix('-large')}"
+        sizes = filestore_range(str(parameters.get("tier")), wanted)
+        kind = f"filestore-{sizes['name'].removesuffix('-large')}"
         return {
             kind: size,
             **({SMALL_BASIC_HDD: 1} if kind == "filestore-basic-hdd" and size < 1024 else {}),
@@ -115,10 +121,11 @@ def class_facts(
 ) -> ClassFacts | None:
     """Return what is known of a storage class, or None for a driver that is not one of these.
 
-    A Filestore tier may have two ranges of sizes: those that hold the wanted size, in thousandths of a byte, count.
+    A Filestore tier may have two ranges of sizes: those that hold the wanted size, in thousandths
+    of a byte, count.
 
-    Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data loading with
-    Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
+    Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data
+    loading with Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
     GoogleCloudPlatform/lustre-csi-driver; Filestore, "Service tiers" (its steps).
     """
     disk, regional = (

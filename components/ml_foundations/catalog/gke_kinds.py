@@ -1,4 +1,4 @@
-"""What a GKE cluster has by its settings: kinds of objects, drivers and classes of volumes, metrics for autoscalers."""
+"""Kinds, drivers, storage classes and metrics of a GKE cluster, by its settings."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,8 @@ _METRICS_VERSION = "1.35.1-gke.1396000"
 METRICS_NEED = (
     f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
 )
-"""What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
+"""What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for
+autoscaling")."""
 
 _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
 """The oldest version of GKE that each release channel has; UNSPECIFIED is no channel."""
@@ -30,14 +31,17 @@ CSI_ADDONS = {
     labels.GCS_FUSE_DRIVER: ("gcsFuseCsiDriverConfig", "gcs_fuse"),
     "parallelstore.csi.storage.gke.io": ("parallelstoreCsiDriverConfig", "parallelstore"),
 }
-"""GKE's CSI drivers: what switches them on, in a cluster's addonsConfig and as an argument of GkeCluster."""
+"""GKE's CSI drivers: what switches them on, in a cluster's addonsConfig and as an argument of
+GkeCluster."""
 
 
 def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
-    """The CSI drivers of GKE that a cluster lacks, and the setting that brings each; the unknown lacks none.
+    """Return GKE's CSI drivers that a cluster lacks, and the setting that enables each.
 
-    Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has its own rules (GKE,
-    the page of each driver).
+    A cluster whose add-ons are unknown lacks none.
+
+    Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has
+    its own rules (GKE, the page of each driver).
     """
     if cluster is None or cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
         return {}
@@ -48,14 +52,17 @@ def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
             found[driver] = f"addonsConfig.{key}" + (
                 f" ({argument} of a GkeCluster)" if argument else ""
             )
-    # Without GKE's metadata server on a node, it mounts nothing there (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
+    # It needs GKE's metadata server on the node (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
     if not cluster.get("workloadIdentityConfig"):
         found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
     return found
 
 
 def own_classes(cluster: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    """The storage classes that GKE brings, but for those of drivers that the cluster lacks; none of an unknown one."""
+    """Return GKE's own storage classes whose drivers the cluster has.
+
+    A cluster whose add-ons are unknown has none for certain.
+    """
     if cluster is None or cluster.get("addonsConfig") is UNKNOWN:
         return ()
     lacks = missing_drivers(cluster)
@@ -68,7 +75,9 @@ def _classes() -> Sequence[Mapping[str, Any]]:
 
 
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
-    """The API groups of GKE's add-ons that a cluster lacks, and the settings that bring each; the unknown lacks none.
+    """Return the API groups of add-ons that a cluster lacks, and the settings that enable each.
+
+    Unknown settings lack nothing.
 
     The cluster's properties are named as by the gcp provider.
     """
@@ -80,7 +89,7 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
 
 
 def missing_for_metrics(cluster: Mapping[str, Any]) -> str:
-    """What a cluster lacks of ``METRICS_NEED``; empty where it has all of it, or that is not known."""
+    """Return the settings of ``METRICS_NEED`` that a cluster lacks; unknown ones count as set."""
     profile = _value(cluster, "podAutoscaling", "hpaProfile")
     hpa = [] if profile in ("PERFORMANCE", UNKNOWN) else ["podAutoscaling.hpaProfile PERFORMANCE"]
     return " and ".join([*_missing_for_the_kind(cluster), *hpa])
@@ -94,14 +103,14 @@ def _missing_for_the_kind(cluster: Mapping[str, Any]) -> Iterator[str]:
 
 
 def enforces_policies(cluster: Mapping[str, Any]) -> bool:
-    """Return whether a cluster may enforce NetworkPolicies (GKE, "Control communication using network policies")."""
+    """Return whether a cluster may enforce NetworkPolicies (GKE, "Use network policies")."""
     has_dataplane = cluster.get("datapathProvider") in ("ADVANCED_DATAPATH", UNKNOWN)
     is_on = _value(cluster, "networkPolicy", "enabled") in (True, UNKNOWN)
     return has_dataplane or is_on or bool(cluster.get("enableAutopilot"))
 
 
 def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
-    """Whether a cluster is declared to begin with an older version of GKE; by default it is the channel's.
+    """Return whether a cluster is declared to start with an older version of GKE.
 
     A part of a version stands for the newest that begins so.
     """

@@ -10,7 +10,8 @@ from ml_foundations.kubernetes import labels
 def flavor_labels(gpu: Accelerator) -> dict[str, str]:
     """Return the labels that all nodes with these GPUs have, whoever labels them.
 
-    GKE's label of sharing is not among them: a name does not tell by which strategy a GPU is shared.
+    GKE's label of sharing is not among them: a name does not tell by which strategy a GPU is
+    shared.
     """
     found = {labels.GPU_PRODUCT: gpu.product}
     if len(gpu.types) == 1:
@@ -21,9 +22,10 @@ def flavor_labels(gpu: Accelerator) -> dict[str, str]:
 
 
 def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dict[str, Any]]]:
-    """Yield expressions over the labels of nodes: nodes that meet all of one list have one of these GPUs.
+    """Yield lists of label expressions. A node that meets all of one list has one of these GPUs.
 
-    GKE has a label each for type, partition and sharing, where GPU Feature Discovery has one product.
+    GKE has a label each for type, partition and sharing, where GPU Feature Discovery has one
+    product.
     """
     if not by_gke:
         yield [_is_in(labels.GPU_PRODUCT, [gpu.product for gpu in gpus]), *beyond_product(gpus)]

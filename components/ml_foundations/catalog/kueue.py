@@ -1,4 +1,4 @@
-"""What the project knows of Kueue beside its labels."""
+"""Facts about Kueue: API version, frameworks and configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,8 @@ FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("pod", "deployment"),
     "StatefulSet": ("pod", "statefulset"),
 }
-"""The integrations of Kueue that a kind of workload needs (kueue v0.19.2, pkg/controller/jobs: DependencyList)."""
+"""The integrations of Kueue that a kind of workload needs (kueue v0.19.2, pkg/controller/jobs:
+DependencyList)."""
 
 _DEFAULT_FRAMEWORKS = frozenset({"batch/job"})
 """Those of a configuration that names none (kueue v0.19.2, apis/config/v1beta2/defaults.go)."""
@@ -31,7 +32,7 @@ def configuration_of(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def configuration_object(values: Manifest | Unknown) -> Manifest | None:
-    """Return Kueue's configuration in the values of its chart as an object; None if the chart's own applies."""
+    """Return Kueue's configuration in the values of its chart, or None for the chart's default."""
     if isinstance(values, Unknown):
         return _as_object(UNKNOWN)
     found = configuration_of(values)
@@ -39,7 +40,7 @@ def configuration_object(values: Manifest | Unknown) -> Manifest | None:
 
 
 def mounted_configuration(config_map: Manifest) -> Manifest | None:
-    """Return Kueue's configuration in the ConfigMap that its chart and its manifests make; None in any other."""
+    """Return Kueue's configuration in its ConfigMap, or None for another ConfigMap."""
     text = section(config_map, "data").get("controller_manager_config.yaml")
     if (
         config_map["kind"] != "ConfigMap"
@@ -64,7 +65,7 @@ def _as_object(resources: Any) -> Manifest:
 
 
 def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
-    """Return the integrations that a release of Kueue's chart enables; by default the chart enables all."""
+    """Return the frameworks that a release of Kueue's chart enables; by default, all."""
     configuration = configuration_of(values)
     if configuration is None:
         return frozenset(name for names in FRAMEWORKS.values() for name in names)

@@ -40,7 +40,10 @@ class UnknownNameError(KeyError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU model as GKE, Compute Engine and GPU Feature Discovery name it; defaults are of one that is declared."""
+    """A GPU model, by its names in GKE, Compute Engine and GPU Feature Discovery.
+
+    The defaults are those of a declared model.
+    """
 
     accelerator_type: str
     """Compute Engine's name, also the value of cloud.google.com/gke-accelerator."""
@@ -54,18 +57,19 @@ class Gpu:
     mig_profiles: Mapping[str, int] = field(default_factory=dict[str, int])
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
     n1_limits: tuple[tuple[int, ...], ...] = ()
-    """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be attached."""
+    """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be
+    attached."""
     aliases: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What people call it."""
+        """The names of the model that people use."""
         return self.accelerator_type, self.product, *self.aliases
 
 
 @dataclass(frozen=True)
 class _DiskSupport:
-    """Which disk types attach to a machine family."""
+    """The types of disks that attach to a machine family."""
 
     family: str
     disk_types: tuple[str, ...]
@@ -73,7 +77,8 @@ class _DiskSupport:
     """Of types that attach to large machines only: the fewest vCPUs."""
     regional_pd: bool
     complete: bool
-    """Whether ``disk_types`` lists every type: otherwise a type that is not listed is undetermined."""
+    """Whether ``disk_types`` lists every type: otherwise a type that is not listed is
+    undetermined."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +110,16 @@ class MachineType:
 
     @property
     def is_declared(self) -> bool:
-        """Whether the catalog lacks it, and its shape is as it was declared."""
+        """Return whether its shape is declared, because the catalog lacks it."""
         return self.name not in MACHINE_TYPES
 
     @property
     def takes_gpus(self) -> bool:
-        """Whether a pool says which GPUs its nodes have: they are not built in, or the catalog does not know them."""
+        """Return whether a pool sets the GPUs of its nodes, because the machine type does not."""
         return self.family == "n1" or self.is_declared
 
     def gpu_counts(self, accelerator_type: str) -> tuple[int, ...]:
-        """The numbers of GPUs of a type that a node of this machine type can have; empty if none."""
+        """Return the numbers of GPUs of a type that a node of this machine type can have."""
         if self.gpu is not None:
             return (self.gpu_count,) if self.gpu == accelerator_type else ()
         if self.is_declared:
@@ -130,8 +135,9 @@ class MachineType:
     def interface_gbps(self) -> int | None:
         """The most that one interface carries; None where a machine has but one.
 
-        200 Gbps: of A3 High five share 1,000 Gbps, of A3 Mega nine 1,800; A3 Ultra and A4 have two of them beside eight
-        of 400 for RDMA, A4X two beside four (Compute Engine, "Networking and GPU machines").
+        200 Gbps: of A3 High five share 1,000 Gbps, of A3 Mega nine 1,800; A3 Ultra and A4 have two
+        of them beside eight of 400 for RDMA, A4X two beside four (Compute Engine, "Networking and
+        GPU machines").
         """
         return None if self.network in ("", "gvnic") else 200
 
@@ -145,7 +151,7 @@ class MachineType:
         )
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
-        """Whether a type of disk, such as pd-ssd, attaches to this machine type; None where the catalog cannot tell.
+        """Return whether a type of disk attaches to this machine type, or None if unknown.
 
         ``regional`` is for regional Persistent Disks.
         """
@@ -157,7 +163,7 @@ class MachineType:
             return False
         if disk_type in self.disk_types:
             return True
-        # A family of which Persistent Disks are known is one of Hyperdisk only where none of them is.
+        # A family with any known Persistent Disk is not one of Hyperdisk only.
         only_hyperdisk = is_persistent and not any(
             known.startswith("pd-") for known in support.disk_types
         )
@@ -168,7 +174,7 @@ class MachineType:
     def price(
         self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False
     ) -> Decimal | None:
-        """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""
+        """Return the hourly list price of a node with its GPUs in a region, or None if unknown."""
         host = list_price(self.name, region, spot=spot)
         if self.gpu is not None or not gpu_count or gpu is None or host is None:
             return host
@@ -177,7 +183,9 @@ class MachineType:
 
 
 def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
-    """US dollars for an hour, on demand or as Spot VM; None where the list has none: no other region stands in.
+    """Return US dollars per hour, on demand or as Spot VM, or None if the list has no price.
+
+    No other region stands in.
 
     It is of a machine type, or of the accelerator type of an attached GPU, in a region
     such as us-central1; that of a Spot VM is the one at the date of the list.
@@ -202,7 +210,7 @@ MACHINE_TYPES = table("machine_types.csv", MachineType)
 
 
 def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({})) -> MachineType:
-    """The machine type of a name: of the catalog, else with the shape that labels of its nodes declare.
+    """Return the machine type of a name, from the catalog or from the labels of its nodes.
 
     Raises:
         UnknownNameError: The catalog does not have it, and no labels declare it.
@@ -222,7 +230,7 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
 
 
 def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | None:
-    """A GPU model of the catalog, else as its nodes' labels of product and memory declare it; None where they do not.
+    """Return a GPU model from the catalog or from the labels of its nodes, or None.
 
     It goes by Compute Engine's name; the labels are those that its node pool declares.
     """
@@ -235,7 +243,10 @@ def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | No
 
 
 def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
-    """A GPU model that the catalog lacks: it is not cut into partitions, and of its generation nothing is known."""
+    """Return a GPU model that the catalog lacks.
+
+    It has no partitions, and nothing is known about its generation.
+    """
     return Gpu(
         accelerator_type=accelerator_type,
         product=product,
@@ -267,7 +278,8 @@ _GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.item
 _SUFFIX = re.compile(
     r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE
 )
-"""GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin, internal/lm/resource.go)."""
+"""GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin,
+internal/lm/resource.go)."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +305,10 @@ class Accelerator:
 
     @property
     def typed_name(self) -> str:
-        """Its name by accelerator type, or the product label of several types; ``accelerator`` finds it again."""
+        """The name by accelerator type, or the product label of several types.
+
+        ``accelerator`` accepts it.
+        """
         name = self.types[0] if len(self.models) == 1 else self.models[0].product
         return _with_suffix(name, self.partition, shared=self.shared)
 
@@ -310,12 +325,12 @@ class Accelerator:
 
 
 def accelerator(name: str) -> Accelerator:
-    """Return the GPUs that people mean by a name: accelerator type, product label or a common short form.
+    """Return the GPUs of a name: accelerator type, product label or a common short form.
 
     Case and separators do not matter; ``-MIG-1g.5gb`` is a partition and ``-SHARED`` a shared GPU.
-    A bare ``A100`` is the 40 GB model, whose accelerator type (nvidia-tesla-a100) carries no size either; the 80 GB
-    model needs its size: ``A100-80GB``.
-    A bare ``H100`` is the 80 GB SXM model; ``H100-MEGA`` is the one of a3-megagpu machines.
+    A bare ``A100`` is the 40 GB model, whose accelerator type (nvidia-tesla-a100) carries no size
+    either; the 80 GB model needs its size: ``A100-80GB``. A bare ``H100`` is the 80 GB SXM model;
+    ``H100-MEGA`` is the one of a3-megagpu machines.
 
     Raises:
         UnknownNameError: No GPU in the catalog goes by that name, or GKE does not cut it so.
@@ -333,12 +348,12 @@ def accelerator(name: str) -> Accelerator:
 
 
 def gpu_by_name(name: str) -> Gpu:
-    """Return the GPU model of a name, whole or not; of types with one product label, the plain one."""
+    """Return the GPU model of a name. Of several types with one product label, the plain one."""
     return accelerator(name).models[0]
 
 
 def shared_product(gpu: Gpu, mig_profile: str | None = None, *, shared: bool = False) -> str:
-    """The product label of a GPU's partitions, and of GPUs that pods share."""
+    """Return the product label of a GPU's partitions, and of GPUs that pods share."""
     return _with_suffix(gpu.product, mig_profile, shared=shared)
 
 
@@ -348,6 +363,6 @@ def _with_suffix(name: str, mig_profile: str | None, *, shared: bool) -> str:
 
 
 def _parts(name: str) -> Mapping[str, str | None]:
-    """A GPU's name, and what follows it: ``profile`` of a partition, ``shared``."""
+    """Return a GPU's name, and its suffix: ``profile`` of a partition, or ``shared``."""
     found = _SUFFIX.fullmatch(name)
     return found.groupdict() if found else {"name": name, "profile": None, "shared": None}

@@ -1,4 +1,4 @@
-"""What a node of a machine type offers to pods, and what GKE's own pods take of it."""
+"""The resources that a node offers to pods, and what GKE's own pods use of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOCAL_SSD_GIB = 375
 
 @dataclass(frozen=True)
 class Allocatable:
-    """What one node offers to pods, or its capacity before GKE's reservations."""
+    """The resources of a node: for pods, or before GKE's reservations."""
 
     cpu_millis: int
     memory_kib: int
 
 
 def capacity(machine: MachineType) -> Allocatable:
-    """The capacity that the kubelet reports: the machine's, less the memory the Linux kernel keeps.
+    """Return the capacity that the kubelet reports: the machine's, less the kernel's memory.
 
     The kernel's share is the straight line through two GKE nodes that were measured
     (g2-standard-4 and a3-highgpu-8g); it is mostly the page tables, which grow with memory.
@@ -68,7 +68,7 @@ def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) ->
 
 
 def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 0) -> Allocatable:
-    """What GKE leaves to pods on a node of this machine type: all but its published reservations and huge pages."""
+    """Return what GKE leaves to pods on a node, after its reservations and huge pages."""
     whole = capacity(machine)
     tiers = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000
     cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (
@@ -85,7 +85,7 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 
 
 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
-    """Capacity and allocatable of a node's ephemeral storage, in GiB.
+    """Return capacity and allocatable of a node's ephemeral storage, in GiB.
 
     Local SSDs of 375 GiB back it; where there are none, the boot disk does.
     """
@@ -109,12 +109,12 @@ class SystemDaemonSet:
 
 
 def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
-    """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
+    """Return GKE's DaemonSets that use part of every node, with their measured requests."""
     return tuple(table("system_daemonsets.csv", SystemDaemonSet).values())
 
 
 def cluster_features(cluster: Mapping[str, Any]) -> set[str]:
-    """What GKE runs on every node of a cluster, in the words of ``SystemDaemonSet.runs_where``.
+    """Return the features that decide which DaemonSets GKE runs (``SystemDaemonSet.runs_where``).
 
     The cluster's properties are named as by the gcp provider.
     """

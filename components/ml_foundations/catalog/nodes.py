@@ -1,4 +1,4 @@
-"""What GKE and the GPU Operator make of a node pool's nodes: labels, taints and GPUs.
+"""Labels, taints and GPUs of a node pool's nodes, as GKE and the GPU Operator set them.
 
 For the proof at preview and for the rehearsal.
 """
@@ -10,11 +10,12 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 
 NEW_NODE_SECONDS = 1200
-"""Time for a pod on a new node: GKE's autoscaler waits 15 minutes for one, and then come the driver and the image."""
+"""Time for a pod on a new node: GKE's autoscaler waits 15 minutes for one, and then come the driver
+and the image."""
 
 
 def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
-    """The taints of a pool's nodes: those declared and those that GKE adds, each once."""
+    """Return the taints of a pool's nodes: declared ones and those that GKE adds, each once."""
     taints = [
         {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
         for taint in pool.taints
@@ -37,7 +38,7 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
 
 
 def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[str, str]:
-    """The labels of a pool's nodes in a zone, but for the host name.
+    """Return the labels of a pool's nodes in a zone, except the host name.
 
     GPU Feature Discovery writes over what the pool declares.
     """
@@ -53,7 +54,7 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
 
 
 def has_driver(pool: PoolTraits, operator: Operator | None) -> bool:
-    """Whether the nodes get a GPU driver: from GKE, from the operator, or from an installer beside it."""
+    """Return whether the nodes get a GPU driver: from GKE, the operator or an installer."""
     if operator is None or not pool.is_left_to_operator:
         return pool.is_gke_managed
     model = pool.gpu_model
@@ -62,7 +63,7 @@ def has_driver(pool: PoolTraits, operator: Operator | None) -> bool:
 
 
 def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
-    """The nvidia.com/gpu resources of a node: from GKE's device plugin, or from the GPU Operator's."""
+    """Return the nvidia.com/gpu of a node, from GKE's device plugin or the GPU Operator's."""
     if pool.gpu is None or (operator and operator.breaks_networking and _reaches(operator, pool)):
         return 0
     if pool.is_gke_managed:
@@ -130,7 +131,7 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
 
 
 def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
-    """What GKE says of the driver, the partitions and the sharing that it takes care of itself."""
+    """Return GKE's labels about driver, partitions and sharing, if GKE manages them."""
     found = {labels.GKE_GPU_DRIVER_VERSION: (gpu.driver_version or "DEFAULT").lower()}
     if gpu.partition_size:
         found[labels.GKE_PARTITION_SIZE] = gpu.partition_size

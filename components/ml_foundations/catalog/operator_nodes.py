@@ -1,4 +1,4 @@
-"""What the NVIDIA GPU Operator does on GPU nodes, by its Helm values."""
+"""Effects of the NVIDIA GPU Operator on GPU nodes, by its Helm values."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ CONFIG_SOURCE = "RUNTIME_CONFIG_SOURCE"
 """The variable of the container toolkit that names where it reads containerd's configuration.
 
 Its plural comes first, if both are set. The default is "command,file": containerd's own account
-first (NVIDIA/nvidia-container-toolkit v1.20.0, cmd/nvidia-ctk-installer/container/runtime/runtime.go).
+first (NVIDIA/nvidia-container-toolkit v1.20.0,
+cmd/nvidia-ctk-installer/container/runtime/runtime.go).
 """
 CONTAINERD_2_SINCE = "1.33"
-"""The version of GKE from which that account misses GKE's CNI plugins (NVIDIA/gpu-operator#1577)."""
+"""The version of GKE from which that account misses GKE's CNI plugins
+(NVIDIA/gpu-operator#1577)."""
 
 
 @dataclass(frozen=True)
 class DriverLimits:
-    """What the GPUs of an architecture need of a driver."""
+    """The driver versions that the GPUs of an architecture need."""
 
     architecture: str
     first_branch: int | None
@@ -50,7 +52,7 @@ _DRIVER_LIMITS = table("driver_limits.csv", DriverLimits)
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a node's GPUs are shared: how many pods may use each, and by what."""
+    """Sharing of a node's GPUs: the number of pods for each, and the strategy."""
 
     replicas: int = 1
     strategy: str = "none"
@@ -59,7 +61,8 @@ class Sharing:
 _OPERANDS = ("driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager")
 """The values of parts that are on, each a critical pod on a GPU node; so is the validator's."""
 _OPTIONAL_OPERANDS = ("dcgm", "nodeStatusExporter")
-"""Those of parts that are off by default (NVIDIA/gpu-operator v26.7.0, deployments/gpu-operator/values.yaml)."""
+"""Those of parts that are off by default (NVIDIA/gpu-operator v26.7.0,
+deployments/gpu-operator/values.yaml)."""
 
 CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
 """The priority classes whose pods GKE admits outside of kube-system under a quota for them only."""
@@ -74,18 +77,22 @@ class Operator:
     """The parts of the operator that show on a node."""
 
     drivers: frozenset[str] = frozenset({"ubuntu"})
-    """Node images whose nodes get a driver: the operator's own is for Ubuntu; the others have Google's installer."""
+    """Node images whose nodes get a driver: the operator's own is for Ubuntu; the others have
+    Google's installer."""
     driver_branch: int | None = int(DRIVER[0])
-    """The branch of the driver that the operator installs; None if it installs none, or the version is unusual."""
+    """The branch of the driver that the operator installs; None if it installs none, or the version
+    is unusual."""
     kernel_modules: str = "auto"
     """auto, open or proprietary."""
     breaks_networking: bool = False
-    """Whether its container toolkit writes a configuration without GKE's CNI plugins: no pod starts on its nodes."""
+    """Whether its container toolkit writes a configuration without GKE's CNI plugins: no pod starts
+    on its nodes."""
     device_plugin: bool = True
     feature_discovery: bool = True
     tolerations: tuple[Mapping[str, Any], ...] = _TOLERATIONS
     sharing: Mapping[str, Sharing] = field(default_factory=dict[str, Sharing])
-    """The device plugin's configurations, by name; that of nodes which choose none has the name "" too."""
+    """The device plugin's configurations, by name; that of nodes which choose none has the name ""
+    too."""
     critical_pods: int = len(_OPERANDS) + 1
     """How many critical pods it runs on a GPU node."""
     exports_metrics: bool = True
@@ -95,7 +102,7 @@ class Operator:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], version: object = None) -> Operator:
-        """The operator as the values of its Helm release set it.
+        """Return the operator as the values of its Helm release set it.
 
         Args:
             values: The values of the release.
@@ -125,7 +132,7 @@ class Operator:
         )
 
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
-        """The operator, in a cluster with these DaemonSets: some install a driver."""
+        """Return the operator next to these DaemonSets, of which some install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
         installed = {
             name.removeprefix(DRIVER_INSTALLER)
@@ -143,11 +150,11 @@ class Operator:
         return replace(self, breaks_networking=False) if may_be_older or not clusters else self
 
     def sharing_of(self, node_labels: Mapping[str, str]) -> Sharing:
-        """How the GPUs of a node with these labels are shared."""
+        """Return how the GPUs of a node with these labels are shared."""
         return self.sharing.get(node_labels.get(labels.DEVICE_PLUGIN_CONFIG, ""), Sharing())
 
     def driver_fault(self, architecture: str | None) -> str:
-        """Return why the operator's driver does not drive GPUs of an architecture; empty if it does."""
+        """Return why the operator's driver cannot drive GPUs of an architecture, or nothing."""
         limits = _DRIVER_LIMITS.get(str(architecture))
         if limits is None or self.driver_branch is None:
             return ""
@@ -157,11 +164,12 @@ class Operator:
         if limits.first_branch and self.driver_branch < limits.first_branch:
             return f"{unsupported}; the first that does is {limits.first_branch}"
         if self.kernel_modules not in ("auto", limits.kernel_modules):
-            return f"the {self.kernel_modules} kernel modules do not support them; use {limits.kernel_modules}"
+            modules = self.kernel_modules
+            return f"the {modules} kernel modules do not support them; use {limits.kernel_modules}"
         return ""
 
     def advertised(self, gpus: int, image: str, node_labels: Mapping[str, str]) -> int:
-        """The nvidia.com/gpu resources that the operator's device plugin gives a node with some GPUs."""
+        """Return the nvidia.com/gpu that the operator's device plugin gives a node."""
         declined = node_labels.get(labels.GPU_DEPLOY_DEVICE_PLUGIN) == "false"
         if declined or not self.device_plugin or image not in self.drivers:
             return 0
@@ -196,7 +204,7 @@ def _asks_containerd(values: Mapping[str, Any]) -> bool:
 
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
-    """The device plugin's configurations in the chart's value for their ConfigMap."""
+    """Return the device plugin's configurations in the chart's values."""
     found = {
         name: _sharing_in(yaml.safe_load(text) or {})
         for name, text in section(config, "data").items()

@@ -1,4 +1,4 @@
-"""What a node pool declares that shows on its nodes, in the words of the GKE API."""
+"""Properties of a node pool that show on its nodes, in the words of the GKE API."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,8 @@ INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 """The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
 
 SPOT_GRACE_SECONDS, _CRITICAL_GRACE_SECONDS = 15, 15
-"""Seconds that pods have when Google takes a Spot node back, and then critical pods (GKE, "Spot VMs")."""
+"""Seconds that pods have when Google takes a Spot node back, and then critical pods (GKE, "Spot
+VMs")."""
 
 _OF_KUBERNETES = re.compile(
     r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*"
@@ -46,7 +47,8 @@ _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 SHUTDOWN_GRACE = "shutdownGracePeriodSeconds"
 CRITICAL_GRACE = "shutdownGracePeriodCriticalPodsSeconds"
-"""The kubelet's settings for a node that shuts down: the whole time, and the end of it for critical pods."""
+"""The kubelet's settings for a node that shuts down: the whole time, and the end of it for critical
+pods."""
 
 _HUGEPAGES = {
     "hugepageSize2m": ("hugepages-2Mi", 2**11),
@@ -69,7 +71,7 @@ class PoolGpu:
 
     @classmethod
     def of(cls, accelerator: Mapping[str, Any]) -> Self:
-        """The GPUs that an entry of ``guestAccelerators`` declares."""
+        """Return the GPUs that an entry of ``guestAccelerators`` declares."""
         version = section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion")
         sharing = section(accelerator, "gpuSharingConfig")
         return cls(
@@ -89,13 +91,13 @@ class PoolGpu:
 
     @property
     def clients(self) -> int:
-        """How many pods share a GPU, or each partition of it."""
+        """The number of pods that share a GPU, or each partition of it."""
         return self.max_shared_clients or 1
 
 
 @dataclass(frozen=True)
 class PoolTraits:
-    """What a node pool declares that shows on its nodes."""
+    """The properties of a node pool that show on its nodes."""
 
     name: str
     machine_type: str
@@ -117,7 +119,8 @@ class PoolTraits:
     max_pods: int = MAX_PODS
     workload_identity: bool = False
     one_thread: bool = False
-    """Whether a core runs one thread in place of two, and so the nodes have half the CPUs of their machine type."""
+    """Whether a core runs one thread in place of two, and so the nodes have half the CPUs of their
+    machine type."""
     hugepages: Mapping[str, int] = field(default_factory=dict[str, int])
     """What is set aside for huge pages, in KiB by their resource."""
     shutdown_grace: int = SPOT_GRACE_SECONDS
@@ -125,7 +128,10 @@ class PoolTraits:
 
     @property
     def machine(self) -> MachineType:
-        """The machine type of the nodes, with the CPUs that they have (Compute Engine, "Set the number of threads")."""
+        """The machine type of the nodes, with the CPUs that they have.
+
+        One thread on each core halves them (Compute Engine, "Set the number of threads").
+        """
         found = machine_type(self.machine_type, self.labels)
         return replace(found, vcpus=found.vcpus // 2) if self.one_thread else found
 
@@ -141,26 +147,30 @@ class PoolTraits:
 
     @property
     def is_opted_out(self) -> bool:
-        """Whether the pool declines GKE's device plugin."""
+        """Return whether the pool declines GKE's device plugin."""
         return self.labels.get(labels.GKE_NO_DEVICE_PLUGIN) == "true"
 
     @property
     def is_gke_managed(self) -> bool:
-        """Whether GKE installs the driver and runs the device plugin on the nodes."""
+        """Return whether GKE installs the driver and runs the device plugin on the nodes."""
         has_driver = self.gpu is not None and self.gpu.driver_version != INSTALLATION_DISABLED
         return has_driver and not self.is_opted_out
 
     @property
     def is_left_to_operator(self) -> bool:
-        """Whether the pool leaves driver and device plugin to the GPU Operator: exactly one side advertises."""
+        """Return whether the pool leaves driver and device plugin to the GPU Operator.
+
+        Exactly one side must advertise the GPUs.
+        """
         has_driver = self.gpu is not None and self.gpu.driver_version == INSTALLATION_DISABLED
         return has_driver and self.is_opted_out
 
 
 def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """With what GKE's API refuses a node pool or a cluster: path, and why.
+    """Yield the inputs that GKE's API rejects, for a node pool or a cluster: path and reason.
 
-    Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels", "About flex-start".
+    Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels",
+    "About flex-start".
     """
     config = section(inputs, "nodeConfig")
     machine, tags = (
@@ -179,22 +189,20 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on',
             )
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
-        yield (
-            f"nodeConfig.labels.{key}",
-            "is Kubernetes' own, which GKE does not let you set; choose a different name",
-        )
+        reason = "is Kubernetes' own, which GKE does not let you set; choose a different name"
+        yield f"nodeConfig.labels.{key}", reason
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():
             words = [word for word in (key, value) if isinstance(word, str)]
             if not key[:1].isalpha() or any(
                 word != word.lower() or not _BILLED.fullmatch(word) for word in words
             ):
-                reason = "has other than lower case letters, digits, - and _, 63 at most, which Google Cloud refuses"
+                reason = "is invalid. Google Cloud accepts 63 lower case letters, digits, - and _"
                 yield ".".join([*path, last, key]), reason
 
 
 def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The traits that can be read from the inputs of a node pool and of its cluster alone, by their names."""
+    """Return the traits that follow from the inputs of a pool and its cluster alone, by name."""
     config = section(inputs, "nodeConfig")
     metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
     pages = section(config, "linuxNodeConfig", "hugepagesConfig")
@@ -234,7 +242,10 @@ def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
 
 
 def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
-    """The fewest and the most nodes of a pool over all its zones: Google counts per zone, but for the total numbers."""
+    """Return the fewest and the most nodes of a pool over all its zones.
+
+    Google counts by zone, except for the total numbers.
+    """
     scaling = section(inputs, "autoscaling")
     if not scaling:
         declared = inputs.get("nodeCount")

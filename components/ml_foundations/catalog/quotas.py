@@ -20,7 +20,7 @@ def _quotas() -> Mapping[str, Mapping[str, str]]:
 
 
 def needed_apis(resources: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the Google APIs that resources need, each with a reason. A resource is its type and its inputs."""
+    """Return the Google APIs that resources (type and inputs) need, each with a reason."""
     table, found = list(rows("apis.csv")), dict[str, str]()
     for type_, inputs in resources:
         for row in table:
@@ -32,6 +32,9 @@ def needed_apis(resources: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str,
 
 
 def _has(inputs: Mapping[str, Any], path: list[str], values: list[str]) -> bool:
-    """Return whether a field has one of some values, or any where none is named; an unknown one may have it."""
+    """Return whether a field has one of some values, or any value if none is listed.
+
+    An unknown field may have it.
+    """
     value: Any = section(inputs, *path[:-1]).get(path[-1]) if path else True
     return value is UNKNOWN or (str(value) in values if values else bool(value))

@@ -33,7 +33,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def table(name: str, kind: type[T]) -> Mapping[str, T]:
-    """The rows of a file by what its first column has; an empty cell is None where the field may be.
+    """Return the rows of a file by the value of their first column.
+
+    An empty cell is None if the field may be None.
 
     The fields of the dataclass are columns; its module annotates them as text (``annotations``).
     """
@@ -45,13 +47,13 @@ def table(name: str, kind: type[T]) -> Mapping[str, T]:
 def rows(
     name: str, package: str = "ml_foundations.catalog", delimiter: str = ","
 ) -> Iterator[Mapping[str, str]]:
-    """The rows of a file of a package as text, by column; lines that begin with # are comments."""
+    """Return the rows of a file as text, by column. Lines that begin with # are comments."""
     lines = files(package).joinpath(name).read_text(encoding="utf-8").splitlines()
     return csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter)
 
 
 def _reader(annotation: str) -> Callable[[str], Any]:
-    """What makes a value of a cell, by the annotation of its field."""
+    """Return the function that converts a cell, by the annotation of its field."""
     read = cache(
         _READERS[annotation.removesuffix(" | None")]
     )  # most cells are as others above them

@@ -27,7 +27,10 @@ DRIVER_INSTALLER_IMAGES = {
 }
 """Images that are part of the node images of GKE; they have no other version than the node's."""
 
-GPU_PARTITIONER_IMAGE = "gcr.io/gke-release/nvidia-partition-gpu@sha256:de12f85ebfb4fb6c1893cd30c23aab662a72fa0448f97ef74fccb82d7522ef17"
+GPU_PARTITIONER_IMAGE = (
+    "gcr.io/gke-release/nvidia-partition-gpu"
+    "@sha256:de12f85ebfb4fb6c1893cd30c23aab662a72fa0448f97ef74fccb82d7522ef17"
+)
 PAUSE_IMAGE = (
     "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 )
@@ -41,4 +44,5 @@ KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
 
 RANDOM_PROVIDER = "4.21.4"
-"""The version of Pulumi's random provider (PyPI, 2026-10). Pulumi installs it: no SDK for it is needed."""
+"""The version of Pulumi's random provider (PyPI, 2026-10). Pulumi installs it: no SDK for it is
+needed."""

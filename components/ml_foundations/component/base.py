@@ -1,4 +1,7 @@
-"""The base of every component: it checks the arguments, declares the children and publishes the outputs."""
+"""The base of every component.
+
+It checks the arguments, declares the children and publishes the outputs.
+"""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +42,8 @@ class OptionalChild(Child):
 class Component(pulumi.ComponentResource, Generic[S]):
     """A component whose arguments are the spec ``S``.
 
-    Each public annotation of a subclass is an output: the attribute of that name of the spec, unless ``outputs``
-    returns another value.
+    Each public annotation of a subclass is an output: the attribute of that name of the spec,
+    unless ``outputs`` returns another value.
     """
 
     children: Mapping[str, pulumi.CustomResource]
@@ -57,7 +60,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
         Args:
             name: Its name, and the beginning of its children's names.
-            args: The arguments as a dictionary. A checked spec is accepted, too; then ``kwargs`` are objects only.
+            args: The arguments as a dictionary. A checked spec is accepted, too; then ``kwargs``
+                are objects only.
             opts: Options of the component.
             kwargs: The arguments as keywords, in place of ``args``.
 
@@ -86,7 +90,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
             if hasattr(spec, key)
         }
         for key, value in self.outputs(spec, made).items():
-            # An output of a child depends on that child, and a change of another child must not change it.
+            # An output of a child depends on that child alone, so that others cannot change it.
             results[key] = (
                 value if isinstance(value, pulumi.Output) else published(value, made.values())
             )
@@ -95,7 +99,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         self.register_outputs(results)
 
     def outputs(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs that are not attributes of the spec, such as outputs of children, by name.
+        """Return the outputs that are not attributes of the spec, by name.
 
         Args:
             spec: The checked arguments.
@@ -104,7 +108,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         return {}
 
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
-        """Return further resources that the children wait for, given the objects among the arguments."""
+        """Return more resources that the children wait for, given the objects."""
         return ()
 
     def kubernetes_provider(self) -> pulumi.ProviderResource | None:
@@ -119,7 +123,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
     @classmethod
     def completed(cls, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the component's name and the values of Pulumi's configuration for those not set."""
+        """Return the arguments, completed by the component's name and by Pulumi's configuration."""
         spec = cls.spec_type()
         defaults: dict[str, Any] = {spec.name_field: name} if spec.name_field else {}
         for argument, key in spec.config_defaults.items():
@@ -130,7 +134,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
     def _checked(
         self, title: str, name: str, args: Any, kwargs: Mapping[str, Any], opts: Options
     ) -> tuple[S, Expansion, list[pulumi.Resource]]:
-        """Return the checked arguments, what the objects among them were, and the resources that both come from."""
+        """Return the checked arguments, the objects among them, and their resources."""
         spec_type = self.spec_type()
         is_checked = isinstance(args, ComponentSpec)
         expansion = expanded(spec_type, kwargs if is_checked else args)
@@ -166,10 +170,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
     def _provider_errors(self, opts: Options, expansion: Expansion) -> Iterator[tuple[str, str]]:
         names = self._provider_objects(expansion)
         for name in names[1:]:
-            yield (
-                names[0],
-                f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}",
-            )
+            reason = f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
+            yield names[0], reason
         for name in names[:1]:
             if _has_kubernetes_provider(opts):
                 yield (

@@ -1,4 +1,4 @@
-"""What a component is made of: its children, each declared once, for Pulumi, for planning and for tests."""
+"""The children of a component, each declared once for Pulumi, planning and tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _SECRET_OUTPUTS = {
 
 
 class Ref(NamedTuple):
-    """An output of another part of the same component, as an argument of a part that comes after it."""
+    """An output of an earlier child of the same component, used as an argument of a later child."""
 
     suffix: str
     output: str
@@ -33,7 +33,10 @@ class Ref(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A value that Pulumi keeps as a secret. It becomes an Output when its part is declared, and not before."""
+    """A value that Pulumi keeps as a secret.
+
+    It becomes an Output when its child is declared.
+    """
 
     value: Any
 
@@ -52,7 +55,11 @@ class CloudResource(NamedTuple):
 def helm_release(
     chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any
 ) -> CloudResource:
-    """A Helm release of a pinned chart; one in an OCI registry goes by its address. ``more`` are further arguments."""
+    """Return a Helm release of a pinned chart.
+
+    A chart in an OCI registry is named by its address. ``more`` are further arguments of the
+    release.
+    """
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
     release = {
@@ -103,7 +110,7 @@ class ChildResource:
         type_, inputs, outputs = (
             self.declared if isinstance(self.declared, CloudResource) else _as_cloud(self.declared)
         )
-        # Not the SDK's class: its module's, with all their types, are half of the work of a program.
+        # Not the SDK's class: to import its module takes half of the time of a program.
         opts.version = opts.version or _sdk_version(type_.partition(":")[0])
         opts.additional_secret_outputs = [
             *(opts.additional_secret_outputs or ()),
@@ -116,7 +123,7 @@ class ChildResource:
 
 
 def _as_cloud(manifest: Manifest) -> CloudResource:
-    """A Kubernetes object, as the provider takes it."""
+    """Return a Kubernetes object as a resource of Pulumi's Kubernetes provider."""
     api_version = manifest["apiVersion"]
     group = api_version if "/" in api_version else f"core/{api_version}"
     return CloudResource(f"kubernetes:{group}:{manifest['kind']}", manifest)
@@ -128,7 +135,7 @@ def _sdk_version(provider: str) -> str:
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
-    """An argument, or the output that a Ref means, or what is secret marked as such."""
+    """Return an argument, with a Ref replaced by its output and a Secret marked as secret."""
     if isinstance(value, Ref):
         output = getattr(made[value.suffix], value.output)
         return output if value.form == "{}" else pulumi.Output.format(value.form, output)

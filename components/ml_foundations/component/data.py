@@ -8,6 +8,6 @@ import yaml
 
 
 def yaml_file(room: str, name: str, **words: str) -> Any:
-    """What a YAML file of a room, such as ``gpu``, says, with the words that stand in it as ``$word``."""
+    """Return a YAML file of a package, such as ``gpu``, with each ``$word`` replaced."""
     text = files(f"ml_foundations.{room}").joinpath(name).read_text(encoding="utf-8")
     return yaml.safe_load(Template(text).substitute(words))

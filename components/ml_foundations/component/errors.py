@@ -31,7 +31,10 @@ class FieldsError(ValueError):
 
 
 class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
-    """Invalid arguments of a component, all in its message. As a RunError it ends a program without a traceback."""
+    """Invalid arguments of a component, all in its message.
+
+    It is a RunError, so it ends a program without a traceback.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
 def explain(
     error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
 ) -> Iterator[tuple[str, str]]:
-    """Yield each error as its path and a reason with the value and a fix; ``spell`` writes the names of fields."""
+    """Yield each error as its path and a reason, which has the value and a fix.
+
+    ``spell`` writes the names of fields.
+    """
     for item in error.errors():
         location, cause = item["loc"], item.get("ctx", {}).get("error")
         path, model, page = _place(location, spec, spell)
@@ -71,10 +77,8 @@ def explain(
                 _unknown_argument(str(location[-1]), model, page, spell),
             )
         elif isinstance(item["input"], pulumi.Output):
-            yield (
-                path,
-                f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}",
-            )
+            fix = _instead(location, spec, page, spell)
+            yield path, f"is an Output, but must be known at preview. {fix}"
         elif item["type"] == "missing" and spell is str:
             _, model, page = _place(location[:-1], spec, spell)
             yield path, _missing(str(location[-1]), model)
@@ -83,7 +87,7 @@ def explain(
 
 
 def _missing(field: str, model: type[BaseModel]) -> str:
-    """Return that an argument is required, with the component that sets it in programs in Python."""
+    """Return that an argument is required, with the components that can set it."""
     objects: Mapping[str, Any] = getattr(model, "objects", {})
     setters = [name for name, argument in objects.items() if field in argument.outputs]
     return f"is required. Set {field} or {' or '.join(setters)}" if setters else "is required"
@@ -112,14 +116,20 @@ def _reason(item: ErrorDetails, page: str) -> str:
 def duplicates(
     field: str, values: Sequence[str], others: Container[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """The values of a list that stand in it before, or that others have; {} in the field's path is a value's index."""
+    """Yield an error for each value that is repeated in a list or reserved.
+
+    ``{}`` in ``field`` is replaced by the value's index.
+    """
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
             yield field.format(index), f"{value} is taken; choose another"
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The models inside of list[Model], dict[str, Model] or Model | None; more than one in a choice of models."""
+    """Return the models inside a type such as list[Model], dict[str, Model] or Model | None.
+
+    There are several if the type is a choice of models.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in models_in(part)]
@@ -135,14 +145,18 @@ def _instead(
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message. An Output in it is UNKNOWN: its text would be a warning or an address in memory."""
+    """Return a value for a message.
+
+    An Output in it is shown as UNKNOWN, because its text would be a warning or an address in
+    memory.
+    """
     return repr(
         map_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)
     )
 
 
 def unknown(name: str, known: Iterable[str], where_listed: str) -> str:
-    """Return the reason why a name is refused: the nearest known names, and where all of them are listed."""
+    """Return why an unknown name is rejected: the nearest names, and the page that lists all."""
     return " ".join(filter(None, ["is not known.", did_you_mean(name, known), where_listed]))
 
 
@@ -165,7 +179,7 @@ def _is_pod_field(name: str) -> bool:
 
 
 class _Place(NamedTuple):
-    """Where an error is: its path as the user writes it, the model there, and the page about its component."""
+    """The place of an error: its path for the user, the model there, and the component's page."""
 
     path: str
     model: type[BaseModel]
@@ -198,13 +212,13 @@ def _place(
 
 
 def _page(choices: Sequence[type[BaseModel]], default: str) -> str:
-    """Return the page about the component that a model belongs to; the default if it belongs to none, or to several."""
+    """Return the page of the one component that a model belongs to, otherwise the default."""
     name = choices[0].__name__.removesuffix("Spec") if len(choices) == 1 else ""
     return f"docs/components/{name}.md" if name in COMPONENTS else default
 
 
 def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:
-    """A text with the names of the model's fields as the user writes them."""
+    """Return a text with the names of the model's fields as the user writes them."""
     names = sorted(
         (name for name in model.model_fields if spell(name) != name), key=len, reverse=True
     )

@@ -1,4 +1,4 @@
-"""Components as arguments: ``cluster=cluster`` in place of its project, its location and its name."""
+"""Components as arguments, such as ``cluster=cluster`` instead of project, location and name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class ObjectArgument(NamedTuple):
 
 IN_CLUSTER = ObjectArgument(
     ("GkeCluster",),
-    "The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were declared earlier.",
+    "The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were "
+    "declared earlier.",
     gives_provider=True,
 )
 """The cluster that an object of Kubernetes is in."""
@@ -103,7 +104,7 @@ def _mismatch(value: Any, argument: ObjectArgument) -> str | None:
 
 
 def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:
-    """Set the arguments that a component stands for; an argument that is set already is an error."""
+    """Set the arguments that a component stands for, or report those that are set already."""
     for target, output in argument.outputs.items():
         if result.args.get(target) is None:
             result.args[target] = getattr(component, output, None)
@@ -135,7 +136,7 @@ def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) 
 
 @cache
 def nested_specs(spec: type[Spec]) -> list[tuple[str, type[Spec]]]:
-    """Return the arguments that are lists of nested arguments with objects, and the spec of their items."""
+    """Return the arguments that are lists of specs with objects, and the spec of their items."""
     return [
         (name, cast("type[Spec]", nested))
         for name, field_info in spec.model_fields.items()

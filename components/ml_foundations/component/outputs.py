@@ -1,4 +1,4 @@
-"""Outputs whose values are known without waiting, and how a resource's registration will name its inputs."""
+"""Outputs whose values are known without waiting, and inputs as a registration sends them."""
 
 import asyncio
 import copy
@@ -21,10 +21,10 @@ U = TypeVar("U")
 class KnownOutput(pulumi.Output[T_co]):
     """An Output of a component whose value is known before any resource is created.
 
-    Other resources that use it wait for the component's children, as with any Output. Arguments that must be known at
-    preview accept it, and the proof sees its value. Text, lists, mappings and truth values can be used as if they were
-    plain: ``f"{team.namespace}"``, ``[*pool.tolerations, more]``, ``{**pool.node_selector, **more}``. Of a number, use
-    ``value`` or ``apply``.
+    Other resources that use it wait for the component's children, as with any Output. Arguments
+    that must be known at preview accept it, and the proof sees its value. Text, lists, mappings and
+    truth values can be used as if they were plain: ``f"{team.namespace}"``, ``[*pool.tolerations,
+    more]``, ``{**pool.node_selector, **more}``. Of a number, use ``value`` or ``apply``.
     """
 
     def __init__(self, value: T_co, sources: Iterable[pulumi.Resource]) -> None:
@@ -59,7 +59,7 @@ class KnownOutput(pulumi.Output[T_co]):
     def apply(
         self, func: Callable[[T_co], Any], run_with_unknowns: bool = False
     ) -> pulumi.Output[Any]:
-        """Run ``func`` at once; the result is known, too, unless it is an Output or must be awaited."""
+        """Run ``func`` at once. The result is known, unless it is an Output or must be awaited."""
         result: Any = func(self.value)
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
             return super().apply(lambda _: cast("Any", result))
@@ -97,8 +97,8 @@ def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[
 
     Args:
         value: A plain value, or one that is or contains Outputs.
-        children: The children. The component itself would also stand for what others parent to it, which may wait for
-            the Output.
+        children: The children. The component itself would also stand for what others parent to it,
+            which may wait for the Output.
     """
     sources = set(children)
     if not _contains_output(value):
@@ -118,7 +118,7 @@ def _contains_output(value: Any) -> bool:
 
 
 def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
-    """Return arguments with known Outputs replaced by their values, and the resources that these values come from."""
+    """Return arguments with known Outputs as plain values, and the resources they come from."""
     sources: dict[pulumi.Resource, None] = {}
 
     def plain(value: Any) -> Any:
@@ -132,7 +132,7 @@ def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
 
 
 def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs that a resource's registration will send, with ``UNKNOWN`` for values that must wait.
+    """Return inputs as a registration sends them, with ``UNKNOWN`` for values that must wait.
 
     Args:
         kind: The resource's class.
@@ -147,14 +147,14 @@ def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dic
 
 
 def as_plain(value: Any) -> Any:
-    """A value from the wire, which knows no integers; ``UNKNOWN`` for what Pulumi does not know."""
+    """Return a value from the wire as Python writes it: whole numbers as int, else ``UNKNOWN``."""
     if isinstance(value, pulumi.output.Unknown | pulumi.Output):
         return UNKNOWN
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def arguments_class(kind: type | None) -> type | None:
-    """The class with the names of a resource's arguments, beside it in its SDK; None where there is none."""
+    """Return the SDK class that names a resource's arguments, or None."""
     for base in kind.__mro__ if kind else ():
         beside = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
@@ -165,7 +165,10 @@ def arguments_class(kind: type | None) -> type | None:
 
 
 def resolve_known(value: Any, *, secrets: bool = False) -> Any:
-    """A tree of inputs with nothing in it that must wait, and no secret unless they are asked for."""
+    """Return inputs in which each value that must wait, or is secret, is Pulumi's ``Unknown``.
+
+    With ``secrets``, values of secrets are returned too.
+    """
     if isinstance(value, KnownOutput):
         return resolve_known(cast("KnownOutput[Any]", value).value, secrets=secrets)
     if isinstance(value, pulumi.Output):

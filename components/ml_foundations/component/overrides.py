@@ -1,4 +1,4 @@
-"""What the user writes over manifests: its fields and their shapes, as Kubernetes has them, and selectors that hold."""
+"""Checks of the user's overrides: fields, shapes and selectors."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,10 @@ Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type=
 def object_errors(
     api_version: str, kind: str, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """What overrides of a kind give that its objects cannot have; of one that Kubernetes lacks, metadata is checked."""
+    """Yield the overrides of a kind that Kubernetes' schema does not allow.
+
+    Of a kind outside of Kubernetes, only metadata is checked.
+    """
     typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     known = input_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
@@ -68,7 +71,7 @@ def object_errors(
 
 
 def _class_of(api_version: str, kind: str) -> Any:
-    """The SDK's class of a kind; None for a kind that a controller of somebody else's brings."""
+    """Return the SDK's class of a kind, or None for a kind outside of Kubernetes."""
     group, _, version = api_version.rpartition("/")
     with suppress(ModuleNotFoundError):
         module = import_module(f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}")
@@ -79,7 +82,7 @@ def _class_of(api_version: str, kind: str) -> Any:
 def container_errors(
     pod: Manifest, made: Mapping[str, Sequence[Manifest]]
 ) -> Iterator[tuple[str, str]]:
-    """Containers in ``pod_overrides`` that neither exist nor, by an image, are new.
+    """Yield containers in ``pod_overrides`` that neither exist nor are new ones with an image.
 
     ``made`` are the component's containers and initContainers.
     """
@@ -88,14 +91,15 @@ def container_errors(
         for index, container in enumerate(items(pod, field)):
             if container["name"] not in names and not container.get("image"):
                 known = f"there is {', '.join(names)}" if names else "there is none"
-                reason = f'is "{container["name"]}", and {known}. Name an existing one, or add an image to the new one'
+                fix = "Name an existing one, or add an image to the new one"
+                reason = f'is "{container["name"]}", and {known}. {fix}'
                 yield f"pod_overrides.{field}[{index}].name", reason
 
 
 def selector_errors(
     manifests: Sequence[Manifest], overrides: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Selectors that do not select the component's pods any more, in what it declares with the overrides, by kind."""
+    """Yield overridden selectors that no longer select the component's pods, by kind."""
     templates = [
         section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")
     ]
@@ -107,12 +111,13 @@ def selector_errors(
             continue
         selector = section(manifest, "spec", field)
         if not selects({"matchLabels": selector} if kind == "Service" else selector, pods[0]):
-            reason = f"is {shown(selector)}, but the pods' labels are {shown(pods[0])}; override both in the same way"
+            labels = f"the pods' labels are {shown(pods[0])}"
+            reason = f"is {shown(selector)}, but {labels}; override both in the same way"
             yield f"overrides.{kind}.spec.{field}", reason
 
 
 def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Where a value has other fields, or another shape, than the SDK's type of it."""
+    """Yield each field or shape of a value that differs from the SDK's type."""
     if get_origin(wanted) is Union:  # the value, or what will be it
         wanted = get_args(wanted)[0]
     shape = get_origin(wanted) or wanted
@@ -127,10 +132,8 @@ def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
     elif is_object or shape in (Mapping, Sequence):
         wanted_shape = "list" if shape is Sequence else "map"
         if isinstance(value, pulumi.Output):
-            yield (
-                path,
-                f"is an Output; the {wanted_shape} must be known at preview, and what is in it may be Outputs",
-            )
+            fix = f"the {wanted_shape} must be known at preview, and its values may be Outputs"
+            yield path, f"is an Output; {fix}"
         elif shape is Sequence or not isinstance(value, Mapping):
             yield path, f"is {shown(value)}; it must be a {wanted_shape}"
     elif isinstance(value, Mapping | list):

@@ -1,4 +1,4 @@
-"""Checked arguments: a frozen model in which each argument is declared once, with its constraint and default."""
+"""Checked arguments: a frozen model that declares each argument with constraint and default."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -15,7 +15,7 @@ from ml_foundations.kubernetes.merging import overridden
 
 
 class Spec(BaseModel):
-    """Checked arguments: nothing unknown, nothing changes. The docstring under a field is its documentation.
+    """Checked arguments, without unknown ones. The docstring under a field documents it.
 
     Python programs write an argument as ``max_nodes``, stack files as ``maxNodes``.
     """
@@ -32,7 +32,7 @@ class Spec(BaseModel):
     )
 
     def given(self) -> Any:
-        """The arguments that were given, without defaults."""
+        """Return the arguments that the user set, without defaults."""
         return self.model_dump(exclude_unset=True)
 
     @model_validator(mode="before")
@@ -45,7 +45,7 @@ class Spec(BaseModel):
         }
 
     def errors(self) -> Iterator[tuple[str, str]]:
-        """What each field allows and the whole does not: the name of a field, and why."""
+        """Yield each combination of fields that is invalid: the name of a field, and the reason."""
         yield from ()
 
     @model_validator(mode="after")
@@ -55,7 +55,7 @@ class Spec(BaseModel):
         return self
 
     def _all_errors(self) -> Iterator[tuple[str, str]]:
-        """Yield all errors: those of the spec, and those of arguments that every spec of its kind has."""
+        """Yield all errors: the spec's own, and those that all specs of its kind share."""
         yield from self.errors()
 
 
@@ -65,18 +65,19 @@ class ComponentSpec(Spec):
     name_field: ClassVar[str | None] = None
     """The argument that is the component's name unless it is given."""
     config_defaults: ClassVar[Mapping[str, str]] = {}
-    """The arguments that Pulumi's configuration sets unless the program does, and the key of each."""
+    """The arguments that Pulumi's configuration sets unless the program does, and the key of
+    each."""
 
     def children(self) -> Iterable[ChildResource]:
-        """The children of the component, each after those that it needs; the same for Pulumi, planning and tests."""
+        """Return the children of the component, each after those that it depends on."""
         raise NotImplementedError
 
     def warnings(self) -> Iterable[str]:
-        """What is allowed, and seldom meant; shown as warnings."""
+        """Return warnings about arguments that are valid but seldom intended."""
         return ()
 
     def declared_children(self) -> list[ChildResource]:
-        """The parts with the user's ``overrides``, where the component takes any."""
+        """Return the children, with the user's ``overrides`` merged over their manifests."""
         overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})
         return [
             ChildResource(
@@ -88,7 +89,7 @@ class ComponentSpec(Spec):
         ]
 
     def overridable_kinds(self) -> dict[str, str]:
-        """The kinds of objects that ``overrides`` may name, those that the component makes, and their API versions."""
+        """Return the kinds that ``overrides`` may name, and the API version of each."""
         manifests = [part.manifest for part in self.children() if part.manifest]
         return {manifest["kind"]: manifest["apiVersion"] for manifest in manifests}
 
@@ -101,17 +102,18 @@ class ComponentSpec(Spec):
     def _override_errors(
         self, overrides: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, str]]:
-        made = self.model_copy(update={"overrides": {}}).overridable_kinds()
-        found = [
-            (f"overrides.{kind}", f"is not made. Made are: {', '.join(made)}")
-            for kind in overrides.keys() - made
-        ]
-        for kind in overrides.keys() & made:
-            found += object_errors(made[kind], kind, overrides[kind])
-        yield from sorted(found) or selector_errors(self.manifests(), overrides)
+        versions = self.model_copy(update={"overrides": {}}).overridable_kinds()
+        errors: list[tuple[str, str]] = []
+        for kind, fields in overrides.items():
+            if kind in versions:
+                errors += object_errors(versions[kind], kind, fields)
+            else:
+                reason = f"is not a kind that is created. Set one of {', '.join(versions)}"
+                errors.append((f"overrides.{kind}", reason))
+        yield from sorted(errors) or selector_errors(self.manifests(), overrides)
 
     def manifests(self) -> list[dict[str, Any]]:
-        """The Kubernetes objects of the component."""
+        """Return the Kubernetes objects of the component."""
         return [dict(part.manifest) for part in self.declared_children() if part.manifest]
 
 
@@ -130,8 +132,8 @@ def check(
         more: Errors that were found before: the path of each argument, and the reason.
 
     Raises:
-        ArgumentsError: An argument is invalid. The message lists every one with its path, its value and what is
-            allowed.
+        ArgumentsError: An argument is invalid. The message lists every one with its path, its value
+            and what is allowed.
     """
     try:
         checked = spec.model_validate(dict(args), by_alias=False, by_name=True)

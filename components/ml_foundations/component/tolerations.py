@@ -26,10 +26,8 @@ class Toleration(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.operator == "Exists" and self.value:
-            yield (
-                "value",
-                f'is "{self.value}", but the operator Exists accepts no value; leave it out',
-            )
+            reason = f'is "{self.value}", but the operator Exists accepts no value; leave it out'
+            yield "value", reason
 
 
 GPU_TOLERATION = Toleration.model_validate(
@@ -42,7 +40,7 @@ GPU_TOLERATION = Toleration.model_validate(
 
 
 def toleration_manifest(toleration: Toleration) -> dict[str, str]:
-    """A toleration as Kubernetes writes it."""
+    """Return a toleration as Kubernetes writes it."""
     value = toleration.value if toleration.operator == "Equal" else None
     return without_none(
         {

@@ -18,7 +18,10 @@ MAX_LABEL = 63
 
 
 class InputOf:
-    """Marks a value that may be a Pulumi output: of what, when it is known. An output is taken as it is."""
+    """A mark of a value that may be an Output, with the type that it then has.
+
+    An Output is neither checked nor copied.
+    """
 
     def __init__(self, type_: type) -> None:
         self.type = type_
@@ -45,7 +48,7 @@ InputText = Annotated[str, InputOf(str)]
 
 
 def concat(*parts: Any) -> Any:
-    """Texts as one, which is an output where one of them is."""
+    """Return texts joined into one, which is an Output if any of them is."""
     return (
         pulumi.Output.concat(*parts)
         if any(isinstance(part, pulumi.Output) for part in parts)
@@ -89,9 +92,8 @@ def _name(value: str) -> str:
     if len(value) > MAX_LABEL:
         raise ValueError(f"has {len(value)} characters, and {MAX_LABEL} are allowed")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
-        raise ValueError(
-            "must be lower case letters, digits and dashes, from a letter on, with no dash at the end"
-        )
+        characters = "lower case letters, digits and dashes"
+        raise ValueError(f"must be {characters}, from a letter on, without a dash at the end")
     return value
 
 

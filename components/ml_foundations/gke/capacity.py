@@ -1,4 +1,4 @@
-"""Which machines a pool has, how many, and where they come from: on demand, spot, a reservation, or flex-start."""
+"""A pool's machines: their type, their number, and how you buy them."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from ml_foundations.component.types import InputText, MachineTypeName, Name
 from ml_foundations.kubernetes import labels
 
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
-"""The label by which a node names its reservation (Compute Engine, "Consume reserved instances")."""
+"""The label by which a node names its reservation (Compute Engine, "Consume reserved
+instances")."""
 
 _RESERVATION = re.compile(
     r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
@@ -45,8 +46,9 @@ _COMPACT = _COMPACT_GPUS | {
     "n2",
     "n2d",
 }
-"""Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes"; for those with GPUs
-also AI Hypercomputer, "Compact placement policy and workload policy overview")."""
+"""Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes";
+for those with GPUs also AI Hypercomputer, "Compact placement policy and workload policy
+overview")."""
 _COMPACT_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 _FAMILIES = {machine.family for machine in MACHINE_TYPES.values()}
@@ -79,7 +81,8 @@ class MachineShape(Spec):
     arch: Literal["amd64", "arm64"] = "amd64"
     """The processor's architecture: amd64 or arm64. The default is amd64."""
     gpu: GpuShape | None = None
-    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the pool."""
+    """The model of its GPUs, if the catalog lacks the model too. Set their number with gpus of the
+    pool."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -95,40 +98,46 @@ class CapacitySpec(Spec):
     """
 
     machine: MachineShape | None = None
-    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that proof and rehearsal know
-    it."""
+    """The shape of a machine type that the catalog lacks. The nodes have it as labels, so that
+    proof and rehearsal know it."""
     machine_type: MachineTypeName
-    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number of GPUs, except for
-    N1."""
+    """The machine type, such as n2-standard-8 or g2-standard-8. It implies the type and the number
+    of GPUs, except for N1."""
     node_price: float | None = Field(None, gt=0)
-    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list price of the
-    region."""
+    """The price of a node for an hour, in US dollars, which the proof uses. By default, the list
+    price of the region."""
     max_nodes: int = Field(ge=1, le=1000)
     """The most nodes of the pool, over all zones."""
     min_nodes: int = Field(0, ge=0, le=1000)
-    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the size is fixed."""
+    """The fewest nodes of the pool, over all zones. The default is 0. If it equals max_nodes, the
+    size is fixed."""
     limits: Literal["total", "zone"] = "total"
-    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default is total."""
+    """What max_nodes and min_nodes count: the whole pool (total) or each zone (zone). The default
+    is total."""
     location_policy: Literal["ANY", "BALANCED"] = "BALANCED"
-    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is
-    BALANCED."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The
+    default is BALANCED."""
     zones: list[str] | None = Field(None, min_length=1)
-    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have GPUs."""
+    """The zones of the nodes. By default, those of the cluster. Only some zones of a region have
+    GPUs."""
     spot: bool = False
     """Use Spot VMs. The default is false."""
     reservation: InputText | None = None
-    """The reservation of the nodes: any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME.
+    """The reservation of the nodes: any, any-or-fail, none, a name, or
+    projects/PROJECT/reservations/NAME.
 
-    any uses an open reservation that matches, otherwise machines on demand at list price. This is the default.
-    any-or-fail never uses machines on demand. To use a block of a reservation, add /reservationBlocks/BLOCK to its
-    name. To use a part of the block, also add /reservationSubBlocks/PART.
+    any uses an open reservation that matches, otherwise machines on demand at list price. This is
+    the default. any-or-fail never uses machines on demand. To use a block of a reservation, add
+    /reservationBlocks/BLOCK to its name. To use a part of the block, also add
+    /reservationSubBlocks/PART.
     """
     flex_start: bool = False
     """Create the nodes by Dynamic Workload Scheduler, in flex-start mode. The default is false."""
     queued_provisioning: bool = False
     """Create nodes only for a ProvisioningRequest, all at once. The default is false."""
     max_run_seconds: int | None = Field(None, ge=600)
-    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7 days."""
+    """The seconds after which GKE removes a node. With flex_start, the most and the default are 7
+    days."""
     compact_placement: bool = False
     """Place the nodes close to each other, in one zone. The default is false."""
     placement_policy: InputText | None = None
@@ -151,12 +160,12 @@ class CapacitySpec(Spec):
 
     @property
     def is_short_lived(self) -> bool:
-        """Whether GKE takes the nodes away again by itself: those of flex-start and of queued provisioning."""
+        """Return whether GKE removes the nodes by itself: flex-start and queued provisioning."""
         return self.flex_start or self.queued_provisioning
 
     @property
     def takes_reservation(self) -> bool:
-        """Whether the nodes come from a reservation."""
+        """Return whether the nodes come from a reservation."""
         return self.reservation not in (None, "none")
 
     @property
@@ -185,10 +194,8 @@ class CapacitySpec(Spec):
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:
             field = "machine_type" if chosen == "on-demand" else _field(chosen)
-            yield (
-                field,
-                f"{machine.name} is not sold as {chosen}; set {' or '.join(map(_field, machine.purchase))}",
-            )
+            ways = " or ".join(map(_field, machine.purchase))
+            yield field, f"{machine.name} is not sold as {chosen}; set {ways}"
 
     @property
     def _purchase(self) -> str:
@@ -203,8 +210,9 @@ class CapacitySpec(Spec):
             return
         reservation: Any = self.reservation
         if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
-            form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
-            yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
+            forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
+            block = "for a block, add /reservationBlocks/BLOCK to the name"
+            yield "reservation", f'is "{reservation}"; set it to {forms}; {block}'
         if reservation not in _ANY and self.zones is None:
             yield "zones", "are needed with a reservation: it is in one zone"
         ways = {
@@ -213,10 +221,8 @@ class CapacitySpec(Spec):
             "queued_provisioning": self.queued_provisioning,
         }
         for way in (way for way, is_chosen in ways.items() if is_chosen):
-            yield (
-                "reservation",
-                f"is given, but nodes of {way} come from no reservation; leave one out",
-            )
+            reason = f"is given, but nodes of {way} come from no reservation; leave one out"
+            yield "reservation", reason
 
     def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
         if not self.flex_start:
@@ -229,10 +235,10 @@ class CapacitySpec(Spec):
         if self.spot:
             yield "flex_start", "and spot exclude each other; choose one"
         if self.min_nodes and not self.queued_provisioning:
-            yield (
-                "min_nodes",
-                f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them; set it to 0",
+            reason = (
+                f"is {self.min_nodes}, but flex_start creates nodes for waiting pods; set it to 0"
             )
+            yield "min_nodes", reason
         if self.compact_placement and self.shape.family not in _COMPACT_FLEX_START:
             families = " and ".join(_COMPACT_FLEX_START)
             yield (
@@ -246,13 +252,11 @@ class CapacitySpec(Spec):
         if self.spot:
             yield "queued_provisioning", "and spot exclude each other; choose one"
         if self.min_nodes:
-            reason = f"is {self.min_nodes}, but a request creates queued nodes when it waits for them; set it to 0"
+            reason = f"is {self.min_nodes}, but only a request creates queued nodes; set it to 0"
             yield "min_nodes", reason
         if self.compact_placement:
-            yield (
-                "compact_placement",
-                "is not for GPUs with queued_provisioning; leave one of them out",
-            )
+            reason = "is not for GPUs with queued_provisioning; leave one of them out"
+            yield "compact_placement", reason
         if self.location_policy == "BALANCED":
             reason = (
                 "is BALANCED, but queued nodes are created in any zone that has them; set it to ANY"
@@ -261,16 +265,14 @@ class CapacitySpec(Spec):
         if self.limits == "zone":
             yield (
                 "limits",
-                "are per zone, but queued_provisioning needs them for the whole pool; set it to total",
+                "is zone, but queued_provisioning needs limits of the whole pool; set total",
             )
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
         if not self.compact_placement:
             if self.placement_policy is not None:
-                yield (
-                    "placement_policy",
-                    "names a policy of compact placement; set compact_placement too",
-                )
+                reason = "names a policy of compact placement; set compact_placement too"
+                yield "placement_policy", reason
             return
         if self.shape.family in _FAMILIES - _COMPACT:
             yield (
@@ -278,19 +280,17 @@ class CapacitySpec(Spec):
                 f"is not for {self.machine_type} machines; leave it out, or change machine_type",
             )
         if len(self.zones or []) != 1:
-            yield (
-                "compact_placement",
-                "puts the nodes close together, so in one zone: name it in zones",
-            )
+            reason = "puts the nodes close together, so in one zone: name it in zones"
+            yield "compact_placement", reason
 
 
 def _field(way: str) -> str:
-    """The argument for a way to buy machines."""
+    """Return the argument for a way to buy machines."""
     return way.replace("flex-start", "flex_start")
 
 
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
-    """The arguments of a pool about how many nodes there are, and where."""
+    """Return the arguments of a pool about the number of nodes and their zones."""
     least, most = (
         ("minNodeCount", "maxNodeCount")
         if spec.limits == "zone"
@@ -311,7 +311,7 @@ def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
 
 
 def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
-    """The part of a pool's node_config about the machine and how it is bought."""
+    """Return the part of a pool's node_config about the machine and how it is bought."""
     return {
         "machineType": spec.machine_type,
         "spot": spec.spot,
@@ -322,7 +322,10 @@ def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
 
 
 def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
-    """GKE counts the first nodes per zone; the autoscaler then keeps the total within its limits."""
+    """Return the number of first nodes in each zone.
+
+    GKE counts them by zone. The autoscaler then keeps the total within its limits.
+    """
     zones = len(spec.zones or []) or _REGION_ZONES
     if spec.limits == "zone":
         return spec.min_nodes
@@ -330,7 +333,10 @@ def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
 
 
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
-    """Without one GKE takes any open reservation that matches."""
+    """Return the pool's reservation affinity.
+
+    Without one, GKE uses any open reservation that matches.
+    """
     name = spec.reservation
     if name == "none" or spec.spot or spec.is_short_lived:
         return {"consumeReservationType": "NO_RESERVATION"}

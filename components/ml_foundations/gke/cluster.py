@@ -30,7 +30,8 @@ from ml_foundations.kubernetes.merging import merged, without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
 
 _NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
-"""What a node needs: to log, to be monitored, and to pull images (GKE, "Harden your cluster's security")."""
+"""What a node needs: to log, to be monitored, and to pull images (GKE, "Harden your cluster's
+security")."""
 
 _ACCOUNT_ID_CHARACTERS = 30
 """The most characters of a service account's id."""
@@ -54,34 +55,37 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """The release channel: RAPID, REGULAR, STABLE or EXTENDED. The default is REGULAR."""
     hpa_profile: Literal["NONE", "PERFORMANCE"] | None = None
-    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves need PERFORMANCE. By
-    default, GKE chooses."""
+    """The profile of the horizontal pod autoscaler: NONE or PERFORMANCE. Metrics that GKE serves
+    need PERFORMANCE. By default, GKE chooses."""
     kubernetes_version: str | None = Field(default=None, pattern=r"^1\.\d+(\.\d+(-gke\.\d+)?)?$")
-    """The lowest version of the control plane, such as 1.34. By default, the release channel chooses it."""
+    """The lowest version of the control plane, such as 1.34. By default, the release channel
+    chooses it."""
     endpoint: Literal["dns", "private", "public"] = "dns"
-    """How clients reach the API server: dns, private or public. The default is dns, which IAM guards and which is open
-    to any network."""
+    """How clients reach the API server: dns, private or public. The default is dns, which IAM
+    guards and which is open to any network."""
     authorized_networks: dict[str, Cidr] = {}
-    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to all other
-    networks."""
+    """Networks that may reach an IP endpoint: names with CIDR blocks. An IP endpoint is closed to
+    all other networks."""
     max_pods: int | None = Field(default=None, ge=8, le=256)
     """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: bool = False
     """Allow node pools in additional networks. The default is false. You can switch it on later."""
     secrets_key: InputStr = None
-    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service agent must have
-    access to the key."""
+    """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service
+    agent must have access to the key."""
     node_service_account: InputStr = None
-    """The e-mail address of a service account for the nodes. By default, one is created with the roles that it
-    needs."""
+    """The e-mail address of a service account for the nodes. By default, one is created with the
+    roles that it needs."""
     node_roles: list[str] = []
     """More roles of the created service account of the nodes."""
     security_group: (
         Annotated[str, Field(pattern=r"^gke-security-groups@.+\..+$"), InputOf(str)] | None
     ) = None
-    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC knows no groups."""
+    """The Google group gke-security-groups@DOMAIN. RBAC knows the groups in it. By default, RBAC
+    knows no groups."""
     binary_authorization: bool = True
-    """Enforce the project's policy for images. The default is true. Google's initial policy allows all images."""
+    """Enforce the project's policy for images. The default is true. Google's initial policy allows
+    all images."""
     maintenance_window: MaintenanceWindow | None = None
     """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: dict[Name, MaintenanceExclusion] = Field(default={}, max_length=20)
@@ -89,11 +93,11 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     cost_allocation: bool = True
     """Split the bill by namespaces and labels. The default is true."""
     logging: list[_LogComponent] = ["SYSTEM_COMPONENTS", "WORKLOADS"]
-    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can add APISERVER,
-    SCHEDULER and CONTROLLER_MANAGER."""
+    """The components whose logs are kept. The default is SYSTEM_COMPONENTS and WORKLOADS. You can
+    add APISERVER, SCHEDULER and CONTROLLER_MANAGER."""
     monitoring: list[_MetricsComponent] = ["SYSTEM_COMPONENTS", "DCGM"]
-    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE
-    manages."""
+    """The components whose metrics are kept. The default is SYSTEM_COMPONENTS and DCGM, the metrics
+    of GPUs that GKE manages."""
     managed_prometheus: bool = True
     """Collect Prometheus metrics with Managed Service for Prometheus. The default is true."""
     gcs_fuse: bool = True
@@ -101,8 +105,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     filestore: bool = False
     """Allow Filestore volumes. The default is false."""
     lustre: bool = False
-    """Allow Managed Lustre volumes. The default is false. They need private services access. A created network gets it,
-    and an existing network must have it."""
+    """Allow Managed Lustre volumes. The default is false. They need private services access. A
+    created network gets it, and an existing network must have it."""
     parallelstore: bool = False
     """Allow Parallelstore volumes. The default is false."""
     stateful_ha: bool = False
@@ -132,10 +136,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield from self._node_account_errors()
         yield from self._maintenance_errors()
         if self.endpoint == "public" and not self.authorized_networks:
-            yield (
-                "authorized_networks",
-                "are needed: the public endpoint refuses every address that is not listed",
-            )
+            reason = "are needed: the public endpoint refuses every address that is not listed"
+            yield "authorized_networks", reason
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
@@ -143,10 +145,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             key = _KEY.fullmatch(self.secrets_key)
             if key is None or key["location"] not in (self.location, "global"):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
-                yield (
-                    "secrets_key",
-                    f"is {self.secrets_key}; write {form}: a key in the cluster's region",
-                )
+                reason = f"is {self.secrets_key}; write {form}: a key in the cluster's region"
+                yield "secrets_key", reason
 
     def _node_account_errors(self) -> Iterator[tuple[str, str]]:
         try:
@@ -154,16 +154,12 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
         if self.node_roles and self.node_service_account is not None:
-            yield (
-                "node_roles",
-                "are those of an account that is made, and node_service_account is given",
-            )
+            reason = "are those of an account that is made, and node_service_account is given"
+            yield "node_roles", reason
         ends = Counter(role.rpartition("/")[2] for role in (*_NODE_ROLES, *self.node_roles))
         for end in (end for end, count in ends.items() if count > 1):
-            yield (
-                "node_roles",
-                f"grant {end} twice, with those that nodes always have; leave one out",
-            )
+            reason = f"grant {end} twice, with those that nodes always have; leave one out"
+            yield "node_roles", reason
 
     def _maintenance_errors(self) -> Iterator[tuple[str, str]]:
         if self.maintenance_exclusions and self.maintenance_window is None:
@@ -174,7 +170,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             if item.scope == "NO_UPGRADES"
         ]
         if len(freezes) > MOST_FREEZES:
-            reason = f"have {len(freezes)} of the scope NO_UPGRADES, but GKE accepts {MOST_FREEZES}; change some scopes"
+            count = f"have {len(freezes)} of the scope NO_UPGRADES"
+            reason = f"{count}, but GKE accepts {MOST_FREEZES}; change some scopes"
             yield "maintenance_exclusions", reason
         elif self.maintenance_window is not None:
             yield from maintenance_errors(self.maintenance_window, self.maintenance_exclusions)
@@ -188,10 +185,10 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
 
 
 class GkeCluster(Component[GkeClusterSpec]):
-    """A regional GKE cluster with private nodes, Dataplane V2, Workload Identity and shielded nodes.
+    """A regional GKE cluster with private nodes, Dataplane V2 and Workload Identity.
 
-    It has no default node pool. The sources of the defaults are GKE, "Harden your cluster's security", and the CIS GKE
-    Benchmark.
+    It has no default node pool. The sources of the defaults are GKE, "Harden your cluster's
+    security", and the CIS GKE Benchmark.
     """
 
     cluster_name: pulumi.Output[str]
@@ -256,7 +253,8 @@ class GkeCluster(Component[GkeClusterSpec]):
         Another kubeconfig of the same cluster replaces nothing.
 
         Args:
-            depends_on: What it waits for, in addition to the node pools that were declared with ``cluster=``.
+            depends_on: What it waits for, in addition to the node pools that were declared with
+                ``cluster=``.
         """
         if self._kubernetes_provider is None:
             name = self.pulumi_resource_name
@@ -274,9 +272,10 @@ class GkeCluster(Component[GkeClusterSpec]):
 def _kubeconfig(
     spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any
 ) -> str:
-    """The standard kubeconfig of a GKE cluster, as JSON (GKE, "Install kubectl and configure cluster access").
+    """Return a GKE cluster's kubeconfig as JSON (GKE, "Configure cluster access").
 
-    It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate.
+    It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a
+    public certificate.
     """
     if spec.endpoint != "public":
         is_dns = spec.endpoint == "dns"
@@ -352,7 +351,10 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """How the control plane is reached. Its IP endpoint is closed to all but the networks that are named."""
+    """Return the arguments about access to the control plane.
+
+    Its IP endpoint is open only to the networks that the user names.
+    """
     networks = [
         {"displayName": name, "cidrBlock": str(block)}
         for name, block in spec.authorized_networks.items()
@@ -372,7 +374,10 @@ def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
 
 
 def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """Who may do what, and what is encrypted; docs/security.md says which rule each of them meets."""
+    """Return the arguments about access rights and encryption.
+
+    docs/security.md lists the rule that each of them follows.
+    """
     mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
     key = spec.secrets_key
     return {
@@ -386,7 +391,7 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
 
 
 def _addons(spec: GkeClusterSpec) -> dict[str, Any]:
-    """What is on; the driver of Compute Engine's disks always is."""
+    """Return the add-ons that are on. The driver of Compute Engine's disks always is."""
     drivers = {
         key: getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()
     }

@@ -24,15 +24,11 @@ class CpuNodePoolSpec(NodePoolSpec):
             yield "machine_type", f"{machine.name} has GPUs; use a GpuNodePool"
         # GKE, "About flex-start provisioning": GPUs, TPUs and H4D.
         if self.flex_start and machine.family != "h4d" and not machine.is_declared:
-            yield (
-                "flex_start",
-                f"is for machines with GPUs and for H4D, and {machine.name} is neither; leave it out",
-            )
+            reason = f"is for GPU machines and H4D, and {machine.name} is neither; leave it out"
+            yield "flex_start", reason
         if self.queued_provisioning and not machine.is_declared:
-            yield (
-                "queued_provisioning",
-                f"is for machines with GPUs, and {machine.name} has none; leave it out",
-            )
+            reason = f"is for machines with GPUs, and {machine.name} has none; leave it out"
+            yield "queued_provisioning", reason
 
     @override
     def children(self) -> Iterator[ChildResource]:

@@ -1,4 +1,4 @@
-"""The disks of a pool's nodes beside the boot disk: local SSDs, and disks that come with images or data on them."""
+"""The disks of a pool's nodes besides the boot disk: local SSDs, and disks with images or data."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -16,10 +16,11 @@ class LocalSsd(Spec):
     """The local SSDs of a node. Their data is lost with the node."""
 
     use: Literal["ephemeral", "block"] = "ephemeral"
-    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they are raw NVMe devices,
-    which the pods format. The default is ephemeral."""
+    """How the SSDs are used. ephemeral: they back emptyDir volumes, images and logs. block: they
+    are raw NVMe devices, which the pods format. The default is ephemeral."""
     count: int | None = Field(None, ge=1)
-    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed number."""
+    """The number of SSDs, of 375 GiB each. Machine types with attached local SSDs have a fixed
+    number."""
 
 
 class SecondaryBootDisk(Spec):
@@ -28,20 +29,18 @@ class SecondaryBootDisk(Spec):
     disk_image: str = Field(pattern=r"^(projects/[^/]+/)?global/images/(family/)?[^/]+$")
     """The disk image, as global/images/NAME or projects/PROJECT/global/images/NAME."""
     mode: Literal["CONTAINER_IMAGE_CACHE", "DATA"] = "CONTAINER_IMAGE_CACHE"
-    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The default is
-    CONTAINER_IMAGE_CACHE."""
+    """What is on the disk: DATA, or CONTAINER_IMAGE_CACHE (images that start without a pull). The
+    default is CONTAINER_IMAGE_CACHE."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if "/family/" in self.disk_image:
-            yield (
-                "disk_image",
-                "names a family of images, but GKE accepts a single image; name one image",
-            )
+            reason = "names a family of images, but GKE accepts a single image; name one image"
+            yield "disk_image", reason
 
 
 def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str, str]]:
-    """Why nodes of a machine type cannot have these local SSDs."""
+    """Yield why nodes of a machine type cannot have these local SSDs."""
     if ssd is None:
         return
     here = "local_ssd"
@@ -61,7 +60,10 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
-    """The part of a pool's node_config about local SSDs; by default they back the nodes' ephemeral storage."""
+    """Return the part of a pool's node_config about local SSDs.
+
+    By default, they back the nodes' ephemeral storage.
+    """
     use = (
         "localNvmeSsdBlockConfig"
         if ssd and ssd.use == "block"
@@ -72,7 +74,7 @@ def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
 
 
 def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, Any]] | None:
-    """The secondary_boot_disks of a pool. A disk of data has no mode of its own."""
+    """Return the secondary_boot_disks of a pool. A disk with data has no mode."""
     found = [
         {"diskImage": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode}
         for disk in disks
@@ -81,7 +83,7 @@ def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, A
 
 
 def _counts(machine: MachineType) -> list[int]:
-    """How many local SSDs may be added to a machine; empty where that is unknown."""
+    """Return the numbers of local SSDs that a machine may have; none if that is unknown."""
     if machine.local_ssd_gib is not None:
         return [*range(1, machine.local_ssd_gib // LOCAL_SSD_GIB + 1)]
     fitting = [row for row in rows("local_ssds.csv") if row["family"] == machine.family]
@@ -90,7 +92,7 @@ def _counts(machine: MachineType) -> list[int]:
 
 
 def _ssds_of(machine: MachineType) -> int | None:
-    """How many local SSDs the machine type comes with; None where that is unknown."""
+    """Return the number of local SSDs that a machine type includes, or None if that is unknown."""
     if machine.local_ssd != "attached" or machine.arch == "arm64":
         # The SSDs of A4X are larger than 375 GiB; how GKE counts them is not documented.
         return None

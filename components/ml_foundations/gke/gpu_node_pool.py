@@ -41,7 +41,8 @@ _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effec
 _GPU_NETWORKS = {"tcpx": 4, "tcpxo": 8, "rdma-roce": 8}
 """Networks that GPUs' traffic takes beside the nodes' own, by the kind of network in the catalog.
 
-Source: cluster-toolkit, gke-node-pool/gpu_direct.tf (TCPX, TCPXO), and one for each of the 8 RDMA interfaces.
+Source: cluster-toolkit, gke-node-pool/gpu_direct.tf (TCPX, TCPXO), and one for each of the 8 RDMA
+interfaces.
 """
 
 _PROFILE_FAMILIES = ("a3-", "a4-", "a4x-")
@@ -49,10 +50,11 @@ _PROFILE_FAMILIES = ("a3-", "a4-", "a4x-")
 
 
 class GpuSharing(Spec):
-    """How pods share a GPU, or each partition of it."""
+    """Sharing of a GPU, or of each partition of it, by several pods."""
 
     strategy: Literal["TIME_SHARING", "MPS"]
-    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same time)."""
+    """How pods share: TIME_SHARING (one pod at a time) or MPS (their kernels run at the same
+    time)."""
     clients: int = Field(ge=2, le=MOST_CLIENTS)
     """The number of pods that share it, 2 to 48."""
 
@@ -71,46 +73,50 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     objects = {
         "cluster": CLUSTER._replace(
-            description=f"{CLUSTER.description} Its deletion_protection is the default of the pool's.",
+            description=f"{CLUSTER.description} "
+            "Its deletion_protection is the default of the pool's.",
             outputs={**CLUSTER.outputs, "deletion_protection": "deletion_protection"},
             defaults=("deletion_protection",),
         )
     }
 
     location_policy: Literal["ANY", "BALANCED"] = "ANY"
-    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The default is ANY."""
+    """How nodes are placed: ANY uses any zone with free machines, BALANCED keeps zones equal. The
+    default is ANY."""
     node_type: str = Field("training", min_length=1)
     """The purpose of the nodes, as the label node-type. The default is training."""
     gpu: str | None = None
-    """The GPU model, by any of its names. It is required for N1 and for a declared machine. Otherwise it is compared
-    with machine_type."""
+    """The GPU model, by any of its names. It is required for N1 and for a declared machine.
+    Otherwise it is compared with machine_type."""
     gpus: int | None = Field(None, ge=1)
-    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared with
-    machine_type."""
+    """GPUs on each node. It is required for N1 and for a declared machine. Otherwise it is compared
+    with machine_type."""
     driver: Literal["default", "latest", "operator", "installer"] = "default"
-    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or installer. The default is
-    default.
+    """Who installs the NVIDIA driver and advertises the GPUs: default, latest, operator or
+    installer. The default is default.
 
-    default and latest: GKE does both, with its default or its latest driver. operator: the GPU Operator does both, on
-    the image ubuntu. installer: Google's installer, a part of GpuOperator, installs the driver, and the operator
-    advertises the GPUs.
+    default and latest: GKE does both, with its default or its latest driver. operator: the GPU
+    Operator does both, on the image ubuntu. installer: Google's installer, a part of GpuOperator,
+    installs the driver, and the operator advertises the GPUs.
     """
     mig_partition: str | None = None
     """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: GpuSharing | None = None
     """How pods share GPUs, if GKE installs the driver."""
     additional_networks: list[NodeNetwork] = []
-    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA
+    (A3 Ultra, A4)."""
     accelerator_networks: bool = False
-    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The default is false."""
+    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The
+    default is false."""
     fast_socket: bool = False
     """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: bool = True
-    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be available again. The
-    default is true."""
+    """If true, Pulumi refuses to delete or replace the pool, because its machines may not be
+    available again. The default is true."""
     dra: bool = False
-    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise them. The default is
-    false."""
+    """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise
+    them. The default is false."""
 
     @property
     @override
@@ -129,7 +135,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @property
     def product(self) -> str:
-        """The value of the label nvidia.com/gpu.product on the nodes; it tells partitions and shared GPUs apart."""
+        """The label nvidia.com/gpu.product of the nodes. It differs for partitions and sharing."""
         return self.accelerator.product
 
     @property
@@ -151,7 +157,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @property
     def gpu_resources_per_node(self) -> int:
-        """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
+        """The nvidia.com/gpu of a node: its GPUs or partitions, times the pods that share each."""
         partitions = self.model.mig_profiles[self.mig_partition] if self.mig_partition else 1
         return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
 
@@ -162,7 +168,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @property
     def is_managed(self) -> bool:
-        """Whether GKE installs the driver and advertises the GPUs."""
+        """Return whether GKE installs the driver and advertises the GPUs."""
         return self.driver in ("default", "latest")
 
     @override
@@ -173,21 +179,19 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield from self._network_errors()
         yield from self._driver_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
-            yield (
-                "labels",
-                f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true",
-            )
+            reason = f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
+            yield "labels", reason
         if not no_such_gpus:
             yield from self._partition_errors()
 
     def _gpu_errors(self) -> Iterator[tuple[str, str]]:
-        """Why nodes of the machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
+        """Yield why nodes of the machine type cannot have these GPUs."""
         machine, gpus = self.shape, self.gpus
         declared = self.machine and self.machine.gpu
         if declared and (self.gpu or declared.accelerator_type in GPUS):
             yield (
                 "machine.gpu",
-                f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog",
+                f"declares {declared.accelerator_type}, but gpu is in the catalog; leave it out",
             )
             return
         try:
@@ -208,10 +212,8 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpu", wrong
         allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
         if gpus is not None and gpus not in allowed:
-            yield (
-                "gpus",
-                f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}",
-            )
+            counts = " or ".join(map(str, allowed)) or "no"
+            yield "gpus", f"{machine.name} can have {counts} GPUs per node, not {gpus}"
 
     def _name_error(self, named: Accelerator, machine: MachineType) -> str | None:
         """Return why nodes of a machine type do not have the GPUs that a name stands for."""
@@ -228,20 +230,14 @@ class GpuNodePoolSpec(NodePoolSpec):
         machine = self.shape
         given, wanted = len(self.additional_networks), _GPU_NETWORKS.get(machine.network, 0)
         if self.accelerator_networks and not machine.name.startswith(_PROFILE_FAMILIES):
-            yield (
-                "accelerator_networks",
-                f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}",
-            )
+            reason = f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
+            yield "accelerator_networks", reason
         if 0 < given < wanted:
-            yield (
-                "additional_networks",
-                f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others",
-            )
+            reason = f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others"
+            yield "additional_networks", reason
         if self.accelerator_networks and self.additional_networks:
-            yield (
-                "additional_networks",
-                "are those that accelerator_networks lets GKE make; leave one of them out",
-            )
+            reason = "are those that accelerator_networks lets GKE make; leave one of them out"
+            yield "additional_networks", reason
         if self.fast_socket and not self.uses_gvnic:
             yield "fast_socket", "needs gvnic, and so the image cos"
 
@@ -254,10 +250,8 @@ class GpuNodePoolSpec(NodePoolSpec):
         if self.driver == "latest" and self.image == "ubuntu":
             yield "driver", "is latest, which GKE has for the image cos only; set it to default"
         if self.driver == "operator" and self.secure_boot:
-            yield (
-                "secure_boot",
-                "is true, but the operator's driver is not signed for it; change driver",
-            )
+            reason = "is true, but the operator's driver is not signed for it; change driver"
+            yield "secure_boot", reason
         if self.dra and self.is_managed:
             reason = (
                 "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
@@ -278,7 +272,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        # The operator's driver is not signed by Google: a node that checks signatures would not load it.
+        # A node that checks signatures would not load the operator's driver.
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
         socket = {"enabled": True} if self.fast_socket else None
         nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
@@ -292,26 +286,29 @@ class GpuNodePoolSpec(NodePoolSpec):
 class GpuNodePool(Component[GpuNodePoolSpec]):
     """A pool of GPU nodes with autoscaling and a taint. Only pods that request GPUs run on it.
 
-    Workloads accept its outputs ``gpu``, ``node_selector`` and ``tolerations`` under the same names. With ``cluster=``,
-    it waits for the cluster's CPU pools. Without it, set ``depends_on`` to a CPU pool, because GKE's own pods need
-    nodes without taints.
+    Workloads accept its outputs ``gpu``, ``node_selector`` and ``tolerations`` under the same
+    names. With ``cluster=``, it waits for the cluster's CPU pools. Without it, set ``depends_on``
+    to a CPU pool, because GKE's own pods need nodes without taints.
     """
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
     gpu: KnownOutput[str]
-    """The name by which workloads and queues find its GPUs. It is the label nvidia.com/gpu.product. If machines with
-    another accelerator type have the same label, as A3 High and A3 Mega do, it is a name of the type."""
+    """The name by which workloads and queues find its GPUs. It is the label nvidia.com/gpu.product.
+    If machines with another accelerator type have the same label, as A3 High and A3 Mega do, it is
+    a name of the type."""
     gpus_per_node: KnownOutput[int]
     """GPUs on each node."""
     gpu_resources_per_node: KnownOutput[int]
-    """The number of nvidia.com/gpu that a node offers: its GPUs or partitions, times the pods that share each."""
+    """The number of nvidia.com/gpu that a node offers: its GPUs or partitions, times the pods that
+    share each."""
     node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
     """The tolerations that pods need to run on its nodes."""
     queued_provisioning: KnownOutput[bool]
-    """If true, nodes are created only for a ProvisioningRequest. A TrainingQueue creates these requests."""
+    """If true, nodes are created only for a ProvisioningRequest. A TrainingQueue creates these
+    requests."""
     node_pool = Child("pool")
     """The gcp.container.NodePool."""
 
@@ -329,7 +326,7 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
 
     @override
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
-        """Return the cluster's CPU pools: GKE's own pods need nodes without taints before GPU nodes come."""
+        """Return the cluster's CPU pools, because GKE's own pods need nodes without GPU taints."""
         return [pool for pool in join_cluster(self, objects) if isinstance(pool, CpuNodePool)]
 
     @override

@@ -1,4 +1,4 @@
-"""When GKE may maintain a cluster, and when not."""
+"""Windows and exclusions for the maintenance of a cluster."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from ml_foundations.component.spec import Spec
 
 _SHORTEST_WINDOW_HOURS = 4
 _HOURS, _DAYS = 48, 92
-"""What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and exclusions")."""
+"""What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and
+exclusions")."""
 
 _WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _WEEKDAY = re.compile(rf"\b(?:{'|'.join(_WEEKDAYS)})\b")
@@ -46,12 +47,12 @@ class _Period(Spec):
             yield from self._length_errors(self.end_time - self.start_time)
 
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        """Why it may not be so long."""
+        """Yield an error if the period is too long."""
         raise NotImplementedError
 
 
 class MaintenanceWindow(_Period):
-    """When GKE may maintain the cluster. Write times as 2026-01-03T02:00:00Z."""
+    """A window for the maintenance of the cluster. Write times as 2026-01-03T02:00:00Z."""
 
     recurrence: str
     """When the window repeats (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
@@ -92,37 +93,34 @@ class MaintenanceWindow(_Period):
                 f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24",
             )
         elif frequency not in ("DAILY", "WEEKLY"):
-            yield (
-                "recurrence",
-                f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU",
-            )
+            reason = f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
+            yield "recurrence", reason
         elif (left := available_hours(self, [], self.end_time)) < _HOURS:
-            yield (
-                "recurrence",
-                f"leaves GKE {left:g} hours in {_DAYS} days; it needs {_HOURS}: name more days",
-            )
+            reason = f"leaves GKE {left:g} hours in {_DAYS} days; it needs {_HOURS}: name more days"
+            yield "recurrence", reason
 
 
 class MaintenanceExclusion(_Period):
-    """When GKE may not upgrade the cluster, such as during a long training. Write times as 2026-01-03T02:00:00Z."""
+    """A period without upgrades, such as a long training. Write times as 2026-01-03T02:00:00Z."""
 
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
-    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES. The default is
-    NO_UPGRADES."""
+    """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or
+    NO_MINOR_OR_NODE_UPGRADES. The default is NO_UPGRADES."""
 
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         if length <= timedelta(0):
             yield "end_time", "is not after start_time"
         elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
-            reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; change the scope, which allows more"
+            days = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time"
+            reason = f"{days}; set a scope that allows more"
             yield "end_time", reason
 
 
 def available_hours(
     window: MaintenanceWindow, freezes: list[MaintenanceExclusion], start: datetime
 ) -> float:
-    """Return the hours for maintenance in the 92 days from a time on, counting blocks of four hours or more."""
+    """Return the hours for maintenance in 92 days, counting blocks of at least four hours."""
     end, hours = start + timedelta(days=_DAYS), 0.0
     for block_start, block_end in window.blocks(start, end):
         free = [(block_start, min(block_end, end))]
@@ -149,8 +147,8 @@ def maintenance_errors(
 ) -> Iterator[tuple[str, str]]:
     """Yield why GKE would refuse a window together with its exclusions.
 
-    In any 92 days GKE needs 48 hours, in blocks of four hours or more ("Maintenance windows and exclusions"). The
-    fewest are in 92 days that begin when a block has just ended.
+    In any 92 days GKE needs 48 hours, in blocks of four hours or more ("Maintenance windows and
+    exclusions"). The fewest are in 92 days that begin when a block has just ended.
     """
     freezes = [each for each in exclusions.values() if each.scope == "NO_UPGRADES"]
     if not freezes:
@@ -162,7 +160,8 @@ def maintenance_errors(
     hours = available_hours(window, freezes, worst)
     if hours < _HOURS:
         since = f"{worst:%Y-%m-%d}"
-        reason = f"leave GKE {hours:g} hours in the {_DAYS} days from {since} on; it needs {_HOURS}, in blocks of"
+        period = f"{_DAYS} days from {since} on"
+        reason = f"leave GKE {hours:g} hours in the {period}; it needs {_HOURS}, in blocks of"
         fix = "shorten them, or let maintenance_window recur on more days"
         yield "maintenance_exclusions", f"{reason} {_SHORTEST_WINDOW_HOURS} or more: {fix}"
 
@@ -170,7 +169,7 @@ def maintenance_errors(
 def maintenance_arguments(
     window: MaintenanceWindow | None, exclusions: dict[str, MaintenanceExclusion]
 ) -> dict[str, Any] | None:
-    """The maintenance_policy of a cluster."""
+    """Return the maintenance_policy of a cluster."""
     if window is None:
         return None
     found = [

@@ -1,4 +1,4 @@
-"""The network of a cluster: made for it, or one that exists; and the way out for nodes without public addresses."""
+"""The network of a cluster, created or existing, and its Cloud NAT."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
@@ -16,15 +16,19 @@ from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, N
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
 _LEAST_NAT_PORTS, _MOST_NAT_PORTS = 64, 4096
-"""Ports of Cloud NAT for a node: powers of two (Compute Engine API, routers: minPortsPerVm, maxPortsPerVm)."""
+"""Ports of Cloud NAT for a node: powers of two (Compute Engine API, routers: minPortsPerVm,
+maxPortsPerVm)."""
 
 _RESERVED = IPv4Network("172.17.0.0/16")
-"""What neither nodes, pods nor services may have (GKE, "Setting up a private cluster": restrictions)."""
+"""What neither nodes, pods nor services may have (GKE, "Setting up a private cluster":
+restrictions)."""
 _PREFIXES = {"node_cidr": (8, 29), "service_cidr": (8, 27), "control_plane_cidr": (28, 28)}
-"""The largest and the smallest that ranges may be (VPC, "Subnets"; Cloud Composer, "Shared VPC", of GKE's ranges)."""
+"""The largest and the smallest that ranges may be (VPC, "Subnets"; Cloud Composer, "Shared VPC", of
+GKE's ranges)."""
 
 _SERVICES_PREFIX = 20
-"""The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC network")."""
+"""The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC
+network")."""
 _LUSTRE_PORTS = ["988", "6988"]
 
 
@@ -40,8 +44,8 @@ class Network(Spec):
     service_range: InputText | None = None
     """The subnetwork's secondary range for services. By default, GKE adds one."""
     nat: bool = False
-    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot pull images from
-    outside of Google."""
+    """Create a Cloud NAT in the network. The default is false. Without a Cloud NAT, nodes cannot
+    pull images from outside of Google."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -55,7 +59,8 @@ class ClusterNetworkSpec(Spec):
     """The arguments of a cluster about its place and its network."""
 
     name: Name = Field(max_length=40)
-    """The cluster's name, 40 characters at most. All resources that are created for it have names with it."""
+    """The cluster's name, 40 characters at most. All resources that are created for it have names
+    with it."""
     project: Annotated[
         str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)
     ]
@@ -73,9 +78,11 @@ class ClusterNetworkSpec(Spec):
     control_plane_cidr: Cidr | None = None
     """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
     mtu: int = Field(8896, ge=1300, le=8896)
-    """The largest packet of the created network, in bytes. The default is 8896, which is best for traffic between GPUs.
+    """The largest packet of the created network, in bytes. The default is 8896, which is best for
+    traffic between GPUs.
 
-    It is set when the network is created. A later change is ignored, because all machines would have to stop.
+    It is set when the network is created. A later change is ignored, because all machines would
+    have to stop.
     """
     flow_logs: bool = False
     """Log the traffic of the created subnetwork (VPC Flow Logs). The default is false."""
@@ -84,10 +91,7 @@ class ClusterNetworkSpec(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
             if self.network is not None and field in self.model_fields_set:
-                yield (
-                    field,
-                    "is for a network that is made, and network names one that exists; leave one of them out",
-                )
+                yield field, "is for a created network, but network exists; leave one of them out"
         yield from self._range_errors()
 
     def _range_errors(self) -> Iterator[tuple[str, str]]:
@@ -113,7 +117,7 @@ class ClusterNetworkSpec(Spec):
 def network_children(
     spec: ClusterNetworkSpec, *, private_services: bool
 ) -> Iterator[ChildResource]:
-    """What is made of the network: all of it, or a Cloud NAT at most in one that exists.
+    """Yield the created network with its Cloud NAT, or only the NAT in an existing network.
 
     With private services, Google's services have addresses in it, as Managed Lustre needs.
     """
@@ -126,7 +130,7 @@ def network_children(
 
 
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
-    """The arguments of a cluster about the network that it is in."""
+    """Return the arguments of a cluster about the network that it is in."""
     if (given := spec.network) is not None:
         network, subnetwork, pods, services = (
             given.network,
@@ -157,7 +161,7 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     }
     if spec.flow_logs:
         subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
-    # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
+    # A change of the MTU needs all machines to be stopped (Compute Engine, "Change the MTU").
     ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
     yield ChildResource(
         "network",
@@ -171,9 +175,10 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
-    """Private services access, by which nodes reach instances of Google's services (VPC, "Private services access").
+    """Yield private services access, by which nodes reach Google's services (VPC).
 
-    What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances": ``--allow``).
+    What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances":
+    ``--allow``).
     """
     address = {
         "name": f"{spec.name}-services",
@@ -207,13 +212,13 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[ChildResource]:
-    """A Cloud NAT: the way out for nodes without public addresses."""
+    """Yield a Cloud NAT, by which nodes without public addresses reach the Internet."""
     common = {"name": spec.name, "project": spec.project, "region": spec.location}
     nat = {
         "router": Ref("router", "name"),
         "natIpAllocateOption": "AUTO_ONLY",
         "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
-        # With a fixed number of ports, 64 for each node, pulls of images and models lose connections at random.
+        # With the fixed 64 ports for a node, pulls of images lose connections at random.
         "enableDynamicPortAllocation": True,
         "enableEndpointIndependentMapping": False,
         "minPortsPerVm": _LEAST_NAT_PORTS,

@@ -1,4 +1,4 @@
-"""What the node pools share: the arguments of a pool of either kind, and how it is declared to GKE."""
+"""The arguments that all node pools share, and how a pool is declared to GKE."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
@@ -27,7 +27,8 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_nulls
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
-"""IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service accounts")."""
+"""IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service
+accounts")."""
 
 _ONE_THREAD = {"t2d", "h3", "h4d"}
 """Families with one thread on each core (Compute Engine, "Set the number of threads per core")."""
@@ -72,8 +73,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     pool_name: Name = Field(max_length=40)
     """The pool's name in GKE. By default, the name of the component."""
     image: Literal["cos", "ubuntu"] | None = None
-    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU Operator installs
-    the driver, it is ubuntu."""
+    """The operating system: cos (Container-Optimized OS) or ubuntu. The default is cos. If the GPU
+    Operator installs the driver, it is ubuntu."""
     disk_size_gb: int = Field(100, ge=10, le=65536)
     """The size of the boot disk in GB. The default is 100."""
     disk_type: str | None = None
@@ -83,35 +84,42 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     local_ssd: LocalSsd | None = None
     """Local SSDs. By default, attached SSDs of the machine type back its ephemeral storage."""
     secondary_boot_disks: list[SecondaryBootDisk] = []
-    """Disks with container images or data that nodes have from the start. They switch on image streaming."""
+    """Disks with container images or data that nodes have from the start. They switch on image
+    streaming."""
     image_streaming: bool | None = None
-    """Stream images from Artifact Registry, so that containers start before the pull ends. The default is false.
+    """Stream images from Artifact Registry, so that containers start before the pull ends. The
+    default is false.
 
     It needs the image cos and the Container File System API in the project.
     """
     gvnic: bool | None = None
-    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type decides."""
+    """Use Google Virtual NIC. The default is true with the image cos. Otherwise the machine type
+    decides."""
     upgrade: Upgrade = Upgrade()
     """How the nodes are upgraded."""
     auto_repair: bool | None = None
-    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is false."""
+    """Replace broken nodes. The default is true. With flex_start or queued_provisioning, it is
+    false."""
     auto_upgrade: bool = True
-    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only true."""
+    """Upgrade the nodes to the cluster's version. The default is true. Release channels accept only
+    true."""
     no_minor_upgrades: bool = False
     """Keep the minor version of the pool as long as GKE supports it. The default is false."""
     host_maintenance: Literal["AS_NEEDED", "PERIODIC"] | None = None
-    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type decides."""
+    """How often Google maintains the hosts: AS_NEEDED or PERIODIC. By default, the machine type
+    decides."""
     max_pods: int | None = Field(None, ge=8, le=256)
     """The most pods of a node, 8 to 256. By default, the cluster decides."""
     threads_per_core: Literal[1, 2] | None = None
-    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default, the machine type
-    decides."""
+    """Threads on each core: 1 switches simultaneous multithreading off, 2 keeps it on. By default,
+    the machine type decides."""
     kubelet: Kubelet | None = None
     """Settings of the kubelet."""
     linux: Linux | None = None
     """Settings of the Linux kernel."""
     secure_boot: bool | None = None
-    """Load only signed kernel modules. The default is true. If the GPU Operator installs the driver, it is false."""
+    """Load only signed kernel modules. The default is true. If the GPU Operator installs the
+    driver, it is false."""
     scopes: list[str] = _SCOPES
     """OAuth scopes of the nodes. The default is cloud-platform, so that only IAM decides."""
     node_type: str = Field("system", min_length=1)
@@ -132,7 +140,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
     @property
     def uses_gvnic(self) -> bool:
-        """Whether GKE is told to use gVNIC. On Ubuntu it follows the machine type."""
+        """Return whether GKE is asked to use gVNIC. On Ubuntu, the machine type decides."""
         return self.image_name == "cos" if self.gvnic is None else self.gvnic
 
     @property
@@ -142,7 +150,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
-        """What pods must tolerate to run on the nodes: declared taints, and GKE's own for queued and for Arm nodes."""
+        """The tolerations for the nodes: declared taints, and GKE's for queued and Arm nodes."""
         queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
         arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
         return [
@@ -169,47 +177,39 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
                 yield "zones", f"{zone} is not in {self.location}, the cluster's region"
         fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
         if self.disk_type not in (None, *fitting):
-            yield (
-                "disk_type",
-                f"{self.disk_type} is not a boot disk of {machine.name}; set {' or '.join(fitting)}",
-            )
+            fix = f"set {' or '.join(fitting)}"
+            yield "disk_type", f"{self.disk_type} is not a boot disk of {machine.name}; {fix}"
         yield from ssd_errors(machine, self.local_ssd)
         if (
             self.kubelet
             and self.kubelet.shutdown_grace_period_seconds is not None
             and not self.spot
         ):
-            yield (
-                "kubelet.shutdown_grace_period_seconds",
-                "is for Spot nodes only; set spot, or leave it out",
-            )
+            reason = "is for Spot nodes only; set spot, or leave it out"
+            yield "kubelet.shutdown_grace_period_seconds", reason
         yield from self._upgrade_errors()
         yield from self._image_errors()
         yield from self._thread_errors()
 
     def _upgrade_errors(self) -> Iterator[tuple[str, str]]:
         if self.is_short_lived and self.auto_repair:
-            reason = "is true, but nodes of flex_start and queued_provisioning are not repaired; leave it out"
+            reason = "is true, but flex_start and queued nodes are not repaired; leave it out"
             yield "auto_repair", reason
         if self.is_short_lived and self.upgrade.model_fields_set:
             yield (
                 "upgrade",
-                "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out",
+                "is GKE's choice (SHORT_LIVED) for flex_start and queued nodes; leave it out",
             )
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
-            yield (
-                "compact_placement",
-                "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE",
-            )
+            reason = "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
+            yield "compact_placement", reason
 
     def _image_errors(self) -> Iterator[tuple[str, str]]:
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.gvnic is False and self.shape.gpu is not None:
-            yield (
-                "gvnic",
-                f"is false, but {self.shape.name} has no other network interface; leave it out",
-            )
+            reason = f"is false, but {self.shape.name} has no other network interface; leave it out"
+            yield "gvnic", reason
         if self.image_streaming is False and self.secondary_boot_disks:
             yield "image_streaming", "is false, but secondary_boot_disks need it; leave it out"
         if self.image_name != "cos" and (self.image_streaming or self.secondary_boot_disks):
@@ -222,21 +222,17 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         machine = self.shape
         is_arm = machine.arch == "arm64" and not machine.is_declared
         if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
-            yield (
-                "threads_per_core",
-                f"cannot be set: {machine.name} has one thread on each core; leave it out",
-            )
+            reason = f"cannot be set: {machine.name} has one thread on each core; leave it out"
+            yield "threads_per_core", reason
         if machine.shared_core:
-            yield (
-                "threads_per_core",
-                f"cannot be set: the cores of {machine.name} are shared; leave it out",
-            )
+            reason = f"cannot be set: the cores of {machine.name} are shared; leave it out"
+            yield "threads_per_core", reason
 
 
 def join_cluster(
     pool: pulumi.ComponentResource, objects: Mapping[str, pulumi.ComponentResource]
 ) -> list[pulumi.ComponentResource]:
-    """Add a pool to the cluster that is among its arguments, and return the cluster's earlier pools."""
+    """Add a pool to the cluster among its arguments, and return the cluster's earlier pools."""
     if "cluster" not in objects:
         return []
     pools: list[pulumi.ComponentResource] = cast("Any", objects["cluster"]).node_pools
@@ -252,11 +248,12 @@ def pool_child(
     spare: bool,
     network_config: Mapping[str, Any] | None = None,
 ) -> ChildResource:
-    """The pool, as it is declared to GKE: what its nodes are, and their interfaces, where they have more than one.
+    """Return the pool as it is declared to GKE, with further networks of its nodes if it has any.
 
-    Of machines that are seldom spare, pods' disruption budgets hold while the pool is deleted, for an hour at most.
+    Of machines that are seldom spare, pods' disruption budgets hold while the pool is deleted, for
+    an hour at most.
     """
-    # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
+    # Google sets --no-enable-autorepair for both (GKE, "Run a large-scale workload").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
     kept = (
         [{"exclusionUntilEndOfSupports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
@@ -273,7 +270,7 @@ def pool_child(
         "nodeDrainConfigs": None if spare else [{"respectPdbDuringNodePoolDeletion": True}],
         "management": {"autoRepair": repair, "autoUpgrade": spec.auto_upgrade},
         "maintenancePolicies": kept,
-        # GKE upgrades flex-start and queued nodes its own way (SHORT_LIVED), which no program can ask for.
+        # GKE upgrades flex-start and queued nodes in its own way (SHORT_LIVED).
         "upgradeSettings": None
         if spec.is_short_lived
         else upgrade_arguments(spec.upgrade, spare=spare),
@@ -286,7 +283,10 @@ def pool_child(
 def node_arguments(
     spec: NodePoolSpec, node_labels: Mapping[str, str] | None = None, *, secure_boot: bool = True
 ) -> dict[str, Any]:
-    """The node_config of a pool, but for GPUs; labels and secure boot are its kind's, where the user says none."""
+    """Return the node_config of a pool, without GPUs.
+
+    The pool's kind gives labels and secure boot, unless the user sets them.
+    """
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)

@@ -17,18 +17,20 @@ class Kubelet(Spec):
     """Settings of the kubelet of every node."""
 
     cpu_manager: Literal["none", "static"] | None = None
-    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default, GKE uses none."""
+    """The CPU manager policy: none, or static, which gives whole CPUs to one container. By default,
+    GKE uses none."""
     memory_manager: Literal["None", "Static"] | None = None
-    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By default, GKE uses
-    None."""
+    """The memory manager policy: None, or Static, which places guaranteed pods on one NUMA node. By
+    default, GKE uses None."""
     topology_manager: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
-    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or single-numa-node. By default,
-    GKE decides."""
+    """How close the CPUs, GPUs and memory of a pod are: none, best-effort, restricted or
+    single-numa-node. By default, GKE decides."""
     pod_pids_limit: int | None = Field(default=None, ge=1024, le=4194304)
     """The most processes of a pod, 1024 to 4194304. By default, GKE decides."""
     shutdown_grace_period_seconds: Literal[30, 120] | None = None
-    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only for Spot pools, from
-    GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical pods."""
+    """Seconds until a Spot node ends after Google reclaims it, 30 or 120. The default is 30. Only
+    for Spot pools, from GKE 1.35.0-gke.1171000 on. The last of these seconds are for critical
+    pods."""
     shutdown_grace_period_critical_pods_seconds: int | None = Field(default=None, ge=0, le=120)
     """The number of these seconds that are for critical pods, at the end. The default is 15."""
     parallel_image_pulls: int | None = Field(default=None, ge=2, le=5)
@@ -38,10 +40,8 @@ class Kubelet(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
-            yield (
-                "memory_manager",
-                "is Static, which needs a topology_manager: restricted or single-numa-node",
-            )
+            reason = "is Static, which needs a topology_manager: restricted or single-numa-node"
+            yield "memory_manager", reason
         whole, critical = (
             self.shutdown_grace_period_seconds,
             self.shutdown_grace_period_critical_pods_seconds,
@@ -61,7 +61,7 @@ class Linux(Spec):
 
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
-    """The part of a pool's node_config about kubelet and kernel.
+    """Return the part of a pool's node_config about kubelet and kernel.
 
     The kubelet's port that anybody may read is shut (CIS GKE Benchmark, 4.2.4).
     """

@@ -1,4 +1,4 @@
-"""How the nodes of a pool are upgraded: a few at a time, or a new set beside the old."""
+"""The way that the nodes of a pool are upgraded: a few at a time, or a new set next to the old."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -13,13 +13,14 @@ _MOST_AT_ONCE = 20
 
 
 class Upgrade(Spec):
-    """How the nodes of a pool are upgraded."""
+    """The way that the nodes of a pool are upgraded."""
 
     strategy: Literal["SURGE", "BLUE_GREEN"] = "SURGE"
-    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default is SURGE."""
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default
+    is SURGE."""
     max_surge: int | None = Field(default=None, ge=0)
-    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because spare GPUs are
-    rare."""
+    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because
+    spare GPUs are rare."""
     max_unavailable: int | None = Field(default=None, ge=0)
     """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
     batch_nodes: int | None = Field(default=None, ge=1)
@@ -27,7 +28,8 @@ class Upgrade(Spec):
     batch_soak_seconds: int | None = Field(default=None, ge=0)
     """For BLUE_GREEN: seconds to wait after each batch. By default, GKE decides."""
     soak_seconds: int | None = Field(default=None, ge=0, le=7 * 86400)
-    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses an hour."""
+    """For BLUE_GREEN: seconds that the old nodes remain after the last drain. By default, GKE uses
+    an hour."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -38,26 +40,23 @@ class Upgrade(Spec):
                 f"and max_unavailable are more than {most} together; GKE upgrades no more at once",
             )
         if self.max_surge == self.max_unavailable == 0:
-            yield (
-                "max_unavailable",
-                "is 0, and so is max_surge: no node could be upgraded; raise one of them",
-            )
+            reason = "is 0, and so is max_surge: no node could be upgraded; raise one of them"
+            yield "max_unavailable", reason
         surge, blue_green = (
             ("max_surge", "max_unavailable"),
             ("batch_nodes", "batch_soak_seconds", "soak_seconds"),
         )
         for field in blue_green if self.strategy == "SURGE" else surge:
             if field in self.model_fields_set:
-                yield (
-                    field,
-                    f"is not for the strategy {self.strategy}; leave it out, or change the strategy",
-                )
+                fix = "leave it out, or change the strategy"
+                yield field, f"is not for the strategy {self.strategy}; {fix}"
 
 
 def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
-    """The upgrade_settings of a pool.
+    """Return the upgrade_settings of a pool.
 
-    With ``spare``, machines of this kind are usually available, so that one more for a while is no problem.
+    With ``spare``, machines of this kind are usually available, so that one more for a while is no
+    problem.
     """
     if upgrade.strategy == "BLUE_GREEN":
         soak = _duration(upgrade.batch_soak_seconds)

@@ -1,4 +1,4 @@
-"""What agents on GPU nodes need: a namespace that allows privileges and critical pods, and tolerations."""
+"""The namespace and the tolerations of agents on GPU nodes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,9 +14,12 @@ from ml_foundations.kubernetes.quantities import canonical_quantity
 def agent_namespace(
     namespace: str, quota: str, critical_pods: int | None
 ) -> Iterator[ChildResource]:
-    """A namespace for pods that look into nodes, and the quota without which GKE admits no critical pods there.
+    """Yield a namespace for privileged pods, and a quota for its critical pods.
 
-    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there are no critical pods.
+    Without the quota, GKE admits no critical pods in the namespace.
+
+    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there
+    are no critical pods.
     """
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
     yield ChildResource(
@@ -34,6 +37,6 @@ def agent_namespace(
 
 
 def agent_tolerations(more: Iterable[Toleration]) -> list[dict[str, Any]]:
-    """The toleration of the GPU taint, and more."""
+    """Return the toleration of the GPU taint, and more."""
     gpu = {"key": labels.GPU_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}
     return [gpu, *map(toleration_manifest, more)]

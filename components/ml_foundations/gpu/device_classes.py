@@ -1,4 +1,4 @@
-"""GPUs by dynamic resource allocation (DRA): NVIDIA's driver for it, classes of devices, and templates of claims."""
+"""Dynamic resource allocation (DRA): NVIDIA's driver, device classes and claim templates."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Unpack, overload
@@ -63,7 +63,8 @@ class Request(Selection):
     count: int = Field(default=1, ge=1, le=32)
     """The number of devices. The default is 1."""
     device_class: str | None = None
-    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is mig.nvidia.com."""
+    """The class of the devices. The default is gpu.nvidia.com. With a MIG profile, it is
+    mig.nvidia.com."""
 
     @property
     def class_name(self) -> str:
@@ -79,17 +80,16 @@ class ClaimTemplate(Spec):
     namespace: Name
     """The namespace of the pods."""
     alternatives: list[Request] = Field(min_length=1, max_length=8)
-    """The devices that the pods need. If there are several alternatives, the first available one is used."""
+    """The devices that the pods need. If there are several alternatives, the first available one is
+    used."""
     same_gpu: bool = False
     """Require that all MIG devices are parts of one GPU. The default is false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.same_gpu and any(request.class_name == _DOMAIN for request in self.alternatives):
-            yield (
-                "same_gpu",
-                f"is for MIG devices, and an alternative asks for whole GPUs ({_DOMAIN})",
-            )
+            reason = f"is for MIG devices, and an alternative asks for whole GPUs ({_DOMAIN})"
+            yield "same_gpu", reason
 
 
 class DeviceClassesSpec(ComponentSpec):
@@ -98,7 +98,8 @@ class DeviceClassesSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     driver: bool = True
-    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and mig.nvidia.com."""
+    """Install NVIDIA's driver for DRA. The default is true. It adds the classes gpu.nvidia.com and
+    mig.nvidia.com."""
     namespace: Name = "dra-driver-nvidia-gpu"
     """The driver's namespace. The default is dra-driver-nvidia-gpu."""
     gpu_driver_from: Literal["google", "operator"] = "google"
@@ -110,10 +111,11 @@ class DeviceClassesSpec(ComponentSpec):
     claim_templates: dict[Name, ClaimTemplate] = {}
     """Templates of claims, by name."""
     tolerations: list[Toleration] = []
-    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU taint."""
+    """More taints of GPU nodes that the driver's pods tolerate. They always tolerate the GPU
+    taint."""
     critical_pods: int = Field(default=1000, ge=1)
-    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a few more. The
-    default is 1000."""
+    """The number of critical pods that the driver's namespace may run: one for each GPU node, and a
+    few more. The default is 1000."""
     values: dict[str, Any] = {}
     """More values of the driver's chart, merged over the component's."""
 
@@ -146,10 +148,10 @@ class DeviceClassesSpec(ComponentSpec):
 
 
 class DeviceClasses(Component[DeviceClassesSpec]):
-    """NVIDIA's driver for dynamic resource allocation, with classes and templates by which pods claim GPUs.
+    """NVIDIA's driver for dynamic resource allocation, with classes and claim templates for pods.
 
-    It needs Kubernetes 1.34. Set its output ``pool_labels`` as labels of the node pools whose GPUs are claimed. The
-    driver runs only on their nodes.
+    It needs Kubernetes 1.34. Set its output ``pool_labels`` as labels of the node pools whose GPUs
+    are claimed. The driver runs only on their nodes.
     """
 
     class_names: KnownOutput[list[str]]
@@ -157,7 +159,8 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     classes: KnownOutput[dict[str, str]]
     """The same names, by name. A claim with ``classes["large"]`` waits for the class."""
     templates: KnownOutput[dict[str, str]]
-    """The names of the claim templates, by name. ``gpu_claim`` of a workload accepts one as its template."""
+    """The names of the claim templates, by name. ``gpu_claim`` of a workload accepts one as its
+    template."""
     pool_labels: KnownOutput[dict[str, str]]
     """Labels of a node pool whose GPUs are claimed."""
     release = OptionalChild("driver")
@@ -182,14 +185,14 @@ class DeviceClasses(Component[DeviceClassesSpec]):
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
-    """Values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm of the pinned version)."""
+    """Return values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm)."""
     nodes = {
         "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
         "tolerations": agent_tolerations(spec.tolerations),
     }
     values: dict[str, Any] = {
         "nvidiaDriverRoot": _DRIVER_ROOTS[spec.gpu_driver_from],
-        # The chart asks to confirm that no device plugin advertises the same GPUs: the node selector sees to it.
+        # It confirms that no device plugin advertises the same GPUs. The node selector ensures it.
         "gpuResourcesEnabledOverride": True,
         "resources": {"computeDomains": {"enabled": spec.compute_domains}},
         "kubeletPlugin": nodes,
@@ -223,7 +226,7 @@ def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
 
 
 def _expressions(selection: Selection) -> list[str]:
-    """A selection in CEL, over what the driver publishes (its documentation, "ResourceSlice device attributes")."""
+    """Return a selection in CEL, over the device attributes that the driver publishes."""
     attributes, capacity = f"device.attributes['{_DOMAIN}']", f"device.capacity['{_DOMAIN}']"
     found: list[str] = []
     if selection.gpu is not None:

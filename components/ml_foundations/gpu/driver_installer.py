@@ -1,7 +1,7 @@
-"""Google's NVIDIA driver installer: the DaemonSet without which driverless GKE nodes never get a driver.
+"""Google's NVIDIA driver installer, a DaemonSet for GKE nodes that get no driver otherwise.
 
-Google publishes one for Container-Optimized OS and one for Ubuntu. Each installs the driver that is built into the
-node's image.
+Google publishes one for Container-Optimized OS and one for Ubuntu. Each installs the driver that is
+built into the node's image.
 """
 
 from typing import Any, Literal
@@ -23,7 +23,7 @@ GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 
 
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
-    """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none.
+    """Return the DaemonSet that installs the driver on GPU nodes to which GKE gives none.
 
     The system is named as in the label cloud.google.com/gke-os-distribution.
     """

@@ -1,4 +1,4 @@
-"""An agent on every GPU node, and on no other: NVIDIA's DCGM exporter, a log collector, or any other."""
+"""An agent on each GPU node: NVIDIA's DCGM exporter, a log collector, or another one."""
 
 import hashlib
 import json
@@ -63,7 +63,8 @@ class GpuMonitorSpec(ComponentSpec):
     monitor_name: Name
     """The DaemonSet's name. By default, the name of the component."""
     namespace: InputName | None = None
-    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to nodes."""
+    """Its namespace. By default, monitor_name. The namespace of a team does not allow access to
+    nodes."""
     create_namespace: bool = True
     """Create the namespace, with a quota for critical pods. The default is true."""
     image: Annotated[str, Field(min_length=1), InputOf(str)] = DCGM_EXPORTER_IMAGE
@@ -75,21 +76,23 @@ class GpuMonitorSpec(ComponentSpec):
     arguments: list[InputText] | None = None
     """Arguments of the command."""
     env: dict[str, InputText] = {}
-    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also sets those that the
-    exporter needs."""
+    """Environment variables. The component always sets NODE_NAME. For the DCGM exporter, it also
+    sets those that the exporter needs."""
     cpu: Quantity = "100m"
     """CPU that each pod requests. The default is 100m."""
     memory: Quantity = "1Gi"
-    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs for 8 GPUs."""
+    """Memory that each pod requests and may use. The default is 1Gi, which the DCGM exporter needs
+    for 8 GPUs."""
     gpu: GpuName | None = None
     """The GPU model of the nodes, by any of its names. By default, it runs on every GPU node."""
     driver: Literal["google", "operator", "none"] = "google"
-    """The driver through which the agent has access to the GPUs: google, operator, or none for no access. The default
-    is google."""
+    """The driver through which the agent has access to the GPUs: google, operator, or none for no
+    access. The default is google."""
     port: int = Field(9400, ge=0, le=65535)
     """The port of its metrics, 0 for none. The default is 9400."""
     host_paths: list[HostPath] = [HostPath(path=_POD_RESOURCES)]
-    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each GPU."""
+    """Folders of the node. By default, the folder in which the kubelet publishes the pod of each
+    GPU."""
     files: dict[str, str] = {}
     """Configuration files, by name. A change replaces the pods."""
     files_path: str = Field("/etc/monitor", pattern="^/")
@@ -97,23 +100,26 @@ class GpuMonitorSpec(ComponentSpec):
     critical: bool = True
     """Run its pods before all other pods of a node. The default is true."""
     critical_pods: int = Field(1000, ge=1)
-    """The number of critical pods that the namespace may run: one for each GPU node. The default is 1000."""
+    """The number of critical pods that the namespace may run: one for each GPU node. The default is
+    1000."""
     max_unavailable: str = Field("10%", pattern=r"^[1-9][0-9]*%?$")
-    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The default is 10%."""
+    """The nodes on which a rollout may replace the pod at once, as a number or a percentage. The
+    default is 10%."""
     monitoring: MonitoringSystem = "none"
-    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
-    none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none.
+    The default is none."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
-    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
-    field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl
+    patch does. Maps are merged, and lists such as containers and volumes are merged by name. Other
+    lists are replaced. null removes a field."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}. They are merged over
-    the component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Service": {"metadata": {"labels": {…}}}}.
+    They are merged over the component's: maps are merged, lists are replaced, and null removes a
+    field. For the pod, use pod_overrides."""
 
     @property
     def is_dcgm_exporter(self) -> bool:
-        """Whether the agent is NVIDIA's DCGM exporter."""
+        """Return whether the agent is NVIDIA's DCGM exporter."""
         name: Any = self.image  # not known here where it is an output
         return (
             isinstance(name, str)
@@ -165,7 +171,8 @@ class GpuMonitorSpec(ComponentSpec):
 class GpuMonitor(Component[GpuMonitorSpec]):
     """A DaemonSet whose pods run on every GPU node, despite its taints, and on no other node.
 
-    By default, it is NVIDIA's DCGM exporter, for clusters in which the GPU Operator does not run it.
+    By default, it is NVIDIA's DCGM exporter, for clusters in which the GPU Operator does not run
+    it.
     """
 
     monitor_name: KnownOutput[str]
@@ -193,7 +200,7 @@ class GpuMonitor(Component[GpuMonitorSpec]):
 
 
 def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """The DaemonSet. No version is in its selector, which could never change."""
+    """Return the DaemonSet. Its selector is immutable, so it contains no version."""
     pod = without_none(
         {
             "priorityClassName": "system-node-critical" if spec.critical else None,
@@ -201,7 +208,7 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "affinity": _affinity(spec),
-            # Every GPU node: whatever taints a pool has beside the GPU taint, and while a node is not ready.
+            # It runs on every GPU node, despite other taints, and while a node is not ready.
             "tolerations": [{"operator": "Exists"}],
             "containers": [_container(spec)],
             "volumes": [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)]
@@ -224,7 +231,10 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _service(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """The Service of the metrics; where there is no GPU node yet, nobody answers, and Pulumi does not wait for it."""
+    """Return the Service of the metrics.
+
+    Pulumi does not wait for it, because a cluster without GPU nodes has no endpoints.
+    """
     ports = [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}]
     metadata = _metadata(spec) | {"annotations": NOT_AWAITED}
     return api_object("v1", "Service", metadata, spec={"selector": _labels(spec), "ports": ports})
@@ -239,7 +249,7 @@ def _metadata(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """GKE labels every GPU node with its accelerator, whatever installs the driver."""
+    """Return the affinity for GPU nodes. GKE labels each of them with its accelerator."""
     terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
     if spec.gpu is not None:
         [of_model] = gpu_terms([accelerator(spec.gpu)], by_gke=False)
@@ -274,7 +284,7 @@ def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
-    """What the agent must know to find the GPUs, and, where it is the DCGM exporter, to name the pods that use them."""
+    """Return the variables for finding GPUs and, of the exporter, the pods that use them."""
     values: dict[str, str] = {}
     if spec.is_dcgm_exporter:
         values = {"DCGM_EXPORTER_LISTEN": f":{spec.port}", "DCGM_EXPORTER_KUBERNETES": "true"}
@@ -297,7 +307,11 @@ def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
 
 
 def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """GPUs that the pod does not request are reached with privileges only; profiling metrics need SYS_ADMIN."""
+    """Return the security context.
+
+    The agent needs privileges for GPUs that it does not request, and SYS_ADMIN for profiling
+    metrics.
+    """
     as_root: Mapping[str, Any] = {"runAsUser": 0, "runAsNonRoot": False}
     if spec.driver == "google":
         return {**as_root, "privileged": True}

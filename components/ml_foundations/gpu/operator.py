@@ -30,10 +30,11 @@ Mode = Literal["operator", "cos", "ubuntu", "gke"]
 
 
 _NO_WAY_AROUND = {"ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false"}
-"""Pods get the GPUs that they request, and none by the variable NVIDIA_VISIBLE_DEVICES, which images set to "all".
+"""Pods get the GPUs that they request, and none by the variable NVIDIA_VISIBLE_DEVICES, which
+images set to "all".
 
-The device plugin gives GPUs by CDI, which needs no variable, and the operator's own pods are privileged
-(NVIDIA/gpu-operator v26.7.0, controllers/object_controls.go).
+The device plugin gives GPUs by CDI, which needs no variable, and the operator's own pods are
+privileged (NVIDIA/gpu-operator v26.7.0, controllers/object_controls.go).
 """
 
 
@@ -69,7 +70,8 @@ class DevicePlugin(Spec):
     enabled: bool | None = None
     """Run the operator's device plugin. The default is true. In the mode gke, it is false."""
     sharing: dict[Name, Sharing] = {}
-    """Ways to share a GPU, by name. A node chooses one with the label nvidia.com/device-plugin.config."""
+    """Ways to share a GPU, by name. A node chooses one with the label
+    nvidia.com/device-plugin.config."""
     default_sharing: str | None = None
     """The way for nodes that choose none. By default, pods do not share their GPUs."""
 
@@ -79,10 +81,8 @@ class DevicePlugin(Spec):
             yield "sharing", "is done by the device plugin, and enabled is false"
         if self.default_sharing is not None and self.default_sharing not in self.sharing:
             known = ", ".join(self.sharing) or "none"
-            yield (
-                "default_sharing",
-                f'is "{self.default_sharing}", which is not in sharing ({known})',
-            )
+            reason = f'is "{self.default_sharing}", which is not in sharing ({known})'
+            yield "default_sharing", reason
 
 
 class DcgmExporter(Spec):
@@ -91,8 +91,8 @@ class DcgmExporter(Spec):
     enabled: bool = True
     """Run the exporter. The default is true."""
     service_monitor: bool = False
-    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the Prometheus Operator.
-    The default is false."""
+    """Create a ServiceMonitor, so that Prometheus scrapes the exporter. It needs the CRDs of the
+    Prometheus Operator. The default is false."""
     interval: str = Field(default="15s", pattern=r"^\d+(ms|s|m)$")
     """The interval of the scrapes. The default is 15s."""
     pod_labels: bool = False
@@ -110,9 +110,11 @@ class Mig(Spec):
     strategy: Literal["none", "single", "mixed"] = "single"
     """How partitions are advertised: none, single or mixed. The default is single."""
     config: Name | None = None
-    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own partitionings."""
+    """A ConfigMap with partitionings under the key config.yaml. By default, NVIDIA's own
+    partitionings."""
     default: str | None = None
-    """The partitioning of nodes without the label nvidia.com/mig.config. The default is all-disabled."""
+    """The partitioning of nodes without the label nvidia.com/mig.config. The default is
+    all-disabled."""
 
 
 class GpuOperatorSpec(ComponentSpec):
@@ -121,11 +123,12 @@ class GpuOperatorSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     mode: Mode = "operator"
-    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is operator.
+    """Who installs the driver and advertises the GPUs: operator, cos, ubuntu or gke. The default is
+    operator.
 
-    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's installer, which
-    installs the driver on nodes of that system, and the operator advertises the GPUs. gke: GKE does both, and the
-    operator adds metrics and feature discovery.
+    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: this component adds Google's
+    installer, which installs the driver on nodes of that system, and the operator advertises the
+    GPUs. gke: GKE does both, and the operator adds metrics and feature discovery.
     """
     namespace: Name = "gpu-operator"
     """The operator's namespace. The default is gpu-operator."""
@@ -140,22 +143,26 @@ class GpuOperatorSpec(ComponentSpec):
     mig: Mig | None = None
     """Multi-Instance GPU. In the mode gke, set mig_partition of the node pool instead."""
     feature_discovery: bool = True
-    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is true."""
+    """Label nodes with the properties of their GPUs (GPU Feature Discovery). The default is
+    true."""
     node_feature_discovery: bool = True
-    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it already."""
+    """Install Node Feature Discovery. The default is true. Set it to false if the cluster has it
+    already."""
     validate_with_workload: bool = True
     """Validate each node by a pod that uses a GPU for a short time. The default is true."""
     tolerations: list[Toleration] = []
-    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU taint."""
+    """More taints of GPU nodes that the operator's pods tolerate. They always tolerate the GPU
+    taint."""
     critical_pods: int = Field(default=1000, ge=1)
-    """The number of critical pods that the namespace may run: about eight for a GPU node and one for any other node.
-    The default is 1000. A stack file uses the number that its node pools need."""
+    """The number of critical pods that the namespace may run: about eight for a GPU node and one
+    for any other node. The default is 1000. A stack file uses the number that its node pools
+    need."""
     values: dict[str, Any] = {}
     """More values of the chart, merged over the component's."""
 
     @property
     def advertises(self) -> bool:
-        """Whether the operator's device plugin advertises the GPUs of the nodes."""
+        """Return whether the operator's device plugin advertises the GPUs of the nodes."""
         enabled = self.device_plugin.enabled
         return self.mode != "gke" if enabled is None else enabled
 
@@ -173,20 +180,18 @@ class GpuOperatorSpec(ComponentSpec):
         if self.mode != "operator" and self.driver:
             yield (
                 "driver",
-                f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out",
+                f"is the operator's, but the mode {self.mode} installs Google's; leave it out",
             )
         if self.mode != "gke":
             return
         if self.device_plugin.enabled:
             yield (
                 "device_plugin",
-                "GKE's own device plugin advertises the GPUs in the mode gke; they would count twice",
+                "in the mode gke, GKE's device plugin advertises the GPUs; they would count twice",
             )
         if self.device_plugin.sharing:
-            yield (
-                "device_plugin",
-                "it shares GPUs, but GKE does that in the mode gke; set it on the node pool",
-            )
+            reason = "it shares GPUs, but GKE does that in the mode gke; set it on the node pool"
+            yield "device_plugin", reason
         if self.mig:
             yield (
                 "mig",
@@ -229,10 +234,11 @@ class GpuOperatorSpec(ComponentSpec):
 
 
 class GpuOperator(Component[GpuOperatorSpec]):
-    """The GPU Operator in a separate namespace: driver, toolkit, device plugin, DCGM exporter and feature discovery.
+    """The GPU Operator in a separate namespace: driver, device plugin, exporter and labels.
 
-    Its pods are critical. GKE allows them only under a quota for critical pods, which the component creates
-    (NVIDIA/gpu-operator issue 660). In the modes cos and ubuntu, it also creates Google's driver installer.
+    Its pods are critical. GKE allows them only under a quota for critical pods, which the component
+    creates (NVIDIA/gpu-operator issue 660). In the modes cos and ubuntu, it also creates Google's
+    driver installer.
     """
 
     namespace: KnownOutput[str]
@@ -262,7 +268,7 @@ class GpuOperator(Component[GpuOperatorSpec]):
 
 
 def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
-    """Values of the chart (NVIDIA/gpu-operator, deployments/gpu-operator/values.yaml of the pinned version)."""
+    """Return values of the chart (NVIDIA/gpu-operator, values.yaml of the pinned version)."""
     tolerations, exporter = agent_tolerations(spec.tolerations), spec.dcgm_exporter
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": tolerations},
@@ -310,14 +316,14 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
 
 
 def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:
-    # From GKE 1.33 on, containerd's own account of its configuration misses GKE's CNI plugins: the file has them.
+    # From GKE 1.33 on, containerd does not report GKE's CNI plugins. Its file has them.
     env = _environment({CONFIG_SOURCE: "file", **_NO_WAY_AROUND})
     values: dict[str, Any] = {"enabled": spec.toolkit, "env": env}
     return values if spec.mode == "operator" else {**values, "installDir": GOOGLE_DRIVER_DIR}
 
 
 def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
-    """The ConfigMap with a file for each way to share (NVIDIA/k8s-device-plugin, "Shared Access to GPUs")."""
+    """Return the ConfigMap with a file for each way to share GPUs (NVIDIA/k8s-device-plugin)."""
     data: dict[str, str] = {}
     for name, way in plugin.sharing.items():
         resource = {"name": labels.GPU_RESOURCE, "replicas": way.replicas}
@@ -334,7 +340,7 @@ def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
 
 
 def _mig_manager_values(mig: Mig) -> dict[str, Any]:
-    """GKE's nodes change their partitioning with a reboot only (NVIDIA, "GPU Operator with Google GKE")."""
+    """Return the MIG manager's values. GKE nodes change their partitions only by a reboot."""
     config = without_none({"name": mig.config, "default": mig.default})
     return {"enabled": True, "env": _environment({"WITH_REBOOT": "true"})} | (
         {"config": config} if config else {}

@@ -1,4 +1,4 @@
-"""Cron schedules as Kubernetes reads them (robfig/cron, ParseStandard), and the shortest time between two runs."""
+"""Cron schedules as Kubernetes reads them (robfig/cron, ParseStandard)."""
 
 import itertools
 import re
@@ -36,7 +36,7 @@ _FIELDS = (
 
 
 def shortest_interval(schedule: str) -> int:
-    """The seconds between the two runs that are closest; clock changes left aside.
+    """Return the seconds between the two closest runs, without clock changes.
 
     Raises:
         ValueError: it is no schedule, or one of a day that never comes.
@@ -62,7 +62,7 @@ def shortest_interval(schedule: str) -> int:
 
 
 def is_schedule(text: str) -> bool:
-    """Whether Kubernetes takes a text as a schedule, even one that never comes."""
+    """Return whether Kubernetes accepts a text as a schedule, even one that never comes."""
     try:
         if text.startswith("@every "):
             return _duration(text.removeprefix("@every ")) > 0
@@ -90,7 +90,7 @@ def _values(text: str, field: _Field) -> set[int]:
 
 
 def _range(part: str, field: _Field) -> range:
-    """``*``, ``5``, ``1-5``, and each with a step: ``*/15``, ``5/15`` (from 5 on), ``1-5/2``."""
+    """Return the numbers of ``*``, ``5`` or ``1-5``, each also with a step, such as ``*/15``."""
     bounds, slash, step = part.partition("/")
     low, dash, high = bounds.partition("-")
     if low in ("*", "?"):
@@ -115,7 +115,7 @@ def _number(text: str, field: _Field) -> int:
 
 
 def _duration(text: str) -> int:
-    """A duration as Go writes it, such as 1h30m, in whole seconds."""
+    """Return a duration in Go's form, such as 1h30m, in whole seconds."""
     if not re.fullmatch(r"[-+]?(0|((\d+\.?\d*|\.\d+)(h|ms?|s|us|µs|ns))+)", text):
         raise ValueError(f'"@every {text}" is no duration, such as @every 1h30m')
     parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hmsunµ]+)", text)

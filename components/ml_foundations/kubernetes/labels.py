@@ -38,18 +38,21 @@ GKE_SHARED_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 
 GPU_DEPLOY_DEVICE_PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 DEVICE_PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
-"""Labels with which a node declines the GPU Operator's device plugin, or chooses one of its configurations."""
+"""Labels with which a node declines the GPU Operator's device plugin, or chooses one of its
+configurations."""
 
 NODE_TYPE = "node-type"
 ACCELERATOR = "accelerator"
-"""Labels of our own pools: what the nodes are for (system, preprocessing, training, inference) and what they carry."""
+"""Labels of our own pools: what the nodes are for (system, preprocessing, training, inference) and
+what they carry."""
 
 VCPUS = "ml-foundations/vcpus"
 MEMORY_GIB = "ml-foundations/memory-gib"
 DECLARED_ARCH = "ml-foundations/arch"
 """Labels of our own pools: the shape of a machine type that the catalog lacks."""
 HOURLY_PRICE = "ml-foundations/usd-per-hour"
-"""A label of a pool's nodes, or an annotation of a Node: what one such node costs, where the price list is wrong."""
+"""A label of a pool's nodes, or an annotation of a Node: what one such node costs, where the price
+list is wrong."""
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -68,13 +71,15 @@ REGIONS = (REGION, OLD_REGION)
 """The labels in which GKE gives a node's region."""
 
 TEMPLATE_HASH = "pod-template-hash"
-"""The label that tells the pods of a Deployment's ReplicaSets apart; it ends the ReplicaSet's name."""
+"""The label that tells the pods of a Deployment's ReplicaSets apart; it ends the ReplicaSet's
+name."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label of every namespace, by which selectors find it (Kubernetes, "Well-known labels")."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
-"""Labels by which Kueue takes an object into a LocalQueue, and ranks it there (Kueue, "Labels and annotations")."""
+"""Labels by which Kueue takes an object into a LocalQueue, and ranks it there (Kueue, "Labels and
+annotations")."""
 
 KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job that Kueue may start with fewer pods (Kueue, "Partial admission")."""
@@ -87,26 +92,31 @@ JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation that the Job controller gives to pods (Kubernetes, "Well-known labels")."""
 
 GPU_DEVICE_CLASS = "gpu.nvidia.com"
-"""Device class, driver and attributes' domain of NVIDIA's DRA driver (NVIDIA, k8s-dra-driver-gpu)."""
+"""Device class, driver and attributes' domain of NVIDIA's DRA driver (NVIDIA,
+k8s-dra-driver-gpu)."""
 MIG_DEVICE_CLASS = "mig.nvidia.com"
 """The driver's device class of MIG devices."""
 
 INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
-"""The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside of the network."""
+"""The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside
+of the network."""
 
 GKE_INTERFACES = "networking.gke.io/interfaces"
-"""The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up multi-network support")."""
+"""The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up
+multi-network support")."""
 
 GKE_NETWORKS = "networking.gke.io.networks/"
 """How the extended resources begin that nodes advertise for further networks."""
 
 GKE_METRIC = "autoscaling.gke.io|"
-"""How the names of metrics begin that GKE serves to autoscalers (GKE, "Expose custom metrics for autoscaling")."""
+"""How the names of metrics begin that GKE serves to autoscalers (GKE, "Expose custom metrics for
+autoscaling")."""
 
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"
 GCS_FUSE_SIDECAR = "gke-gcsfuse-sidecar"
-"""GKE's CSI driver for Cloud Storage FUSE, the annotation by which a pod gets its sidecar, and the sidecar's name."""
+"""GKE's CSI driver for Cloud Storage FUSE, the annotation by which a pod gets its sidecar, and the
+sidecar's name."""
 
 DRA_POOL_LABELS = {
     GKE_DRA_DRIVER: "true",
@@ -116,7 +126,7 @@ DRA_POOL_LABELS = {
 }
 """Labels of a node pool whose GPUs are claimed.
 
-The first tells GKE's autoscaler, so that the pool can start at 0 nodes. The others keep GKE's device plugin and the GPU
-Operator's off its nodes, for a GPU must be advertised once, and bring NVIDIA's driver for DRA to them (GKE, "Prepare
-GKE infrastructure for DRA workloads").
+The first tells GKE's autoscaler, so that the pool can start at 0 nodes. The others keep GKE's
+device plugin and the GPU Operator's off its nodes, for a GPU must be advertised once, and bring
+NVIDIA's driver for DRA to them (GKE, "Prepare GKE infrastructure for DRA workloads").
 """

@@ -16,7 +16,8 @@ MERGE_KEYS = {
     "volumeDevices": "devicePath",
     "volumeMounts": "mountPath",
 }
-"""The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in k8s.io/api/core/v1)."""
+"""The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in
+k8s.io/api/core/v1)."""
 
 
 def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,15 +49,15 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def overridden(
     manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Merge the overrides of a manifest's kind over it: maps join, lists are replaced, null removes a field."""
+    """Merge overrides over a manifest: maps join, lists are replaced, null removes a field."""
     return without_nulls(merged(manifest, overrides.get(manifest["kind"], {})))
 
 
 def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two trees of a PodSpec as ``kubectl patch`` does; ``top`` wins.
 
-    Maps join. Lists of named things (containers, volumes, environment variables, …) join by name, and new items come
-    last. Any other list is replaced. Null removes a field.
+    Maps join. Lists of named things (containers, volumes, environment variables, …) join by name,
+    and new items come last. Any other list is replaced. Null removes a field.
     """
     result = dict(base)
     for key, value in top.items():
@@ -84,7 +85,9 @@ def _joined(
 def named_by_content(
     manifest: Mapping[str, Any], name: str, content: str, overrides: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """An object with the user's overrides, under a name that changes with its content and so replaces its pods.
+    """Return an object with the overrides, under a name that follows from its content.
+
+    A change of the content is a new object, so its pods are replaced.
 
     The object comes without a name, and its ``content`` is the field of that name.
     """

@@ -1,4 +1,4 @@
-"""What tells a monitoring system to scrape pods."""
+"""Objects by which a monitoring system scrapes pods."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -22,7 +22,7 @@ def monitor_manifest(
     port: str,
     path: str,
 ) -> dict[str, Any]:
-    """The object that names the port, and the path on it, where the selected pods have their metrics."""
+    """Return the object that names port and path of the metrics of the selected pods."""
     api_version, kind = _MONITORS[system]
     endpoints = [{"port": port, "path": path, "interval": "30s"}]
     spec = {"selector": {"matchLabels": selector}, "endpoints": endpoints}

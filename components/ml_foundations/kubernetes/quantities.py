@@ -28,10 +28,11 @@ WHOLE = 1000
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
-    """The exact amount that a Kubernetes quantity stands for.
+    """Return the exact amount of a Kubernetes quantity.
 
     Args:
-        value: A quantity as it stands in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or ``0.5``.
+        value: A quantity as it stands in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or
+            ``0.5``.
 
     Raises:
         ValueError: It is not a quantity.
@@ -53,22 +54,22 @@ def _parsed(text: str) -> Fraction:
 
 @lru_cache(maxsize=65536)
 def milli(value: str | int | float | None) -> int:
-    """A quantity in thousandths, rounded up, as the API server stores those of containers and nodes; null is none."""
+    """Return a quantity in thousandths, rounded up as the API server does; 0 for null."""
     return 0 if value is None else math.ceil(parse_quantity(value) * 1000)
 
 
 def is_whole(amount: int) -> bool:
-    """Whether an amount in thousandths is a whole number that Kubernetes counts, in thousandths of 64 bits."""
+    """Return whether an amount, in thousandths of 64 bits, is a whole number."""
     return amount % WHOLE == 0 and not 2**63 <= amount < 999 * 2**63
 
 
 def millis(values: Mapping[str, Any]) -> Amounts:
-    """A list of resources, such as requests or limits, in thousandths."""
+    """Return a list of resources, such as requests or limits, in thousandths."""
     return {name: milli(value) for name, value in values.items()}
 
 
 def scheduled(amounts: Mapping[str, int]) -> Amounts:
-    """Amounts as the scheduler reads them: thousandths of cpu, whole units of all else, rounded up."""
+    """Return amounts as the scheduler reads them: thousandths of cpu, whole units of the rest."""
     return {
         name: amount if name == "cpu" else -(-amount // WHOLE) * WHOLE
         for name, amount in amounts.items()
@@ -76,7 +77,7 @@ def scheduled(amounts: Mapping[str, int]) -> Amounts:
 
 
 def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
-    """The sum of amounts."""
+    """Return the sum of amounts."""
     sums: Amounts = {}
     for part in parts:
         for name, amount in part.items():
@@ -85,18 +86,18 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
 
 
 def times(amounts: Mapping[str, int], count: int) -> Amounts:
-    """So many times some amounts."""
+    """Return a multiple of some amounts."""
     return {name: amount * count for name, amount in amounts.items()}
 
 
 @lru_cache(maxsize=65536)
 def format_milli(value: int) -> str:
-    """A short quantity for an amount in thousandths."""
+    """Return a short quantity for an amount in thousandths."""
     return format_quantity(Fraction(value, 1000))
 
 
 def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
-    """An amount in thousandths for people, at most four digits: 1798Gi, not 1885335478Ki."""
+    """Return an amount in thousandths for people: 1798Gi, not 1885335478Ki."""
     exact = format_milli(value)
     if len(exact) <= _LONGEST or value % WHOLE:
         return exact
@@ -109,7 +110,7 @@ def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
 
 
 def format_quantity(value: Fraction) -> str:
-    """A short quantity: whole numbers with a binary suffix where one divides them, otherwise in thousandths."""
+    """Return a short quantity: whole numbers, with a binary suffix if one divides them."""
     if value.denominator == 1:
         amount = value.numerator
         for suffix, power in reversed(_BINARY.items()):
@@ -120,7 +121,9 @@ def format_quantity(value: Fraction) -> str:
 
 
 def canonical_quantity(value: object) -> str:
-    """Write a quantity as the API server writes it back, so that a refresh finds no difference: 1, not 1000m.
+    """Return a quantity as the API server writes it, so that a refresh sees no difference.
+
+    For example, 1000m becomes 1.
 
     Raises:
         ValueError: It is not a quantity.

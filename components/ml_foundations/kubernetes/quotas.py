@@ -33,7 +33,8 @@ _OF_CORE = frozenset(
         *("replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"),
     }
 )
-"""The resources of the core group that have a namespace; the API server leaves events out of quotas."""
+"""The resources of the core group that have a namespace; the API server leaves events out of
+quotas."""
 _OF_CLASSES = (
     ".storageclass.storage.k8s.io/requests.storage",
     ".storageclass.storage.k8s.io/persistentvolumeclaims",
@@ -46,7 +47,7 @@ OF_CLAIMS = "VolumeAttributesClass"
 
 
 class Uncounted(NamedTuple):
-    """Why a quota counts nothing under a name, how to fix it, and the name that counts instead, if there is one."""
+    """A reason why a quota counts nothing under a name, how to fix it, and a name that counts."""
 
     reason: str
     remedy: str

@@ -13,25 +13,28 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_affinity(*expressions: Manifest) -> dict[str, Any]:
-    """The affinity of a pod that needs nodes which meet all of the expressions."""
+    """Return the affinity of a pod for nodes that meet all of the expressions."""
     return {
         "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}
     }
 
 
 def cel(conditions: Iterable[str]) -> list[dict[str, Any]]:
-    """Selectors of devices, by conditions in CEL."""
+    """Return selectors of devices, by conditions in CEL."""
     return [{"cel": {"expression": condition}} for condition in conditions]
 
 
 def devices(device_class: str, count: int, conditions: Iterable[str]) -> dict[str, Any]:
-    """What a claim requests exactly: so many devices of a class that meet all of the conditions."""
+    """Return a claim's request for a number of devices of a class that meet all conditions."""
     found = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     return found | ({"selectors": selectors} if (selectors := cel(conditions)) else {})
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
-    """Whether a label selector selects labels; no selector selects nothing, an empty one everything."""
+    """Return whether a label selector selects labels.
+
+    No selector selects nothing, an empty one selects everything.
+    """
     if selector is None:
         return False
     equal = section(selector, "matchLabels")
@@ -41,7 +44,7 @@ def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
 
 
 def selects_node(spec: Manifest, node: Manifest) -> bool:
-    """Whether the node selector and the required node affinity of a pod's spec select a node."""
+    """Return whether a pod's node selector and required node affinity select a node."""
     labels, required = labels_of(node), required_node_affinity(spec)
     return all(
         labels.get(key) == value for key, value in section(spec, "nodeSelector").items()
@@ -52,12 +55,12 @@ def selects_node(spec: Manifest, node: Manifest) -> bool:
 
 
 def required_node_affinity(spec: Manifest) -> Manifest | None:
-    """The required node affinity of a pod's spec."""
+    """Return the required node affinity of a pod's spec."""
     return section(spec, "affinity", "nodeAffinity").get(REQUIRED)
 
 
 def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, Any], bool]]:
-    """The requirements of a term that a node does not meet, what they look at, and whether that is known.
+    """Yield the requirements that a node does not meet, their labels, and whether that is certain.
 
     An empty term, which matches no node, gives an empty requirement.
     """
@@ -76,7 +79,7 @@ def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, A
 
 
 def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
-    """Whether labels meet a requirement; None where a label is not known."""
+    """Return whether labels meet a requirement, or None if a label is unknown."""
     key, operator = requirement.get("key"), requirement.get("operator")
     values: list[str] = requirement.get("values") or []
     if key is None or (labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt")):

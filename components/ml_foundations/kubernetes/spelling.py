@@ -14,8 +14,9 @@ _SIMILAR = 0.6
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return at most three known names that are similar to a name, the most similar first.
 
-    Capitals, underscores and dashes do not count: for sharedMemory, only shared_memory is returned. Common words and
-    abbreviations count: gpus is similar to gpu_count, and shared_memory to shm_size.
+    Capitals, underscores and dashes do not count: for sharedMemory, only shared_memory is returned.
+    Common words and abbreviations count: gpus is similar to gpu_count, and shared_memory to
+    shm_size.
     """
     scores = {candidate: _similarity(name, candidate) for candidate in known}
     similar = sorted(
@@ -26,13 +27,13 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question that names the nearest names, such as "Did you mean gpu or gpus?"; empty if none is near."""
+    """Return a question with the nearest names, such as "Did you mean gpu?", or nothing."""
     near = nearest_names(name, known)
     return f"Did you mean {alternatives(near)}?" if near else ""
 
 
 def not_among(name: str, what: str, known: Collection[str]) -> str:
-    """Return the reason why a name is refused, such as 'there is no port "htp". Did you mean http? Known: http'."""
+    """Return why a name is rejected: 'there is no port "htp". Did you mean http? Known: http'."""
     reason = f'there is no {what} "{name}".'
     return " ".join(filter(None, [reason, did_you_mean(name, known), f"Known: {names(known)}"]))
 
@@ -55,7 +56,7 @@ def _words(name: str) -> list[str]:
 
 
 def _has_word(words: Sequence[str], word: str) -> bool:
-    """Return whether a word begins with one of the words, or abbreviates some that follow each other."""
+    """Return whether a word begins with one of the words, or abbreviates consecutive ones."""
     return any(
         word.startswith(words[start]) or _abbreviates(word, words[start:])
         for start in range(len(words))
@@ -63,7 +64,7 @@ def _has_word(words: Sequence[str], word: str) -> bool:
 
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
-    """Return whether letters are the beginnings of the first words, one after the other: shm of shared memory."""
+    """Return whether letters are the initials of the first words: shm of shared memory."""
     if not short or not words:
         return not short
     lengths = range(1, len(short) + 1)

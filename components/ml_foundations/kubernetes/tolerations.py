@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.objects import Manifest
 def untolerated_taints(
     tolerations: Iterable[Manifest], taints: Iterable[Manifest]
 ) -> list[Manifest]:
-    """The taints that keep a pod off a node: NoSchedule or NoExecute ones that none of its tolerations matches."""
+    """Return the taints that keep a pod off a node, because no toleration matches them."""
     tolerations = list(tolerations)
     return [
         taint
@@ -19,7 +19,7 @@ def untolerated_taints(
 
 
 def described_taint(taint: Manifest) -> str:
-    """A taint as kubectl writes it: key=value:effect."""
+    """Return a taint as kubectl writes it: key=value:effect."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint['effect']}"
 

@@ -20,14 +20,15 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
-"""Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
+"""Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at
+preview."""
 
 
 _NO_MAPPINGS = (str, int, list, type(None))
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value is a mapping."""
+    """Return whether a value is a mapping."""
     # To ask whether it is a Mapping takes ten times as long.
     return isinstance(value, dict) or (
         not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping)
@@ -35,12 +36,12 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
 
 
 def joined(key: str, path: str) -> str:
-    """The path of a field below a key."""
+    """Return the path of a field below a key."""
     return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
 
 
 def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:
-    """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
+    """Return a tree with each value that is neither a mapping nor a list replaced by ``of``."""
     if is_mapping(tree):
         return {key: map_leaves(value, of) for key, value in tree.items()}
     return (
@@ -51,7 +52,7 @@ def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:
 
 
 def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield each value of a tree that is neither a mapping nor a list, with its field path, such as "a.b[0]"."""
+    """Yield each value that is neither a mapping nor a list, with its path, such as "a.b[0]"."""
     if is_mapping(tree):
         for key, value in tree.items():
             yield from leaves(value, f"{path}.{key}".lstrip("."))
@@ -63,7 +64,7 @@ def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:
-    """Where a tree holds ``UNKNOWN``, as field paths; the tree itself is "."."""
+    """Yield the field paths of ``UNKNOWN`` in a tree. The tree itself is "."."""
     if tree is UNKNOWN:
         yield path or "."
     elif is_mapping(tree):

@@ -34,7 +34,8 @@ _DiskTypeName = Annotated[
 ]
 _FilestoreTier = Literal["basic-hdd", "zonal", "regional", "enterprise"]
 _TIERS: dict[str, str] = {"basic-hdd": "standard"}
-"""Filestore tiers that the CSI driver names otherwise (kubernetes-sigs/gcp-filestore-csi-driver, README)."""
+"""Filestore tiers that the CSI driver names otherwise (kubernetes-sigs/gcp-filestore-csi-driver,
+README)."""
 
 NFS_CLASS = "nfs-client"
 GCS_FUSE_CLASS = "gcs-fuse"
@@ -55,10 +56,11 @@ class DiskClass(Spec):
 
     type: _DiskTypeName
     """The type of the disks: pd-standard, pd-balanced, pd-ssd, hyperdisk-balanced,
-    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or hyperdisk-ml."""
+    hyperdisk-balanced-high-availability, hyperdisk-extreme, hyperdisk-throughput or
+    hyperdisk-ml."""
     regional: bool = False
-    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D machines can attach. The
-    default is false."""
+    """Replicate each disk to two zones. Only for persistent disks, which E2, N1, N2 and N2D
+    machines can attach. The default is false."""
     zones: list[str] = []
     """The zones of the disks. By default, the zone of the first pod that mounts the disk."""
     iops: int | None = Field(default=None, ge=1)
@@ -74,7 +76,7 @@ class DiskClass(Spec):
         if self.regional and hyperdisk:
             yield (
                 "regional",
-                f"is for persistent disks, not {self.type}; set type to hyperdisk-balanced-high-availability",
+                f"is not for {self.type}; set type to hyperdisk-balanced-high-availability",
             )
         is_regional = self.regional or DISK_TYPES[self.type].always_regional
         if is_regional and self.zones and len(self.zones) != 2:
@@ -88,24 +90,30 @@ class Filestore(Spec):
     """Filestore, for ReadWriteMany volumes. Each volume is a separate instance."""
 
     tiers: list[_FilestoreTier] = ["zonal"]
-    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`. The default is zonal.
+    """The tiers: basic-hdd, zonal, regional or enterprise. Each has the class `filestore-<tier>`.
+    The default is zonal.
 
-    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi. Instances of regional
-    and enterprise are in several zones. Prefer regional to enterprise, which is for existing volumes.
+    The smallest volume has 1Ti. For regional, and for basic-hdd from GKE 1.33 on, it has 100Gi.
+    Instances of regional and enterprise are in several zones. Prefer regional to enterprise, which
+    is for existing volumes.
     """
     zones: list[str] = []
-    """The zones of the instances: those of the nodes that mount them. By default, the zone of the first pod.
+    """The zones of the instances: those of the nodes that mount them. By default, the zone of the
+    first pod.
 
-    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is created while the
-    first pod, and so its node, waits for it.
+    If there is one zone, an instance is created as soon as its volume is declared. Otherwise it is
+    created while the first pod, and so its node, waits for it.
     """
     reserved_range: str | None = None
-    """The name of the address range of private services access, for a Shared VPC. By default, direct peering is
-    used."""
+    """The name of the address range of private services access, for a Shared VPC. By default,
+    direct peering is used."""
 
 
 class Lustre(Spec):
-    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples. See throughput for other sizes."""
+    """Managed Lustre, for ReadWriteMany volumes of multiples of 18000Gi.
+
+    See throughput for other sizes.
+    """
 
     zones: list[str] = Field(min_length=1)
     """The zones of the instances: those of the nodes that mount them."""
@@ -133,7 +141,7 @@ class _StorageClass(NamedTuple):
     zones: list[str] = []
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """The StorageClass."""
+        """Return the StorageClass."""
         topology = {"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": self.zones}]}
         fields = {
             "provisioner": self.provisioner,
@@ -160,19 +168,22 @@ class StorageClassesSpec(ComponentSpec):
     }
 
     fast_ssd_zones: list[str] = []
-    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of the region."""
+    """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of
+    the region."""
     dataset_zones: list[str] = []
-    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is no class
-    datasets."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is
+    no class datasets."""
     disks: dict[Name, DiskClass] = {}
     """More classes of disks, by name."""
     ml_throughput: Quantity = "2400Mi"
-    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The default is 2400Mi.
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, for any size. The
+    default is 2400Mi.
 
     Google bills it separately from the size, for each disk, and so for each zone of a dataset.
     """
     retain: bool = False
-    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The default is false."""
+    """Keep volumes and snapshots after their claims are deleted (reclaim policy Retain). The
+    default is false."""
     encryption_key: InputStr = None
     """The Cloud KMS key that encrypts disks. By default, Google's own."""
     snapshots: bool = True
@@ -182,8 +193,8 @@ class StorageClassesSpec(ComponentSpec):
     lustre: Lustre | None = None
     """Classes for Managed Lustre. The cluster needs lustre."""
     network: InputStr = None
-    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the network with the name
-    default."""
+    """The network of Filestore and Lustre instances, which must be the cluster's. By default, the
+    network with the name default."""
     nfs: NfsServer | None = None
     """The NFS server of the class nfs-client. Without it, there is no such class."""
 
@@ -193,14 +204,12 @@ class StorageClassesSpec(ComponentSpec):
         for name in self.disks.keys() & taken:
             yield f"disks.{name}", "is the name of another class; choose another"
         if self.fast_ssd_zones and len(self.fast_ssd_zones) != 2:
-            yield (
-                "fast_ssd_zones",
-                f"has {len(self.fast_ssd_zones)} entries, and a regional disk is in 2 zones",
-            )
+            reason = f"has {len(self.fast_ssd_zones)} entries, and a regional disk is in 2 zones"
+            yield "fast_ssd_zones", reason
 
     @property
     def add_ons(self) -> list[str]:
-        """What the cluster must switch on for these classes: filestore, lustre."""
+        """The add-ons of the cluster that these classes need: filestore, lustre."""
         return [name for name in ("filestore", "lustre") if getattr(self, name) is not None]
 
     @property
@@ -298,7 +307,7 @@ def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
 
 
 def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
-    """A read-only copy of a snapshot in every zone, under one claim (GKE, "Accelerate AI/ML data loading")."""
+    """Return the class of a read-only copy of a snapshot in every zone, under one claim."""
     parameters = ml.parameters | {"enable-multi-zone-provisioning": "true"}
     return ml._replace(parameters=parameters, binding="Immediate", zones=zones)
 

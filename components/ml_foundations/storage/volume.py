@@ -41,22 +41,24 @@ class VolumeSpec(ComponentSpec):
     namespace: InputName
     """The namespace of the claim and of the pods that mount it."""
     size: Quantity = _BUCKET_SIZE
-    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It cannot shrink."""
+    """The size, such as 500Gi. A bucket needs none. It can grow later if the class allows it. It
+    cannot shrink."""
     storage_class: Name | None = None
-    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster has. For GPU
-    workloads, choose a class whose disks attach to their machines."""
+    """The storage class. A bucket needs none. The default is standard-rwo, which every GKE cluster
+    has. For GPU workloads, choose a class whose disks attach to their machines."""
     claim_name: Name
     """The name of the claim. By default, the name of the component."""
     access_mode: _AccessMode | None = None
-    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default is ReadWriteOnce.
-    For a bucket, it is ReadWriteMany."""
+    """The access mode: ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany. The default
+    is ReadWriteOnce. For a bucket, it is ReadWriteMany."""
     data: bool = True
-    """Protect the volume, and keep it when it is removed from the program, because its data must outlive the stack. The
-    default is true."""
+    """Protect the volume, and keep it when it is removed from the program, because its data must
+    outlive the stack. The default is true."""
     snapshot: InputName | None = None
     """A VolumeSnapshot in the namespace that is the initial content."""
     disk: InputStr = None
-    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a class of its type."""
+    """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a
+    class of its type."""
     bucket: InputStr = None
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     labels: dict[str, InputText] = {}
@@ -66,12 +68,12 @@ class VolumeSpec(ComponentSpec):
     attributes: dict[str, str] = {}
     """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind, such as {"PersistentVolume": {"spec": {…}}}. They are
+    merged over the component's: maps are merged, lists are replaced, and null removes a field."""
 
     @property
     def fuse(self) -> bool:
-        """Whether it is a bucket, which pods mount by a sidecar."""
+        """Return whether the volume is a bucket, which pods mount by a sidecar."""
         return self.bucket is not None
 
     @property
@@ -81,7 +83,7 @@ class VolumeSpec(ComponentSpec):
 
     @property
     def mode(self) -> _AccessMode:
-        """Who may mount it."""
+        """The access mode: the set one, or the default of the volume's source."""
         return self.access_mode or ("ReadWriteOnce" if self.bucket is None else "ReadWriteMany")
 
     @override
@@ -89,10 +91,8 @@ class VolumeSpec(ComponentSpec):
         yield from self._source_errors()
         yield from self._class_errors()
         if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
-            yield (
-                "disk",
-                f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>',
-            )
+            reason = f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
+            yield "disk", reason
 
     def _source_errors(self) -> Iterator[tuple[str, str]]:
         sources = [
@@ -102,10 +102,8 @@ class VolumeSpec(ComponentSpec):
             field, other = sources[-2:]
             yield field, f"a volume has one source, but {other} is set too; leave one out"
         if self.mode == "ReadOnlyMany" and not sources:
-            yield (
-                "access_mode",
-                "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket",
-            )
+            reason = "is ReadOnlyMany, so it would stay empty; set snapshot, disk or bucket"
+            yield "access_mode", reason
         if self.attributes and self.bucket is None:
             yield "attributes", "are for a bucket; set bucket, or leave them out"
         if self.mount_options and self.disk is None and self.bucket is None:
@@ -126,7 +124,7 @@ class VolumeSpec(ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        # Pulumi waits for a claim of a class that binds at once; a large Filestore takes longer than its 5 minutes.
+        # Pulumi waits for a claim that binds at once. A large Filestore needs more than 5 minutes.
         waits = pulumi.CustomTimeouts(create="30m")
         kept = pulumi.ResourceOptions(
             protect=self.data, retain_on_delete=self.data, custom_timeouts=waits
@@ -150,7 +148,8 @@ class Volume(Component[VolumeSpec]):
     size: KnownOutput[str]
     """The requested size."""
     fuse: KnownOutput[bool]
-    """If true, it is a bucket, and pods need GKE's sidecar for Cloud Storage FUSE. Mounts of workloads accept it."""
+    """If true, it is a bucket, and pods need GKE's sidecar for Cloud Storage FUSE. Mounts of
+    workloads accept it."""
     claim = Child("claim")
     """The PersistentVolumeClaim."""
     persistent_volume = OptionalChild("volume")
@@ -214,6 +213,6 @@ def _source(spec: VolumeSpec) -> dict[str, Any]:
 
 
 def _zone(disk: Any) -> str | None:
-    """The zone of a disk, where it is known before the disk exists."""
+    """Return the zone of a disk, if it is known before the disk exists."""
     found = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
     return found[2] if found and found[1] == "zones" and found[2] != "multi-zone" else None

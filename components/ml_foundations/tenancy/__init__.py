@@ -1,1 +1,1 @@
-"""What a team gets: a namespace with quotas."""
+"""Team namespaces with quotas, and queues for training."""

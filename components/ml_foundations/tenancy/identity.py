@@ -1,4 +1,4 @@
-"""Who the team is: to Kubernetes its group, to Google Cloud its pods' service account."""
+"""The identity of a team: its Kubernetes group, and the service account of its pods."""
 
 import json
 from collections.abc import Iterator
@@ -25,12 +25,14 @@ class ServiceAccount(Spec):
     name: Name = "workloads"
     """Its name in Kubernetes. The default is workloads."""
     google_account: InputStr = None
-    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
+    """The e-mail address of the Google service account that its pods act as (Workload Identity
+    Federation)."""
     workload_pool: InputText | None = None
-    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as google_account."""
+    """The cluster's Workload Identity pool. If it is set, the pods are also allowed to act as
+    google_account."""
     image_pull_secret: InputStr = None
-    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi keeps them as a
-    secret."""
+    """Credentials of image registries, in the form of a Docker configuration file (JSON). Pulumi
+    keeps them as a secret."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -42,10 +44,8 @@ class ServiceAccount(Spec):
         if isinstance(self.image_pull_secret, str) and not _is_docker_config(
             self.image_pull_secret
         ):
-            yield (
-                "image_pull_secret",
-                'must be JSON with the key "auths", as docker login writes it',
-            )
+            reason = 'must be JSON with the key "auths", as docker login writes it'
+            yield "image_pull_secret", reason
 
 
 def _is_docker_config(text: str) -> bool:
@@ -56,7 +56,7 @@ def _is_docker_config(text: str) -> bool:
 
 
 def identity_children(namespace: str, account: ServiceAccount) -> Iterator[ChildResource]:
-    """The ServiceAccount, the Secret with which it pulls images, and its right to act as a Google account."""
+    """Yield the ServiceAccount, its pull Secret, and its right to act as a Google account."""
     if account.image_pull_secret is not None:
         metadata, kind = (
             {"name": _PULL_SECRET, "namespace": namespace},
@@ -84,7 +84,7 @@ def identity_children(namespace: str, account: ServiceAccount) -> Iterator[Child
 
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
-    """The ServiceAccount; its pods get no token for the API server unless they ask for one."""
+    """Return the ServiceAccount. Its pods get an API token only if they ask for one."""
     annotations = without_none({_GOOGLE_ACCOUNT: account.google_account})
     metadata = without_none(
         {"name": account.name, "namespace": namespace, "annotations": annotations or None}
@@ -98,7 +98,10 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
 
 
 def group_child(namespace: str, who: str, role: str, group: str) -> ChildResource:
-    """A group's role in the namespace: edit changes all but quota and access, view changes nothing."""
+    """Return the binding of a group to a role in the namespace.
+
+    The role edit changes all except quota and access, view changes nothing.
+    """
     metadata = {"name": f"team-{who}", "namespace": namespace}
     cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}

@@ -19,7 +19,8 @@ class JobSetControllerSpec(ComponentSpec):
     objects = {"cluster": IN_CLUSTER}
 
     install: bool = True
-    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it already."""
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
+    already."""
     values: dict[str, Any] = {}
     """Values of the chart."""
 

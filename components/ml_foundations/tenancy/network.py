@@ -16,29 +16,33 @@ _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "1
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
 
 _GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
-"""Where Google's load balancers and their health checks come from (Cloud Load Balancing, "Firewall rules")."""
+"""Where Google's load balancers and their health checks come from (Cloud Load Balancing, "Firewall
+rules")."""
 
 
 class TeamNetwork(Spec):
     """Connections that are open in addition to the team's own namespace."""
 
     internet: Literal["none", "https", "any"] = "https"
-    """What the pods may reach outside of private networks: none, https or any. The default is https."""
+    """What the pods may reach outside of private networks: none, https or any. The default is
+    https."""
     ingress_namespaces: list[InputName] = ["gmp-system", "gke-gmp-system"]
     """Namespaces whose pods may connect. By default, those of Managed Service for Prometheus."""
     ingress_load_balancers: bool = False
-    """Allow connections from Google's load balancers and their health checks. The default is false."""
+    """Allow connections from Google's load balancers and their health checks. The default is
+    false."""
     egress_namespaces: list[InputName] = []
-    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace in its callers. A
-    stack file adds the namespaces of these servers."""
+    """Namespaces whose pods the team's pods may reach, such as that of a server with this namespace
+    in its callers. A stack file adds the namespaces of these servers."""
     egress_networks: list[
         Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]
     ] = []
-    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane or a database."""
+    """Private networks that the pods may reach, as CIDR blocks, such as those of the control plane
+    or a database."""
 
 
 def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildResource]:
-    """The policies, each with one purpose; together they allow what any of them does."""
+    """Yield the policies, each with one purpose. Each of them allows more connections."""
     for name, policy in yaml_file("tenancy", "network_policies.yaml").items():
         yield _policy(namespace, name, policy)
     if sources := _sources(network):

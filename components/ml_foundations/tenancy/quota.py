@@ -1,4 +1,4 @@
-"""What a team may use: quotas, and the priority classes that tell GPU models apart."""
+"""Quotas of a team, and the priority classes that separate GPU models."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,8 @@ def gpu_key(name: str) -> str:
 
 
 _GpuModel = Annotated[str, AfterValidator(gpu_key)]
-"""A GPU by any of its names; it becomes the accelerator type, which also fits into names of objects."""
+"""A GPU by any of its names; it becomes the accelerator type, which also fits into names of
+objects."""
 
 
 def _each_once(value: Any) -> Any:
@@ -67,10 +68,12 @@ class TeamQuota(Spec):
     gpus: int = Field(ge=0)
     """The most GPUs that the team's pods may request at once, 0 for none."""
     gpus_by_model: Annotated[dict[_GpuModel, int], BeforeValidator(_each_once)] = {}
-    """The most GPUs of each model, by any of its names. If it is set, only these models can be requested. Pods with
-    GPUs then need the PriorityClass of their model, `<namespace>-<accelerator type>`, such as research-nvidia-l4."""
+    """The most GPUs of each model, by any of its names. If it is set, only these models can be
+    requested. Pods with GPUs then need the PriorityClass of their model, `<namespace>-<accelerator
+    type>`, such as research-nvidia-l4."""
     claimed_gpus: int = Field(default=0, ge=0)
-    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is 0."""
+    """The most GPUs that resource claims (DRA) may request, in addition to gpus. The default is
+    0."""
     cpu: Quantity
     """The most CPU that the pods may request, such as 64."""
     memory: Quantity
@@ -104,10 +107,8 @@ class TeamQuota(Spec):
             yield f"extra_quota.{item}", "has a separate argument; set that instead"
         for model, gpus in self.gpus_by_model.items():
             if not 0 <= gpus <= self.gpus:
-                yield (
-                    f"gpus_by_model.{model}",
-                    f"is {gpus}; it must be from 0 to gpus ({self.gpus})",
-                )
+                reason = f"is {gpus}; it must be from 0 to gpus ({self.gpus})"
+                yield f"gpus_by_model.{model}", reason
 
 
 def _hard(quota: TeamQuota) -> dict[str, str]:
@@ -132,17 +133,17 @@ def _hard(quota: TeamQuota) -> dict[str, str]:
 
 
 def priority_class_name(namespace: str, key: str) -> str:
-    """The name of a team's PriorityClass: of a GPU model, or of a name that was asked for."""
+    """Return the name of a team's PriorityClass: of a GPU model, or of a requested name."""
     return derived(namespace, f"-{key}", limit=253)
 
 
 def quota_children(
     namespace: str, quota: TeamQuota, priorities: Mapping[str, int]
 ) -> Iterator[ChildResource]:
-    """The PriorityClasses and ResourceQuotas, and the rule that holds pods to their GPU model.
+    """Yield the PriorityClasses, the ResourceQuotas, and the policy that ties pods to GPU models.
 
-    A ResourceQuota knows pods by their PriorityClass and not by their nodes. So each model has a class, its quota
-    counts the pods of that class, and pods of no such class get no GPUs.
+    A ResourceQuota knows pods by their PriorityClass and not by their nodes. So each model has a
+    class, its quota counts the pods of that class, and pods of no such class get no GPUs.
     """
     # A priority cannot change, and its class's name is what pods know.
     fixed = pulumi.ResourceOptions(replace_on_changes=["value"], delete_before_replace=True)
@@ -193,7 +194,7 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildResource]:
-    """The rule that pods of a model's class run on nodes with that model, and its binding to the namespace."""
+    """Yield the policy that ties pods of a model's class to its nodes, and the policy's binding."""
     metadata = {"name": f"{namespace}-gpu-models"}
     models = {name: [*_expressions(accelerator(model))] for model, name in classes.items()}
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=json.dumps(models))

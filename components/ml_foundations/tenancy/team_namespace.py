@@ -37,7 +37,8 @@ class Tenancy(TeamNetwork):
     largest_volume: Quantity | None = None
     """The most storage that one claim may request."""
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
-    """The enforced Pod Security level: privileged, baseline or restricted. The default is baseline."""
+    """The enforced Pod Security level: privileged, baseline or restricted. The default is
+    baseline."""
     group: InputText | None = None
     """The group that may work in the namespace, such as ml-research@example.com."""
     viewers: InputText | None = None
@@ -45,8 +46,8 @@ class Tenancy(TeamNetwork):
     service_account: ServiceAccount | None = None
     """A service account for the team's pods."""
     priorities: dict[Name, _Priority] = {}
-    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a higher priority may
-    preempt pods of a lower one."""
+    """The values of PriorityClasses, by name. Each class is called `<namespace>-<name>`. Pods of a
+    higher priority may preempt pods of a lower one."""
 
 
 class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
@@ -59,8 +60,8 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
     namespace: Name
     """The namespace's name. By default, the name of the component."""
     data: bool = False
-    """Protect the namespace, and keep it when it is removed from the program, because its claims hold data. The default
-    is false."""
+    """Protect the namespace, and keep it when it is removed from the program, because its claims
+    hold data. The default is false."""
 
     @property
     def service_account_name(self) -> str:
@@ -99,7 +100,7 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
 
 
 class TeamNamespace(Component[TeamNamespaceSpec]):
-    """A namespace with quotas, defaults, Pod Security, a closed network and, on request, access and identity.
+    """A namespace with quotas, defaults, Pod Security and a closed network.
 
     Its quotas have other names than the quota that GKE creates in namespaces (gke-resource-quotas).
     """
@@ -131,7 +132,7 @@ class TeamNamespace(Component[TeamNamespaceSpec]):
 
 
 def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:
-    """The namespace, with its Pod Security level enforced and the strictest one warned about."""
+    """Return the namespace. It enforces its Pod Security level and warns about the strictest."""
     security = "pod-security.kubernetes.io"
     levels = {
         f"{security}/enforce": spec.pod_security,
@@ -142,10 +143,10 @@ def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:
 
 
 def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
-    """The LimitRange: a quota on CPU and memory refuses pods that ask for none, so they get a default.
+    """Return the LimitRange. It gives a default to pods that the quota would reject.
 
-    It says nothing of GPUs. A maximum for containers would become the default of all of them, and one for pods would
-    refuse those that ask for none.
+    It says nothing of GPUs. A maximum for containers would become the default of all of them, and
+    one for pods would refuse those that ask for none.
     """
     default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
     limits: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Queues for training, by Kueue: what each team may use at once, and what it may borrow from the others."""
+"""Queues for training, by Kueue: the share of each team, and what it may borrow."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, Unpack, overload
@@ -30,7 +30,8 @@ from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.typed_args import TrainingQueueArgs
 
 _COMPUTE = "compute"
-"""The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
+"""The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between
+flavors."""
 
 _QUEUED = "queued-provisioning"
 """The AdmissionCheck of flavors whose nodes come by ProvisioningRequests, and its configuration."""
@@ -54,15 +55,17 @@ class Flavor(Spec):
     name: Name
     """The flavor's name, such as the pool's."""
     gpu: GpuName | None = None
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required unless node_selector
-    implies the model."""
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu. It is required
+    unless node_selector implies the model."""
     node_selector: dict[str, str] = {}
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
-    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that it starts there."""
+    """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that
+    it starts there."""
     queued_provisioning: bool = False
-    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue creates a request for
-    each workload of this flavor. It starts the workload when all its nodes are ready. The default is false."""
+    """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
+    creates a request for each workload of this flavor. It starts the workload when all its nodes
+    are ready. The default is false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -88,13 +91,15 @@ class TeamQueue(Spec):
     gpus: dict[Name, int] = {}
     """The team's own GPUs of each flavor."""
     borrow_gpus: dict[Name, int] = {}
-    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default, all."""
+    """The most GPUs of each flavor that it may borrow when other teams do not use them. By default,
+    all."""
     borrow_cpu: Quantity | None = None
     """The most CPU that it may borrow when other teams do not use it. By default, all."""
     borrow_memory: Quantity | None = None
     """The most memory that it may borrow when other teams do not use it. By default, all."""
     lend_gpus: dict[Name, int] = {}
-    """The most GPUs of each flavor that other teams may borrow from it when it does not use them. By default, all."""
+    """The most GPUs of each flavor that other teams may borrow from it when it does not use them.
+    By default, all."""
 
     @property
     def flavors(self) -> set[str]:
@@ -109,10 +114,8 @@ class TeamQueue(Spec):
                     yield f"{field}.{flavor}", f"is {count}; GPUs are counted from 0 on"
         for flavor, count in self.lend_gpus.items():
             if count > self.gpus.get(flavor, 0):
-                yield (
-                    f"lend_gpus.{flavor}",
-                    f"is {count}, more than its own ({self.gpus.get(flavor, 0)})",
-                )
+                reason = f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
+                yield f"lend_gpus.{flavor}", reason
 
 
 QueuedKind = Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]
@@ -120,38 +123,41 @@ QueuedKind = Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]
 
 
 class Queues(Spec):
-    """How teams share GPUs by Kueue."""
+    """The sharing of GPUs between teams by Kueue."""
 
     borrowing: bool = True
     """Let teams borrow resources that other teams do not use. The default is true."""
     reclaim: Literal["never", "lower_priority", "any"] = "any"
-    """The borrowers' workloads that are stopped when a team needs its own resources again: never, lower_priority or
-    any. The default is any."""
+    """The borrowers' workloads that are stopped when a team needs its own resources again: never,
+    lower_priority or any. The default is any."""
     preempt: Literal["never", "lower_priority"] = "lower_priority"
-    """The workloads that are stopped for another workload of the same team: never or lower_priority. The default is
-    lower_priority."""
+    """The workloads that are stopped for another workload of the same team: never or
+    lower_priority. The default is lower_priority."""
     ready_seconds: int = Field(default=NEW_NODE_SECONDS, ge=1)
-    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all of them and queues
-    the workload again. The default is 1200, which is enough for new nodes, their driver and the image."""
+    """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
+    of them and queues the workload again. The default is 1200, which is enough for new nodes, their
+    driver and the image."""
     kinds: list[QueuedKind] = Field(default=["Job", "JobSet"], min_length=1)
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. The default is Job
-    and JobSet. A stack file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
-    the last three kinds block the pods of their namespaces."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet.
+    The default is Job and JobSet. A stack file adds the kinds of its workloads with a queue. If
+    Kueue does not answer, its webhooks for the last three kinds block the pods of their
+    namespaces."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     install: bool = True
-    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it already. Then
-    waitForPodsReady in the configuration of that Kueue decides when an incomplete workload is stopped."""
+    """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it
+    already. Then waitForPodsReady in the configuration of that Kueue decides when an incomplete
+    workload is stopped."""
     values: dict[str, Any] = {}
     """More values of the chart, merged over the component's."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field."""
+    """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are
+    merged over the component's: maps are merged, lists are replaced, and null removes a field."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        reason = "is for the Kueue that this component installs, but install is false; configure the existing Kueue"
+        reason = "is for an installed Kueue, but install is false; configure the existing Kueue"
         for field in ("ready_seconds", "values"):
             if not self.install and field in self.model_fields_set:
                 yield field, reason
@@ -169,7 +175,8 @@ class TrainingQueueSpec(Queues, ComponentSpec):
     teams: list[TeamQueue] = Field(min_length=1)
     """The resources that each team may use at once."""
     cohort: Name
-    """The name of the cohort, in which teams borrow from each other. By default, the name of the component."""
+    """The name of the cohort, in which teams borrow from each other. By default, the name of the
+    component."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -184,10 +191,8 @@ class TrainingQueueSpec(Queues, ComponentSpec):
                 yield f"teams[{index}].gpus.{flavor}", not_among(flavor, "flavor", names)
             for field in ("borrow_gpus", "borrow_cpu", "borrow_memory", "lend_gpus"):
                 if getattr(team, field) and not self.borrowing:
-                    yield (
-                        f"teams[{index}].{field}",
-                        "has no effect: borrowing is false; leave one out",
-                    )
+                    reason = "has no effect: borrowing is false; leave one out"
+                    yield f"teams[{index}].{field}", reason
 
     @override
     def children(self) -> Iterator[ChildResource]:
@@ -235,11 +240,11 @@ class TrainingQueueSpec(Queues, ComponentSpec):
 
 
 class TrainingQueue(Component[TrainingQueueSpec]):
-    """Kueue's queues: a flavor for each node pool, and a ClusterQueue and a LocalQueue for each team, in one cohort.
+    """Kueue's queues: a flavor for each node pool, and queues for each team, in one cohort.
 
-    A workload with ``queue`` waits until all its pods can start, and then runs on the nodes of one flavor. Let
-    workloads depend on the queue (``depends_on``), so that they are deleted first. Kueue keeps a queue as long as
-    something in it runs.
+    A workload with ``queue`` waits until all its pods can start, and then runs on the nodes of one
+    flavor. Let workloads depend on the queue (``depends_on``), so that they are deleted first.
+    Kueue keeps a queue as long as something in it runs.
     """
 
     queue_name: KnownOutput[str]
@@ -288,7 +293,7 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
-    """Values of Kueue's chart.
+    """Return values of Kueue's chart.
 
     Pods wait for Kueue's webhooks in the teams' namespaces only, and two replicas answer them.
     """
@@ -316,7 +321,10 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
-    """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
+    """Return a flavor's spec.
+
+    Its labels include GPU model and accelerator, with which Kueue compares a pod's affinity.
+    """
     node_labels = (
         flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
     ) | flavor.node_selector
@@ -325,7 +333,7 @@ def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
 
 
 def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str, Any]]:
-    """CPU and memory from anywhere; GPUs from the first flavor, in the flavors' order, that has room."""
+    """Return CPU and memory of all nodes, and GPUs of the first flavor with enough of them."""
     compute = [
         without_none({"name": "cpu", "nominalQuota": team.cpu, "borrowingLimit": team.borrow_cpu}),
         without_none(

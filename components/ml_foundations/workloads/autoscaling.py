@@ -1,4 +1,4 @@
-"""How many pods a server has: a HorizontalPodAutoscaler on CPU, on a metric of the pods, or on both."""
+"""Autoscaling of a server by CPU, by a metric of its pods, or by both."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,25 +13,28 @@ from ml_foundations.kubernetes.labels import GKE_METRIC
 from ml_foundations.kubernetes.objects import api_object
 
 POD_LABEL = "ml-foundations-server"
-"""The label by which GKE finds the pods of a metric: it takes no dots and slashes in a label's name."""
+"""The label by which GKE finds the pods of a metric: it takes no dots and slashes in a label's
+name."""
 
 
 class Autoscaling(Spec):
-    """When an InferenceService gets more pods, and how many it gets at most."""
+    """The limits and the metric for the number of pods of an InferenceService."""
 
     max_replicas: int = Field(ge=1)
     """The most pods. The fewest pods are replicas of the service."""
     cpu_percent: int | None = Field(None, ge=1)
     """The target CPU use, in percent of the pods' requests."""
     metric: str | None = None
-    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the custom metrics API."""
+    """A metric of the pods, such as vllm:num_requests_waiting. For an adapter, its name in the
+    custom metrics API."""
     target: Quantity | None = None
     """The target value of the metric, averaged over the pods, such as 5."""
     served_by: Literal["adapter", "gke"] = "adapter"
     """Who serves the metric: adapter or gke. The default is adapter.
 
-    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods' metrics_path. It
-    needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile PERFORMANCE of the cluster.
+    adapter: an adapter in the cluster (custom metrics API). gke: GKE reads a gauge from the pods'
+    metrics_path. It needs GKE 1.35.1-gke.1396000, the release channel RAPID, and the hpa_profile
+    PERFORMANCE of the cluster.
     """
     scale_down_seconds: int = Field(300, ge=0, le=3600)
     """Seconds of lower demand before pods are removed. The default is 300."""
@@ -46,7 +49,7 @@ class Autoscaling(Spec):
             yield "served_by", "names who serves the metric, but there is no metric; leave it out"
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
-        """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""
+        """Return the HorizontalPodAutoscaler of a Deployment, with the fewest pods."""
         metrics: list[dict[str, Any]] = []
         if self.cpu_percent is not None:
             target = {"type": "Utilization", "averageUtilization": self.cpu_percent}
@@ -68,7 +71,7 @@ class Autoscaling(Spec):
     def served_metric(
         self, metadata: Mapping[str, Any], pods: str, port: int, path: str
     ) -> dict[str, Any]:
-        """The AutoscalingMetric of pods with this POD_LABEL (GKE, "Expose custom metrics for autoscaling")."""
+        """Return the AutoscalingMetric of the pods (GKE, "Expose custom metrics")."""
         metric = self.metric or ""
         read = {"gauge": {"name": _gke_name(metric), "prometheusMetricName": metric}}
         container = {"endpoint": {"port": port, "path": path}, "metrics": [read]}
@@ -81,5 +84,5 @@ class Autoscaling(Spec):
 
 
 def _gke_name(metric: str) -> str:
-    """The name by which an autoscaler may ask GKE: lower case letters, digits and dashes, 63 at most."""
+    """Return a metric's name for GKE: at most 63 lower case letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", metric.lower()).strip("-")[:63]

@@ -19,7 +19,8 @@ _FIELDS = (
     "managedBy",
 )
 _IMMUTABLE = [f"spec.{field}" for field in _FIELDS]
-"""Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
+"""Fields that a live Job keeps: the provider does not know them all, so a change must replace the
+Job."""
 
 # A Job that failed stays failed: the next update replaces it.
 _AWAITED = {"pulumi.com/replaceUnready": "true"}
@@ -32,8 +33,8 @@ class AwaitedSpec(JobSpec):
     """
 
     wait_for_completion: bool = False
-    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when the Job is
-    accepted."""
+    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when
+    the Job is accepted."""
 
     @property
     def may_hang(self) -> str | None:
@@ -58,17 +59,13 @@ class AwaitedSpec(JobSpec):
 
     def _wait_errors(self) -> Iterator[tuple[str, str]]:
         if self.queue is not None:
-            yield (
-                "wait_for_completion",
-                "a queued Job starts when there is room, which may be days; leave one out",
-            )
+            reason = "a queued Job starts when there is room, which may be days; leave one out"
+            yield "wait_for_completion", reason
         if self.ttl_seconds_after_finished is not None:
-            yield (
-                "ttl_seconds_after_finished",
-                "a Job that is waited for must not delete itself; leave one out",
-            )
+            reason = "a Job that is waited for must not delete itself; leave one out"
+            yield "ttl_seconds_after_finished", reason
         if self.may_hang and self.active_deadline_seconds is None:
-            reason = f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see"
+            reason = f"is required, because Pulumi does not see failures by {self.may_hang}"
             yield "active_deadline_seconds", reason
 
     def job_child(
@@ -78,7 +75,7 @@ class AwaitedSpec(JobSpec):
         annotations: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
     ) -> ChildResource:
-        """The Job, after some parts, with annotations beside Pulumi's, and fields whose changes Pulumi ignores."""
+        """Return the Job, with more annotations and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
         metadata = self.metadata(annotations=awaited | dict(annotations or {}))
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
@@ -87,7 +84,7 @@ class AwaitedSpec(JobSpec):
     def replacing(
         self, kind: str, immutable: list[str], ignore: Sequence[str] = ()
     ) -> pulumi.ResourceOptions:
-        """Options with which the old object is gone before a new one comes: the two never fight for GPUs.
+        """Return options that delete the old object first, so that two runs never compete for GPUs.
 
         A live object keeps its immutable fields; Pulumi ignores changes of others.
         """

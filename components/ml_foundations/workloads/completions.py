@@ -1,4 +1,4 @@
-"""How many pods a Job has, and how their failures count."""
+"""The number of pods of a Job, and how their failures count."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,10 +24,11 @@ class CompletionsSpec(JobSpec):
     backoff_limit_per_index: int | None = Field(None, ge=0)
     """Failures that are retried for each index, instead of for the whole Job. Requires indexed."""
     max_failed_indexes: int | None = Field(None, ge=0)
-    """Indexes that may fail before the Job fails. By default, all. Requires backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails. By default, all. Requires
+    backoff_limit_per_index."""
     success_rules: list[dict[str, Any]] = []
-    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the indexes. Requires
-    indexed."""
+    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the
+    indexes. Requires indexed."""
 
     @property
     @override
@@ -43,23 +44,19 @@ class CompletionsSpec(JobSpec):
             if not self.indexed:
                 yield "backoff_limit_per_index", "requires indexed: true"
             if self.restart_policy != "Never":
-                yield (
-                    "backoff_limit_per_index",
-                    f"requires restart_policy Never, not {self.restart_policy}",
-                )
+                reason = f"requires restart_policy Never, not {self.restart_policy}"
+                yield "backoff_limit_per_index", reason
         if self.success_rules and not self.indexed:
             yield "success_rules", "requires indexed: true"
         if self.max_failed_indexes is not None:
             if self.backoff_limit_per_index is None:
                 yield "max_failed_indexes", "requires backoff_limit_per_index"
             if self.max_failed_indexes > self.completions:
-                yield (
-                    "max_failed_indexes",
-                    f"is {self.max_failed_indexes}, above completions ({self.completions})",
-                )
+                reason = f"is {self.max_failed_indexes}, above completions ({self.completions})"
+                yield "max_failed_indexes", reason
 
     def completion_fields(self) -> dict[str, Any]:
-        """The fields of the Job's spec."""
+        """Return the fields of the Job's spec about its number of pods."""
         return {
             "completions": self.completions,
             "parallelism": self.parallelism,

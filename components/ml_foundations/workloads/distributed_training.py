@@ -25,7 +25,8 @@ _JOBSET_JOB = "workers"
 """The name of the one Job in a JobSet."""
 _IMMUTABLE = ("replicatedJobs", "network", "successPolicy", "failurePolicy", "managedBy")
 _JOBSET_IMMUTABLE = [f"spec.{field}" for field in _IMMUTABLE]
-"""Fields that JobSet's webhook keeps as they are while it runs (jobset, pkg/webhooks/jobset_webhook.go)."""
+"""Fields that JobSet's webhook keeps as they are while it runs (jobset,
+pkg/webhooks/jobset_webhook.go)."""
 _POD_SUFFIX = "-xxxxx"
 """What the Job controller adds to the name of a pod; JobSet's webhook wants room for it."""
 _GANG = {labels.GANG: "true"}
@@ -46,21 +47,23 @@ class DistributedTrainingSpec(AwaitedSpec):
     launcher: Literal["torchrun", "env", "none"] | None = None
     """The environment variables of the pods: torchrun, env or none.
 
-    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, for
-    programs that start one process in each pod. none sets none of them. The default is torchrun. It is none if a
-    command is set and no part of command, arguments and files contains torchrun or torch.distributed.run.
+    torchrun sets the variables that torchrun reads (PET_…). env sets RANK, WORLD_SIZE, MASTER_ADDR
+    and MASTER_PORT, for programs that start one process in each pod. none sets none of them. The
+    default is torchrun. It is none if a command is set and no part of command, arguments and files
+    contains torchrun or torch.distributed.run.
     """
     processes_per_node: int | None = Field(None, ge=1)
     """Processes that torchrun starts in each pod. By default, gpus, or 1 without GPUs."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of the first pod for the rendezvous. The default is 29500."""
     jobset: bool = False
-    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The default is false."""
+    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The
+    default is false."""
     max_restarts: int | None = Field(None, ge=0)
     """For a JobSet: restarts of all pods before it fails. The default is 3."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is 0, because a failure
-    restarts all pods."""
+    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is
+    0, because a failure restarts all pods."""
 
     @property
     @override
@@ -101,24 +104,17 @@ class DistributedTrainingSpec(AwaitedSpec):
         yield from self.peer_name_errors()
         yield from self._jobset_errors()
         if self.processes_per_node is not None and self.started_by != "torchrun":
-            yield (
-                "processes_per_node",
-                f"is for torchrun, and launcher is {self.started_by}; leave it out",
-            )
+            reason = f"is for torchrun, and launcher is {self.started_by}; leave it out"
+            yield "processes_per_node", reason
         around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
         yield from self.hostname_errors(self.nodes, *around)
 
     def _jobset_errors(self) -> Iterator[tuple[str, str]]:
         if self.max_restarts is not None and not self.jobset:
-            yield (
-                "max_restarts",
-                "requires jobset: true; for a Job, backoff_limit counts the failures of single pods",
-            )
+            yield "max_restarts", "requires jobset: true; for a Job, set backoff_limit"
         if self.jobset and self.ignore_disruptions:
-            yield (
-                "ignore_disruptions",
-                "leaves the other pods waiting; a JobSet restarts all, see max_restarts",
-            )
+            reason = "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
+            yield "ignore_disruptions", reason
         if self.jobset and self.wait_for_completion:
             yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
 
@@ -126,8 +122,8 @@ class DistributedTrainingSpec(AwaitedSpec):
     def warnings(self) -> Iterator[str]:
         if self.launcher is None and self.started_by == "none" and self.nodes > 1:
             yield (
-                "its command names no torchrun, so its pods find neither rank nor address of the first in their "
-                "environment: set launcher to torchrun (PET_…) or env (RANK, MASTER_ADDR, …), or none"
+                "the command contains no torchrun, so the pods get no rank and no address. "
+                "Set launcher to torchrun (PET_…), to env (RANK, MASTER_ADDR, …) or to none"
             )
 
     @override
@@ -141,15 +137,16 @@ class DistributedTrainingSpec(AwaitedSpec):
 
     @override
     def overridable_kinds(self) -> dict[str, str]:
-        """The Job in a JobSet is one of them: its overrides go into the JobSet's template."""
+        """Return the kinds, with the Job in a JobSet, whose template its overrides change."""
         return {**super().overridable_kinds(), "Job": "batch/v1"}
 
 
 class DistributedTraining(Component[DistributedTrainingSpec]):
     """Pods that train together, each with its rank and the address of the first pod.
 
-    Use the command ``torchrun train.py``, without arguments for the rendezvous, or set ``launcher``. In a queue, all
-    pods start at once or not at all. A change of the pods ends the run and starts a new one.
+    Use the command ``torchrun train.py``, without arguments for the rendezvous, or set
+    ``launcher``. In a queue, all pods start at once or not at all. A change of the pods ends the
+    run and starts a new one.
     """
 
     job_name: KnownOutput[str]
@@ -185,7 +182,10 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """The headless Service. It publishes pods before they are ready: they become ready by finding each other."""
+    """Return the headless Service.
+
+    It publishes pods before they are ready, because they become ready by finding each other.
+    """
     metadata = spec.metadata(
         name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED
     )
@@ -195,7 +195,7 @@ def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """The JobSet, which makes the headless Service itself."""
+    """Return the JobSet, which creates the headless Service itself."""
     body = _job_body(spec)
     # The JobSet's own clean-up comes after its end; a Job of its own must stay until then.
     ttl = body.pop("ttlSecondsAfterFinished", None)
@@ -218,7 +218,7 @@ def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """The Indexed Job's spec."""
+    """Return the Indexed Job's spec."""
     # JobSet names the pods' Service itself.
     pod = {} if spec.jobset else {"subdomain": spec.headless_service}
     indexes = {"completionMode": "Indexed", "completions": spec.nodes, "parallelism": spec.nodes}
@@ -226,10 +226,10 @@ def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
-    """How a pod finds the others.
+    """Return the variables by which the pods find each other.
 
-    torchrun reads its arguments from variables whose names begin with PET_ (PyTorch, torch.distributed.argparse_util);
-    torch.distributed itself, with env://, reads four others.
+    torchrun reads its arguments from variables whose names begin with PET_ (PyTorch,
+    torch.distributed.argparse_util); torch.distributed itself, with env://, reads four others.
     """
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}}
     address, port = {"value": spec.master_address}, {"value": str(spec.rendezvous_port)}

@@ -46,7 +46,9 @@ def environment(
     config_maps: Mapping[str, Key],
     plain: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """The variables of a container: the component's ``own`` first, so that the user's win and may refer to them.
+    """Return the variables of a container.
+
+    The component's ``own`` come first, so that the user's replace them and may refer to them.
 
     A value may refer to a variable that stands before it, as $(NAME): plain values come last.
     """
@@ -64,7 +66,7 @@ def environment(
 
 
 def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:
-    """The Secrets and ConfigMaps of which every key is a variable."""
+    """Return the Secrets and ConfigMaps whose keys all become variables."""
     return [
         without_none(
             {

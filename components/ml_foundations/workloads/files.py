@@ -19,14 +19,12 @@ _READ_AND_EXECUTE = 0o555
 
 
 def file_errors(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Paths that are none, two that share a key, and more than a ConfigMap holds."""
+    """Yield invalid paths, paths with the same key, and files that are too large together."""
     keys: dict[str, str] = {}
     for path in files:
         if not _PATH.fullmatch(path):
-            yield (
-                f"files.{path}",
-                "must be an absolute path of letters, digits, dots, dashes and underscores",
-            )
+            reason = "must be an absolute path of letters, digits, dots, dashes and underscores"
+            yield f"files.{path}", reason
         elif (other := keys.setdefault(_key(path), path)) != path:
             yield f"files.{path}", f"has the same key as {other} in a ConfigMap; rename one of them"
     if (size := config_map_bytes(files)) > MAX_CONFIG_MAP_BYTES:
@@ -35,7 +33,7 @@ def file_errors(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def config_map_bytes(data: Mapping[str, str]) -> int:
-    """How much of a ConfigMap's room its data take."""
+    """Return the bytes that data use of a ConfigMap's limit."""
     return sum(len(text.encode()) for text in data.values())
 
 
@@ -45,14 +43,14 @@ def files_manifest(
     files: Mapping[str, str],
     overrides: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The ConfigMap of the files; its name tells what is in them, so that a change replaces the pods."""
+    """Return the ConfigMap of the files. A change of the content changes its name."""
     data = {_key(path): text for path, text in files.items()}
     manifest = api_object("v1", "ConfigMap", metadata, immutable=True, data=data)
     return named_by_content(manifest, f"{name}-files", "data", overrides)
 
 
 def files_volume(config_map: str) -> dict[str, Any]:
-    """The volume of the files. All may be executed."""
+    """Return the volume of the files. All of them are executable."""
     return {
         "name": FILES_VOLUME,
         "configMap": {"name": config_map, "defaultMode": _READ_AND_EXECUTE},
@@ -60,7 +58,7 @@ def files_volume(config_map: str) -> dict[str, Any]:
 
 
 def files_mounts(files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Each file at its own path: what else the image has in that folder stays visible."""
+    """Return a mount for each file, so that the image's other files in its folder stay visible."""
     return [
         {"name": FILES_VOLUME, "mountPath": path, "subPath": _key(path), "readOnly": True}
         for path in sorted(files)

@@ -1,4 +1,4 @@
-"""GPUs that a workload claims by dynamic resource allocation (DRA), instead of from the device plugin."""
+"""GPUs that a workload claims by dynamic resource allocation (DRA)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +25,8 @@ class GpuClaim(Spec):
     """CEL expressions that each GPU must meet, in addition to gpu, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: Name | None = None
-    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is created."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses. By default, one is
+    created."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -33,8 +34,8 @@ class GpuClaim(Spec):
             yield "template", "already selects the GPUs; leave device_class and selectors out"
 
     def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
-        """What a pod claims, as Kubernetes writes it: of models by their names, or of any."""
-        # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
+        """Return the devices of a pod's claim: of models by their names, or of any model."""
+        # GPU Feature Discovery's label has dashes for spaces. DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
         products = dict.fromkeys(accelerator(model).product for model in models)
         wanted = " || ".join(f'{name} == "{product}"' for product in products)

@@ -40,26 +40,32 @@ class InferenceServiceSpec(ServerSpec):
     service_port: int = Field(80, ge=1, le=65535)
     """The Service's port for the server's own port. The default is 80."""
     service: bool = True
-    """Create a Service. The default is true. If it is false, only the Services in `services` are created."""
+    """Create a Service. The default is true. If it is false, only the Services in `services` are
+    created."""
     service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which only the cluster
-    can reach."""
+    """The type of the Service: ClusterIP, NodePort or LoadBalancer. The default is ClusterIP, which
+    only the cluster can reach."""
     api_key_env: str | None = Field(None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By default, there is no
-    key. Pulumi creates a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By
+    default, there is no key. Pulumi creates a random key once. It is in the Secret
+    `<service_name>-api-key`, under `key`."""
     deregister_seconds: int = Field(15, ge=0)
-    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The default is 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
+    default is 15."""
     drain_seconds: int = Field(30, ge=0)
     """Seconds of the longest request. It is finished before the pod ends. The default is 30."""
     grace_seconds: int = Field(60, ge=0)
-    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and drain_seconds together. The
-    default is 60."""
+    """Seconds until a stopping pod is killed. It must be more than deregister_seconds and
+    drain_seconds together. The default is 60."""
     surge: bool = False
-    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is false."""
+    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is
+    false."""
     progress_seconds: int | None = Field(None, ge=1)
-    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for a new node."""
+    """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for
+    a new node."""
     spread: Literal["preferred", "required", "none"] = "preferred"
-    """How pods spread over zones and nodes: preferred, required or none. The default is preferred."""
+    """How pods spread over zones and nodes: preferred, required or none. The default is
+    preferred."""
 
     @property
     def deployment(self) -> str:
@@ -68,7 +74,7 @@ class InferenceServiceSpec(ServerSpec):
 
     @property
     def url(self) -> pulumi.Input[str]:
-        """Where it answers, inside the cluster; empty without a Service."""
+        """The address inside the cluster; empty without a Service."""
         if not self.service:
             return ""
         port = "" if self.service_port == 80 else f":{self.service_port}"
@@ -94,7 +100,7 @@ class InferenceServiceSpec(ServerSpec):
 
     @property
     def scales_by_gke(self) -> bool:
-        """Whether GKE itself reads the metric by which it scales."""
+        """Return whether GKE serves the metric of the autoscaler."""
         return self.autoscaling is not None and self.autoscaling.served_by == "gke"
 
     @property
@@ -105,7 +111,7 @@ class InferenceServiceSpec(ServerSpec):
     @property
     @override
     def timeout(self) -> int:
-        """Seconds that Pulumi waits: for a rollout that goes from one pod, or few of them, to the next."""
+        """The seconds that Pulumi waits for a rollout, which replaces pods one after another."""
         at_once = 1 if self.surge else self.max_unavailable
         steps = -(-self.most_replicas // at_once)
         rollout = self.progress + (steps - 1) * (self.load_seconds + self.grace_seconds)
@@ -120,15 +126,11 @@ class InferenceServiceSpec(ServerSpec):
             "services[{}].name", names, [self.service_name] if self.service else []
         )
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
-            yield (
-                "api_key_env",
-                f"{self.api_key_env} is also a variable that you set. Remove one of the two",
-            )
+            reason = f"{self.api_key_env} is also a variable that you set. Remove one of the two"
+            yield "api_key_env", reason
         if self.autoscaling is not None and self.autoscaling.max_replicas < self.replicas:
-            yield (
-                "autoscaling",
-                f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})",
-            )
+            most = self.autoscaling.max_replicas
+            yield "autoscaling", f"max_replicas is {most}, below replicas ({self.replicas})"
 
     def _time_errors(self) -> Iterator[tuple[str, str]]:
         load, progress = self.load_seconds, self.progress
@@ -138,14 +140,16 @@ class InferenceServiceSpec(ServerSpec):
                 f"is {progress}, but the model may load for {load} s (load_seconds): make it more",
             )
         if self.timeout < progress:
-            reason = f"is {self.timeout}, but a rollout may pause for {progress} s (progress_seconds): make it more"
+            pause = f"a rollout may pause for {progress} s (progress_seconds)"
+            reason = f"is {self.timeout}, but {pause}; set it to more"
             yield "timeout_seconds", reason
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             both = (
                 f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
             )
-            reason = f"is {self.grace_seconds}, and a pod needs {stopping} to stop ({both}): make it more"
+            needed = f"a pod needs {stopping} to stop ({both})"
+            reason = f"is {self.grace_seconds}, and {needed}; set it to more"
             yield "grace_seconds", reason
 
     @override
@@ -180,8 +184,9 @@ class InferenceServiceSpec(ServerSpec):
 class InferenceService(Component[InferenceServiceSpec]):
     """A model server: a Deployment behind a ClusterIP Service.
 
-    Its probes wait for the model, its pods finish their requests before they stop, and its rollouts need no spare GPUs
-    by default. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of pods, and Pulumi does not change it.
+    Its probes wait for the model, its pods finish their requests before they stop, and its rollouts
+    need no spare GPUs by default. With ``autoscaling``, a HorizontalPodAutoscaler sets the number
+    of pods, and Pulumi does not change it.
     """
 
     service_name: KnownOutput[str]
@@ -242,7 +247,10 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
-    """Without a spare GPU, an old pod must go before a new one comes; a single one goes altogether."""
+    """Return the rollout strategy.
+
+    Without spare GPUs, an old pod is deleted before a new one starts, so a single pod has a gap.
+    """
     if spec.surge:
         return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     if spec.most_replicas == 1:
@@ -254,7 +262,10 @@ def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _spread(spec: InferenceServiceSpec) -> list[dict[str, Any]]:
-    """Over zones, and in each over nodes; pods of one rollout are counted apart from those of the last."""
+    """Return the spread over zones, and over nodes in each.
+
+    The pods of each rollout are counted separately.
+    """
     common = {
         "maxSkew": 1,
         "whenUnsatisfiable": "DoNotSchedule" if spec.spread == "required" else "ScheduleAnyway",

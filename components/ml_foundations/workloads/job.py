@@ -1,4 +1,4 @@
-"""What Jobs have in common: ports, failures and retries, deadlines."""
+"""The arguments that Jobs share: ports, failures, retries, completions and waiting."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -38,21 +38,24 @@ class JobSpec(WorkloadSpec):
     ports: list[ContainerPort] = []
     """Ports on which its pods listen. To Kubernetes, they are only documentation."""
     restart_policy: Literal["Never", "OnFailure"] = "Never"
-    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod. The default is
-    Never."""
+    """Never: a new pod replaces a failed one. OnFailure: the container restarts in the same pod.
+    The default is Never."""
     backoff_limit: int | None = Field(None, ge=0)
     """Failures that are retried before the Job fails. The default is 3."""
     fail_on_exit_codes: list[int] = []
-    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then fails at once."""
+    """Exit codes of errors that no retry can fix, such as that of an invalid argument. The Job then
+    fails at once."""
     ignore_disruptions: bool | None = None
-    """Do not count preempted, drained and lost pods as failures. The default is true if restart_policy is Never."""
+    """Do not count preempted, drained and lost pods as failures. The default is true if
+    restart_policy is Never."""
     pod_failure_rules: list[dict[str, Any]] = []
-    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of fail_on_exit_codes."""
+    """More rules of the podFailurePolicy in Kubernetes' form. They follow the rule of
+    fail_on_exit_codes."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """The most seconds that the Job may run, including retries."""
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the next up trains
-    again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it missing, and the
+    next up trains again."""
 
     @property
     def retries(self) -> int | None:
@@ -66,7 +69,7 @@ class JobSpec(WorkloadSpec):
 
     @property
     def ignores_disruptions(self) -> bool:
-        """Whether preempted, drained and lost pods do not count as failures."""
+        """Return whether preempted, drained and lost pods do not count as failures."""
         return self.ignore_disruptions is not False
 
     @override
@@ -82,7 +85,10 @@ class JobSpec(WorkloadSpec):
     def hostname_errors(
         self, pods: int, before: str = "", after: str = ""
     ) -> Iterator[tuple[str, str]]:
-        """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
+        """Yield an error if the host name of the Job's last pod is too long.
+
+        It is the Job's name with the last index, and with ``before`` and ``after`` around the
+        index.
 
         Something may stand between the Job's name and the index, and after the index.
         """
@@ -97,7 +103,10 @@ class JobSpec(WorkloadSpec):
         container: Mapping[str, Any] | None = None,
         pod: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The pod template, with the component's own variables (the user's win) and fields of container and PodSpec."""
+        """Return the pod template, with the component's variables and further fields.
+
+        The user's variables replace the component's.
+        """
         ports = [
             without_none({"name": port.name, "containerPort": port.port}) for port in self.ports
         ]
@@ -105,7 +114,7 @@ class JobSpec(WorkloadSpec):
         return pod_template(self, self.restart_policy, fields, env, pod)
 
     def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of the Job, with the fields that say how many pods there are."""
+        """Return the spec of the Job, with the fields about its number of pods."""
         fields = {
             **indexes,
             "backoffLimit": self.retries,
@@ -117,7 +126,10 @@ class JobSpec(WorkloadSpec):
         return without_none(fields)
 
     def _pod_failure_policy(self) -> dict[str, Any] | None:
-        """The first rule that a failure matches decides: errors that no retry can fix first, disruptions last."""
+        """Return the rules for failures; the first match decides.
+
+        Errors that no retry can fix come first, disruptions last.
+        """
         if self.restart_policy != "Never":
             return None
         fatal = {

@@ -28,26 +28,30 @@ class Mount(Spec):
     }
 
     path: str | None = Field(None, pattern="^/")
-    """The path in the container. Without it, only init and side containers can mount the volume, by its name."""
+    """The path in the container. Without it, only init and side containers can mount the volume, by
+    its name."""
     claim: Name | None = None
     """Source: the name of a claim, such as Volume.claim_name."""
     fuse: bool = False
-    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for Cloud Storage
-    FUSE."""
+    """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for
+    Cloud Storage FUSE."""
     secret: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a Secret."""
     config_map: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a ConfigMap."""
     bucket: Annotated[str, Field(min_length=3), InputOf(str)] | None = None
-    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI driver."""
+    """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI
+    driver."""
     scratch: Quantity | None = None
     """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
-    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path": "/"}}."""
+    """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path":
+    "/"}}."""
     name: Name | None = None
-    """The volume's name. By default, it follows from the source. Two mounts of one volume must have the same source."""
+    """The volume's name. By default, it follows from the source. Two mounts of one volume must have
+    the same source."""
     read_only: bool = False
     """Mount it read-only. The default is false."""
     sub_path: str | None = Field(None, min_length=1)
@@ -70,14 +74,12 @@ class Mount(Spec):
                 yield field, "are for a bucket; set bucket, or leave them out"
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
-            yield (
-                "path",
-                f"has {' and '.join(given) or 'no source'}: set exactly one of {', '.join(_SOURCES)}",
-            )
+            sources = " and ".join(given) or "no source"
+            yield "path", f"has {sources}; set exactly one of {', '.join(_SOURCES)}"
 
     @property
     def volume_name(self) -> str:
-        """The volume's name: given, or made from the source. A bucket's name may hold dots and underscores."""
+        """The volume's name: the set one, or one from the source, without dots and underscores."""
         if self.name is not None:
             return self.name
         kind, source = next(
@@ -88,7 +90,7 @@ class Mount(Spec):
         return named.replace(".", "-").replace("_", "-")
 
     def source(self) -> dict[str, Any]:
-        """The volume without its name, as Kubernetes writes it."""
+        """Return the volume without its name, as Kubernetes writes it."""
         bucket = {
             "bucketName": self.bucket,
             "mountOptions": self.mount_options or "implicit-dirs",
@@ -111,7 +113,10 @@ class Mount(Spec):
 def mount_errors(
     mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Paths that are used twice, and names of volumes with two sources; ``own`` are the component's volumeMounts."""
+    """Yield paths that are used twice, and names of volumes with two sources.
+
+    ``own`` are the component's volumeMounts.
+    """
     paths: set[str | None] = {mount["mountPath"] for mount in own}
     names = {mount["name"] for mount in own}
     sources: dict[str, Any] = {}
@@ -119,20 +124,16 @@ def mount_errors(
         if mount.path is not None and mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
         if mount.volume_name in names:
-            yield (
-                f"mounts[{index}].name",
-                f"{mount.volume_name} is a volume of the component; choose another name",
-            )
+            reason = f"{mount.volume_name} is a volume of the component; choose another name"
+            yield f"mounts[{index}].name", reason
         elif sources.setdefault(mount.volume_name, mount.source()) != mount.source():
-            yield (
-                f"mounts[{index}].name",
-                f"two volumes are called {mount.volume_name}; rename one of them",
-            )
+            reason = f"two volumes are called {mount.volume_name}; rename one of them"
+            yield f"mounts[{index}].name", reason
         paths.add(mount.path)
 
 
 def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
-    """The container's side: volumeMounts."""
+    """Return the container's volumeMounts."""
     mounted = (
         {
             "name": each.volume_name,
@@ -147,6 +148,6 @@ def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
 
 
 def volume_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
-    """The pod's side: each volume once."""
+    """Return the pod's volumes, each once."""
     sources = {mount.volume_name: mount.source() for mount in mounts}
     return [{"name": name} | source for name, source in sources.items()]

@@ -26,14 +26,15 @@ class Parameter(Spec):
     high: float | None = None
     """The highest value of a range."""
     scale: Literal["linear", "log"] = "linear"
-    """The scale on which all values of the range are equally likely: linear or log. The default is linear."""
+    """The scale on which all values of the range are equally likely: linear or log. The default is
+    linear."""
     integer: bool = False
     """Use only whole numbers of the range. The default is false."""
 
     @field_validator("values")
     @classmethod
     def _whole_numbers(cls, values: list[Value]) -> list[Value]:
-        """Numbers of programs in other languages arrive as floats: whole ones are integers for all."""
+        """Return whole numbers as integers. Programs in other languages pass them as floats."""
         return [
             int(value) if isinstance(value, float) and value.is_integer() else value
             for value in values
@@ -61,7 +62,7 @@ class Parameter(Spec):
             yield "low", f"is {self.low:g}, but must be above 0 if scale is log"
 
     def draw(self, source: random.Random) -> Value:
-        """One value at random."""
+        """Return one value at random."""
         if self.values is not None:
             return self.values[int(source.random() * len(self.values))]
         low, high = self.low or 0.0, self.high or 0.0
@@ -80,18 +81,18 @@ class Parameter(Spec):
 
 
 def grid_size(parameters: Mapping[str, Parameter]) -> int:
-    """How many combinations a grid has."""
+    """Return the number of combinations in a grid."""
     return math.prod(len(parameter.values or []) for parameter in parameters.values())
 
 
 def grid(parameters: Mapping[str, Parameter]) -> Iterator[dict[str, Value]]:
-    """Every combination of the values; the last parameter changes fastest."""
+    """Yield all combinations of the values. The last parameter changes fastest."""
     combinations = itertools.product(*(parameter.values or [] for parameter in parameters.values()))
     return (dict(zip(parameters, values, strict=True)) for values in combinations)
 
 
 def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[dict[str, Value]]:
-    """Random combinations. A larger sample of the same seed begins with the smaller one."""
+    """Return random combinations. A smaller sample with the same seed is a beginning of it."""
     # Only random() is promised to give the same numbers in every version of Python.
     source = random.Random(seed)
     return [
@@ -101,7 +102,7 @@ def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[d
 
 
 def text(value: Value) -> str:
-    """A value as an environment variable has it: booleans and numbers as in JSON."""
+    """Return a value as text for a variable: booleans and numbers as in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -26,12 +26,14 @@ _CONTAINERS = ("containers", "initContainers")
 _DELETE_MARGIN_SECONDS = 300
 """Pulumi waits for a deletion this much longer than pods may take to stop."""
 AWAIT_MARGIN_SECONDS = 60
-"""Pulumi outlasts Kubernetes' own deadlines by this, so that it is Kubernetes that says what went wrong."""
+"""Pulumi outlasts Kubernetes' own deadlines by this, so that it is Kubernetes that says what went
+wrong."""
 
 
 _POOL = ObjectArgument(
     ("GpuNodePool", "CpuNodePool"),
-    "The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and tolerations.",
+    "The GpuNodePool or CpuNodePool that its pods run on. "
+    "It sets gpu, node_selector and tolerations.",
     {name: name for name in ("gpu", "node_selector", "tolerations")},
 )
 
@@ -51,7 +53,8 @@ class WorkloadSpec(ComponentSpec):
     cpu: Quantity | None = None
     """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""
     memory: Quantity | None = None
-    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's LimitRange decides."""
+    """Memory that each pod requests and may use, such as 64Gi. By default, the namespace's
+    LimitRange decides."""
     command: list[InputText] | None = None
     """The command. By default, that of the image."""
     arguments: list[InputText] | None = None
@@ -61,7 +64,8 @@ class WorkloadSpec(ComponentSpec):
     env: dict[str, InputText] = {}
     """Environment variables. A value may refer to another variable, such as $(NAME)."""
     secret_env: dict[str, Key] = {}
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
+    "key": "token"}}."""
     config_env: dict[str, Key] = {}
     """Environment variables from keys of ConfigMaps."""
     field_env: dict[str, str] = {}
@@ -71,23 +75,23 @@ class WorkloadSpec(ComponentSpec):
     gpu: GpuNames | None = None
     """The GPU model, by any of its names, or a list of accepted models. By default, any model."""
     accelerator_label: bool = False
-    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without labels of GPU Feature
-    Discovery. The default is false."""
+    """Select the GPU model, its partition and its sharing by GKE's own labels, for nodes without
+    labels of GPU Feature Discovery. The default is false."""
     gpus: int = Field(0, ge=0)
     """GPUs of each pod. The default is 0."""
     gpu_claim: GpuClaim | None = None
-    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The nodes must support
-    it."""
+    """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The
+    nodes must support it."""
     requests: dict[str, Quantity] = {}
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: dict[str, Quantity | None] = {}
-    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By default, the request
-    is the limit."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}, or null for no limit. By
+    default, the request is the limit."""
     mounts: list[Mount] = []
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch volumes and any others."""
     files: dict[str, str] = {}
-    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are executable, and are in
-    a ConfigMap, which is not for secrets. A change replaces the pods."""
+    """Files in the container, such as a script: text by absolute path, 1 MiB in total. They are
+    executable, and are in a ConfigMap, which is not for secrets. A change replaces the pods."""
     shared_memory: Quantity | None = None
     """The size of /dev/shm, such as 16Gi. It counts against memory."""
     init_containers: list[Container] = []
@@ -97,9 +101,11 @@ class WorkloadSpec(ComponentSpec):
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     affinity: Affinity = {}
-    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each term."""
+    """The affinity of its pods, in Kubernetes' form. The conditions for the GPUs are added to each
+    term."""
     tolerations: list[Toleration] = []
-    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always tolerate the GPU taint."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always
+    tolerate the GPU taint."""
     spot: bool = False
     """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: InputText | None = None
@@ -115,12 +121,12 @@ class WorkloadSpec(ComponentSpec):
     service_account: InputText | None = None
     """The service account of its pods. By default, the service account default of the namespace."""
     run_as_user: int = Field(1000, ge=0)
-    """The user and group of the container. The default is 1000. 0 is root, which Pod Security restricted refuses. Any
-    other user gets a HOME that it may write to, unless the environment has HOME. With a read-only root file system, any
-    user gets a HOME and a /tmp."""
+    """The user and group of the container. The default is 1000. 0 is root, which Pod Security
+    restricted refuses. Any other user gets a HOME that it may write to, unless the environment has
+    HOME. With a read-only root file system, any user gets a HOME and a /tmp."""
     image_user: bool = False
-    """Run as the user of the image, often root, which Pod Security restricted refuses. The default is false. Volumes
-    belong to the group run_as_user."""
+    """Run as the user of the image, often root, which Pod Security restricted refuses. The default
+    is false. Volumes belong to the group run_as_user."""
     privileged: bool = False
     """Run the container privileged, which Pod Security baseline refuses. The default is false."""
     host_network: bool = False
@@ -142,18 +148,20 @@ class WorkloadSpec(ComponentSpec):
     labels: dict[str, InputText] = {}
     """More labels of its pods."""
     selector_labels: dict[str, str] = {}
-    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot change."""
+    """Labels of its pods that its selectors also contain, such as {"app": "chat"}. They cannot
+    change."""
     object_labels: dict[str, InputText] = {}
     """More labels of the created objects."""
     annotations: dict[str, InputText] = {}
     """Annotations of its pods."""
     pod_overrides: PodFields = {}
-    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl patch does. Maps are
-    merged, and lists such as containers and volumes are merged by name. Other lists are replaced. null removes a
-    field."""
+    """Fields of the PodSpec in Kubernetes' form. They are merged over the component's as kubectl
+    patch does. Maps are merged, and lists such as containers and volumes are merged by name. Other
+    lists are replaced. null removes a field."""
     overrides: dict[str, dict[str, Any]] = {}
-    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They are merged over the
-    component's: maps are merged, lists are replaced, and null removes a field. For the pod, use pod_overrides."""
+    """Fields of the created objects, by kind, such as {"Job": {"metadata": {"labels": {…}}}}. They
+    are merged over the component's: maps are merged, lists are replaced, and null removes a field.
+    For the pod, use pod_overrides."""
 
     @property
     def workload_name(self) -> str:
@@ -162,7 +170,7 @@ class WorkloadSpec(ComponentSpec):
 
     @property
     def delete_timeout(self) -> str:
-        """How long Pulumi waits for a deletion."""
+        """The time that Pulumi waits for a deletion."""
         return f"{self.grace_seconds + _DELETE_MARGIN_SECONDS}s"
 
     @property
@@ -172,7 +180,7 @@ class WorkloadSpec(ComponentSpec):
 
     @property
     def takes_gpus(self) -> bool:
-        """Whether any container requests GPUs: its own, an init or side container, or one of ``pod_overrides``."""
+        """Return whether any container requests GPUs, also in ``pod_overrides``."""
         overrides = (item for key in _CONTAINERS for item in items(self.pod_overrides, key))
         more = [*self.init_containers, *self.side_containers, *overrides]
         amounts = [
@@ -186,20 +194,20 @@ class WorkloadSpec(ComponentSpec):
         return None if self.image_user else self.run_as_user
 
     def overrides_of(self, field: str, name: str) -> list[Manifest]:
-        """What ``pod_overrides`` say of a container."""
+        """Return the fields that ``pod_overrides`` set for a container."""
         return [
             container for container in items(self.pod_overrides, field) if container["name"] == name
         ]
 
     @property
     def read_only_root(self) -> bool:
-        """Whether the image's own folders cannot be written to."""
+        """Return whether the root file system is read-only."""
         own = self.overrides_of("containers", self.container_name)
         return any(section(each, "securityContext").get("readOnlyRootFilesystem") for each in own)
 
     @property
     def has_home(self) -> bool:
-        """Whether it needs a home: images know root and their own user, and the user may name a HOME."""
+        """Return whether the pod needs a home folder, because its user has none in the image."""
         given = (self.env, self.secret_env, self.config_env, self.field_env)
         return bool(self.user or self.read_only_root) and not any(
             "HOME" in variables for variables in given
@@ -207,7 +215,7 @@ class WorkloadSpec(ComponentSpec):
 
     @property
     def has_tmp(self) -> bool:
-        """Whether it needs a /tmp: its root file system is read-only, and nothing is mounted there."""
+        """Return whether the pod needs a /tmp, because its root file system is read-only."""
         overrides = self.overrides_of("containers", self.container_name)
         given = [mount.path for mount in self.mounts]
         given += [mount["mountPath"] for each in overrides for mount in items(each, "volumeMounts")]
@@ -216,17 +224,17 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_env(self) -> dict[str, dict[str, Any]]:
         """The variables that the component sets for any image."""
-        # Python asks USER before /etc/passwd, which lacks the user (PyTorch fails so at import, vllm issue 44548).
+        # Python reads USER before /etc/passwd, which lacks the user (vllm issue 44548).
         return {"HOME": {"value": files.HOME}, "USER": {"value": "user"}} if self.has_home else {}
 
     @property
     def own_mounts(self) -> list[dict[str, Any]]:
-        """What the component mounts by itself, as volumeMounts."""
+        """The volumeMounts that the component adds."""
         made = [{"name": name, "mountPath": path} for name, path, _ in self._empty_volumes()]
         return [*made, *files.files_mounts(self.files)]
 
     def _empty_volumes(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The volumes that the component makes empty: name, path and fields of its emptyDir."""
+        """Return the empty volumes that the component adds: name, path and emptyDir fields."""
         if self.shared_memory:
             # It counts against the container's memory limit.
             yield _SHARED_MEMORY, "/dev/shm", {"medium": "Memory", "sizeLimit": self.shared_memory}
@@ -247,10 +255,8 @@ class WorkloadSpec(ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
-            yield (
-                "gpus",
-                f"is 0, but gpu is {' or '.join(self.models)}; set it to the number that each pod needs",
-            )
+            models = " or ".join(self.models)
+            yield "gpus", f"is 0, but gpu is {models}; set it to the number that each pod needs"
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; set it to the number that each pod needs"
         if self.queue_priority is not None and self.queue is None:
@@ -265,16 +271,14 @@ class WorkloadSpec(ComponentSpec):
         yield from mount_errors(self.mounts, self.own_mounts)
         for field in ("labels", "object_labels"):
             for label in self.app_labels.keys() & getattr(self, field).keys():
-                yield (
-                    f"{field}.{label}",
-                    "is set by the component, whose selectors know it; leave it out",
-                )
+                reason = "is set by the component, whose selectors know it; leave it out"
+                yield f"{field}.{label}", reason
         made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
         yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
 
     def peer_name_errors(self) -> Iterator[tuple[str, str]]:
         """Yield errors about the names by which pods find each other, which the component sets."""
-        reason = "is set by the component: its pods find each other by it; leave it out, see service_name"
+        reason = "is set by the component, so that pods find each other; use service_name instead"
         for field in ("hostname", "subdomain"):
             if getattr(self, field) is not None:
                 yield field, reason
@@ -298,14 +302,12 @@ class WorkloadSpec(ComponentSpec):
             and memory
             and parse_quantity(self.shared_memory) >= parse_quantity(memory)
         ):
-            yield (
-                "shared_memory",
-                f"is {self.shared_memory}, and counts against memory ({memory}): raise memory",
-            )
+            reason = f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
+            yield "shared_memory", reason
 
     @property
     def requested(self) -> dict[str, str]:
-        """What its container requests, but for GPUs."""
+        """The container's requests, without GPUs."""
         return without_none({"cpu": self.cpu, "memory": self.memory}) | self.requests
 
     @property
@@ -317,15 +319,15 @@ class WorkloadSpec(ComponentSpec):
     def queue_labels(self) -> dict[str, str]:
         """The labels by which Kueue takes an object into a queue.
 
-        Kueue's webhook suspends an object with these labels when it is created. The manifest does not set ``suspend``:
-        an update that set it again would stop what Kueue has started.
+        Kueue's webhook suspends an object with these labels when it is created. The manifest does
+        not set ``suspend``: an update that set it again would stop what Kueue has started.
         """
         return without_none(
             {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
         )
 
     def metadata(self, **others: Any) -> dict[str, Any]:
-        """Name, namespace and labels of the main object; ``others`` are added, or replace them."""
+        """Return the metadata of the main object. ``others`` are added, or replace fields."""
         ours = self.app_labels | self.queue_labels
         made: dict[str, Any] = {
             "name": self.workload_name,
@@ -335,7 +337,10 @@ class WorkloadSpec(ComponentSpec):
         return made | {"labels": self.object_labels | made["labels"]}
 
     def claim_template(self) -> dict[str, Any] | None:
-        """The ResourceClaimTemplate of a ``gpu_claim`` that names none; a template cannot change, so its name does."""
+        """Return the ResourceClaimTemplate of a ``gpu_claim`` without a template.
+
+        A template is immutable, so its name follows from its content.
+        """
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
         metadata = {"namespace": self.namespace, "labels": self.app_labels}
@@ -344,7 +349,7 @@ class WorkloadSpec(ComponentSpec):
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
     def files_config_map(self) -> dict[str, Any] | None:
-        """The ConfigMap of ``files``."""
+        """Return the ConfigMap of ``files``."""
         if not self.files:
             return None
         metadata = {"namespace": self.namespace, "labels": self.app_labels}
@@ -352,12 +357,12 @@ class WorkloadSpec(ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        """The template of its pods' claims and their files, where they have any, and the workload after them."""
+        """Yield the claim template and the files, if there are any, and then the workload."""
         made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
         before = {role: manifest for role, manifest in made.items() if manifest}
         yield from (ChildResource(role, manifest) for role, manifest in before.items())
         yield from self.workload_children([*before])
 
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
-        """The workload, its pods after some roles, and what is around it."""
+        """Yield the workload, which depends on earlier children, and the objects around it."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
+"""The pod of a workload: GPUs, placement, volumes, and a safe security context."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,10 +28,10 @@ def pod_template(
     env: Mapping[str, Mapping[str, Any]] | None = None,
     pod: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
+    """Return the pod template, with ``pod_overrides`` merged over it as by ``kubectl patch``.
 
-    The component adds variables, of which the user's win, and fields of the PodSpec; those of the container may replace
-    some. The restart policy is Always, OnFailure or Never.
+    The component adds variables, of which the user's win, and fields of the PodSpec; those of the
+    container may replace some. The restart policy is Always, OnFailure or Never.
     """
     made = without_none(
         {
@@ -73,7 +73,7 @@ def pod_template(
 
 
 def _resources(spec: WorkloadSpec) -> dict[str, Any]:
-    """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
+    """Return the resources. Requests equal limits, so that a pod is evicted last."""
     requests = dict(spec.requested)
     if spec.gpus and spec.gpu_claim is None:
         requests[labels.GPU_RESOURCE] = str(spec.gpus)
@@ -83,7 +83,7 @@ def _resources(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
-    """The claims of a pod: each of its own, by a template."""
+    """Return the claims of a pod, each by a template."""
     if spec.gpu_claim is None:
         return None
     made = spec.claim_template()
@@ -92,7 +92,10 @@ def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
 
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
-    """As the level restricted wants it; for root and the image's own user, as the level baseline does."""
+    """Return the pod's security context.
+
+    It meets the level restricted, or baseline for root and for the image's own user.
+    """
     fields = {
         "runAsNonRoot": True if spec.user else None,
         "runAsUser": spec.user,
@@ -139,13 +142,13 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
 
 
 def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> dict[str, Any]:
-    """A container of the user's, as safe as the component's own where it does not say otherwise."""
+    """Return a user's container with the component's security settings as defaults."""
     given = [container, *spec.overrides_of(field, container.get("name", ""))]
     return strategic_merge({"securityContext": _container_security(spec, given)}, container)
 
 
 def _annotations(spec: WorkloadSpec) -> dict[str, str]:
-    """A pod with a bucket gets GKE's sidecar for it by annotation."""
+    """Return the annotations. A pod with a bucket gets GKE's sidecar by one of them."""
     drivers = [section(mount.source(), "csi").get("driver") for mount in spec.mounts]
     is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.mounts)
     fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
@@ -153,7 +156,7 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
-    """GPU pods go to nodes with their GPUs, pods without GPUs to no GPU node.
+    """Return the affinity: GPU pods run on their GPUs' nodes, other pods on nodes without GPUs.
 
     A claim itself selects GPUs by their product.
     """
@@ -178,7 +181,7 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
-    """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
+    """Return the tolerations of the GPU taint, of Spot nodes, and of taints that the user names."""
     own = [GPU_TOLERATION] * spec.takes_gpus + [_SPOT_TOLERATION] * spec.spot
     others = [toleration for toleration in spec.tolerations if toleration not in own]
     return [toleration_manifest(toleration) for toleration in own + others] or None

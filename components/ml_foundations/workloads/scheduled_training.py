@@ -23,7 +23,8 @@ _MAX_NAME = 52
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""
 _JOB_SUFFIX = "-1234567890"
 _MIN_STARTING_SECONDS = 10
-"""The controller looks every ten seconds, and would miss a shorter window (Kubernetes, "CronJob")."""
+"""The controller looks every ten seconds, and would miss a shorter window (Kubernetes,
+"CronJob")."""
 
 
 class ScheduledTrainingSpec(CompletionsSpec):
@@ -36,20 +37,24 @@ class ScheduledTrainingSpec(CompletionsSpec):
     time_zone: str = "Etc/UTC"
     """The time zone of the schedule, such as Europe/Berlin. The default is Etc/UTC."""
     concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
-    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends the previous run,
-    Allow runs both. The default is Forbid."""
+    """What happens if a run is due while the previous one still runs: Forbid skips it, Replace ends
+    the previous run, Allow runs both. The default is Forbid."""
     starting_deadline_seconds: int = Field(600, ge=_MIN_STARTING_SECONDS)
-    """Seconds that a run may start late, after the control plane was not available. The default is 600."""
+    """Seconds that a run may start late, after the control plane was not available. The default is
+    600."""
     successful_jobs_history: int = Field(3, ge=0)
     """The number of successful Jobs that are kept. The default is 3."""
     failed_jobs_history: int = Field(3, ge=0)
     """The number of failed Jobs that are kept. The default is 3."""
     suspend: bool | None = None
-    """Start no more runs. By default, Pulumi does not set it, so that you can set it with kubectl."""
+    """Start no more runs. By default, Pulumi does not set it, so that you can set it with
+    kubectl."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures that are retried before a run fails. The default is 1, because the next run is the better retry."""
+    """Failures that are retried before a run fails. The default is 1, because the next run is the
+    better retry."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest interval."""
+    """The most seconds of a run, including retries. By default, 90 % of the schedule's shortest
+    interval."""
     cron_name: Name = Field(max_length=_MAX_NAME)
     """The CronJob's name, 52 characters at most. By default, the name of the component."""
 
@@ -91,16 +96,12 @@ class ScheduledTrainingSpec(CompletionsSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.grace_seconds >= self.deadline:
-            yield (
-                "grace_seconds",
-                f"is {self.grace_seconds}, but a run may last {self.deadline} seconds",
-            )
+            reason = f"is {self.grace_seconds}, but a run may last {self.deadline} seconds"
+            yield "grace_seconds", reason
         if self.deadline >= self.interval:
             often = f'"{self.schedule}" comes every {self.interval} seconds'
-            yield (
-                "active_deadline_seconds",
-                f"is {self.deadline}, and {often}: a run must end before",
-            )
+            reason = f"is {self.deadline}, and {often}: a run must end before"
+            yield "active_deadline_seconds", reason
         if self.indexed:
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 
@@ -140,7 +141,7 @@ class ScheduledTraining(Component[ScheduledTrainingSpec]):
 
 
 def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:
-    """The CronJob. Its queue takes the Jobs, not the CronJob itself."""
+    """Return the CronJob. Its Jobs wait in the queue, not the CronJob itself."""
     body = {
         "schedule": spec.schedule,
         "timeZone": spec.time_zone,

@@ -1,4 +1,4 @@
-"""What servers have in common: ports, probes, timeouts, who may connect, and who scrapes metrics."""
+"""The arguments that servers share: ports, probes, timeouts, callers and metrics."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,8 @@ PROBE = "^(/|tcp$)"
 _PROBE_SECONDS = 10
 """How often a server is asked while it loads; its startup probe ends on a multiple of this."""
 _PATIENCE_SECONDS = 3600
-"""A server that loads slower than was said is left to load: its startup probe waits an hour at least."""
+"""A server that loads slower than was said is left to load: its startup probe waits an hour at
+least."""
 _PORT_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
@@ -45,10 +46,11 @@ class ExtraService(Spec):
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     """ClusterIP, NodePort or LoadBalancer. The default is ClusterIP."""
     headless: bool = False
-    """Create a headless Service, which only adds DNS names for pods and has no address. The default is false."""
+    """Create a headless Service, which only adds DNS names for pods and has no address. The default
+    is false."""
     ports: dict[str, int] = {}
-    """The Service's ports: the names of the server's ports, with the Service's numbers. By default, all ports with the
-    server's numbers."""
+    """The Service's ports: the names of the server's ports, with the Service's numbers. By default,
+    all ports with the server's numbers."""
     annotations: dict[str, InputText] = {}
     """The Service's annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
@@ -73,25 +75,31 @@ class ServerSpec(WorkloadSpec):
     services: list[ExtraService] = []
     """Additional Services."""
     health_path: str | None = Field("/health", pattern=PROBE)
-    """The path that answers when the model is loaded, or tcp if a connection is enough. The default is /health."""
+    """The path that answers when the model is loaded, or tcp if a connection is enough. The default
+    is /health."""
     live_path: str | None = Field(None, pattern=PROBE)
-    """The path that answers as long as the server needs no restart, or tcp. By default, health_path."""
+    """The path that answers as long as the server needs no restart, or tcp. By default,
+    health_path."""
     probes: dict[Literal["startup", "readiness", "liveness"], Probe | None] = {}
-    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or null for no probe."""
+    """Fields of the probes in Kubernetes' form, such as {"readiness": {"periodSeconds": 1}}, or
+    null for no probe."""
     load_seconds: int = Field(600, ge=1)
-    """The most seconds that the model needs to load. The default is 600. After that, a rollout fails. A server that
-    still loads is restarted after this time or an hour, the longer of the two."""
+    """The most seconds that the model needs to load. The default is 600. After that, a rollout
+    fails. A server that still loads is restarted after this time or an hour, the longer of the
+    two."""
     max_unavailable: int = Field(1, ge=1)
     """Pods that a rollout or a drain of nodes may stop at once. The default is 1."""
     timeout_seconds: int | None = Field(None, ge=1)
     """Seconds that Pulumi waits for a rollout. By default, enough for one pod after another."""
     disruption_budget: bool = True
-    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is true."""
+    """Create a PodDisruptionBudget, which limits drains of nodes to max_unavailable. The default is
+    true."""
     callers: list[InputName] | None = None
-    """Other namespaces whose pods may connect. By default, the policies of the server's namespace decide."""
+    """Other namespaces whose pods may connect. By default, the policies of the server's namespace
+    decide."""
     monitoring: MonitoringSystem = "none"
-    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none. The default is
-    none."""
+    """Who scrapes the metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none.
+    The default is none."""
     metrics_path: str = Field("/metrics", pattern="^/")
     """The path of the metrics. The default is /metrics."""
     metrics_port: str | None = None
@@ -114,7 +122,7 @@ class ServerSpec(WorkloadSpec):
 
     @property
     def timeouts(self) -> pulumi.CustomTimeouts:
-        """How long Pulumi waits."""
+        """The time that Pulumi waits for each operation."""
         rollout = f"{self.timeout}s"
         return pulumi.CustomTimeouts(create=rollout, update=rollout, delete=self.delete_timeout)
 
@@ -124,10 +132,8 @@ class ServerSpec(WorkloadSpec):
         taken = {self.port_name: self.port}
         for index, port in enumerate(self.ports):
             if port.name in taken or port.port in taken.values():
-                yield (
-                    f"ports[{index}]",
-                    f"{port.name} ({port.port}) is taken; choose another name and number",
-                )
+                reason = f"{port.name} ({port.port}) is taken; choose another name and number"
+                yield f"ports[{index}]", reason
             taken[port.name] = port.port
         if self.scraped_port not in taken:
             yield "metrics_port", not_among(str(self.scraped_port), "port", taken)
@@ -137,7 +143,7 @@ class ServerSpec(WorkloadSpec):
                 yield f"services[{index}].ports.{name}", not_among(name, "port", self.port_numbers)
 
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
-        """Probes and the Service know a port by its name, which an override would change in the container alone."""
+        """Yield ports that an override renames, because probes and the Service use their names."""
         names = {number: name for name, number in self.port_numbers.items()}
         has_users = (
             getattr(self, "service", True)
@@ -150,7 +156,8 @@ class ServerSpec(WorkloadSpec):
                 and container["name"] == self.container_name
                 and container.get("ports", ()) is None
             ):
-                reason = f"is null, but probes and Services know the ports {', '.join(names.values())}: leave it out"
+                ports = ", ".join(names.values())
+                reason = f"is null, but probes and Services use the ports {ports}; leave it out"
                 yield f"pod_overrides.containers[{index}].ports", reason
             for place, port in enumerate(
                 items(container, "ports") if container["name"] == self.container_name else ()
@@ -158,11 +165,15 @@ class ServerSpec(WorkloadSpec):
                 name, own = port.get("name"), names.get(port["containerPort"])
                 if own and name not in (None, own):
                     argument = "port_name" if own == self.port_name else "ports"
-                    reason = f'is "{name}", but probes and the Service know the port as {own}: name it by {argument}'
+                    use = f"probes and the Service use the name {own}"
+                    reason = f'is "{name}", but {use}; set {argument} instead'
                     yield f"pod_overrides.containers[{index}].ports[{place}].name", reason
 
     def container(self) -> dict[str, Any]:
-        """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
+        """Return the container's ports and probes.
+
+        Liveness is checked only after the startup probe has found the model loaded.
+        """
         failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
         starting = {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures}
         asked = {
@@ -190,7 +201,7 @@ class ServerSpec(WorkloadSpec):
         }
 
     def _probe(self, path: str) -> dict[str, Any]:
-        """A server under load answers late, and must not count as dead."""
+        """Return a probe. A server under load answers late, and must not count as failed."""
         port = {"port": self.port_name}
         asked = {"tcpSocket": port} if path == "tcp" else {"httpGet": {"path": path, **port}}
         return asked | {"timeoutSeconds": 5}
@@ -203,7 +214,10 @@ class ServerSpec(WorkloadSpec):
         role: str = "service",
         annotations: Mapping[str, str] | None = None,
     ) -> ChildResource:
-        """A Service with these ports, by name. Pulumi does not wait for its endpoints: it waits for the pods."""
+        """Return a Service with these ports, by name.
+
+        Pulumi waits for the pods, not for the Service's endpoints.
+        """
         ports = [
             {"name": key, "port": port, "targetPort": key, "protocol": "TCP"}
             for key, port in numbers.items()
@@ -220,7 +234,7 @@ class ServerSpec(WorkloadSpec):
         )
 
     def surrounding_children(self) -> Iterator[ChildResource]:
-        """What any server may have around it: Services, a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
+        """Yield Services, PodDisruptionBudget, NetworkPolicy and scraping, as they are needed."""
         yield from map(self._extra_service, self.services)
         if self.disruption_budget:
             yield ChildResource("disruption-budget", _disruption_budget(self))
@@ -234,7 +248,10 @@ class ServerSpec(WorkloadSpec):
 
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
-    """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
+    """Return the policy that lets its namespace and the callers' connect to the declared ports.
+
+    The server's own pods may connect to each other.
+    """
     namespaces = [
         {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers
     ]
@@ -246,7 +263,7 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
 
 
 def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
-    """The PodDisruptionBudget: it holds back a drain, but not for pods that are not ready."""
+    """Return the PodDisruptionBudget. It delays a drain, but not for pods that are not ready."""
     budget = {
         "maxUnavailable": spec.max_unavailable,
         "selector": {"matchLabels": spec.app_labels},

@@ -1,4 +1,4 @@
-"""Servers that each hold a part, as a StatefulSet: parameter servers, and models that are too large for one pod."""
+"""Servers that each hold a shard, as a StatefulSet, such as parameter servers."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, Unpack, overload
@@ -49,26 +49,28 @@ class ShardedSetSpec(ServerSpec):
     shards: int = Field(ge=1)
     """The number of shards. Each shard has it as WORLD_SIZE, so a change restarts all shards."""
     set_name: Name = Field(max_length=_MAX_NAME)
-    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of the component."""
+    """The name of the StatefulSet and its Service, 52 characters at most. By default, the name of
+    the component."""
     service_name: Name | None = None
     """The name of the headless Service. By default, set_name."""
     volumes: list[ShardVolume] = []
     """Volumes. Each shard gets a separate one and keeps it."""
     data: bool = True
-    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or replace the set. The
-    default is true."""
+    """Keep the claims of the volumes, because they hold data. Pulumi then refuses to delete or
+    replace the set. The default is true."""
     env: dict[str, InputText] = {}
-    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are in env."""
+    """Environment variables. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless they are
+    in env."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of shard 0 for the rendezvous, MASTER_PORT. The default is 29500."""
     health_path: str | None = Field(None, pattern=PROBE)
-    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default, there is no probe,
-    because not every shard listens."""
+    """The path that answers when a shard is loaded, or tcp if a connection is enough. By default,
+    there is no probe, because not every shard listens."""
     grace_seconds: int = Field(60, ge=0)
     """Seconds that a stopping shard has to write its state. The default is 60."""
     max_unavailable: int = Field(1, ge=1)
-    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1 needs Kubernetes
-    1.35."""
+    """Shards that a rollout or a drain of nodes may stop at once. The default is 1. More than 1
+    needs Kubernetes 1.35."""
 
     @property
     @override
@@ -80,7 +82,7 @@ class ShardedSetSpec(ServerSpec):
     @property
     @override
     def timeout(self) -> int:
-        """Seconds that Pulumi waits: for a rollout that goes from one shard, or few of them, to the next."""
+        """The seconds that Pulumi waits for a rollout, which replaces shards one after another."""
         steps = -(-self.shards // self.max_unavailable)
         return (
             self.timeout_seconds
@@ -99,7 +101,7 @@ class ShardedSetSpec(ServerSpec):
         return [concat(self.host(rank), domain) for rank in range(self.shards)]
 
     def host(self, rank: int) -> str:
-        """A shard's name, in the namespace."""
+        """Return a shard's host name in the namespace."""
         return f"{self.set_name}-{rank}.{self.headless_service}"
 
     @override
@@ -107,13 +109,12 @@ class ShardedSetSpec(ServerSpec):
         yield from super().errors()
         yield from self.peer_name_errors()
         if self.timeout < self.load_seconds:
-            reason = f"is {self.timeout}, but a shard may load for {self.load_seconds} s (load_seconds): make it more"
+            load = f"a shard may load for {self.load_seconds} s (load_seconds)"
+            reason = f"is {self.timeout}, but {load}; set it to more"
             yield "timeout_seconds", reason
         if self.rendezvous_port in self.port_numbers.values():
-            yield (
-                "rendezvous_port",
-                f"is {self.rendezvous_port}, which serves already; choose another",
-            )
+            reason = f"is {self.rendezvous_port}, which serves already; choose another"
+            yield "rendezvous_port", reason
         yield from duplicates(
             "services[{}].name",
             [service.name for service in self.services],
@@ -141,8 +142,9 @@ class ShardedSetSpec(ServerSpec):
 class ShardedSet(Component[ShardedSetSpec]):
     """A StatefulSet whose pods start together, each with a name, a rank and separate volumes.
 
-    A set whose volumes hold data is protected. The preview refuses changes that would replace it, such as a new name or
-    another size of a volume. A new name would mean empty volumes, and claims keep their size.
+    A set whose volumes hold data is protected. The preview refuses changes that would replace it,
+    such as a new name or another size of a volume. A new name would mean empty volumes, and claims
+    keep their size.
     """
 
     set_name: KnownOutput[str]
@@ -168,7 +170,7 @@ class ShardedSet(Component[ShardedSetSpec]):
 
 
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
-    """The StatefulSet. Its shards wait for each other, so that none may wait for another to be ready first."""
+    """Return the StatefulSet. Its shards start in parallel, because they wait for each other."""
     kept = "Retain" if spec.data else "Delete"
     body: dict[str, Any] = {
         "replicas": spec.shards,
@@ -198,7 +200,7 @@ def _volume_claim_template(volume: ShardVolume) -> dict[str, Any]:
 
 
 def _ranks(spec: ShardedSetSpec) -> dict[str, dict[str, Any]]:
-    """Who a shard is and where rank 0 is, under the names that torch.distributed reads."""
+    """Return the rank of a shard and the address of rank 0, as torch.distributed reads them."""
     return {
         "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_RANK_LABEL}']"}}},
         "WORLD_SIZE": {"value": str(spec.shards)},

@@ -38,7 +38,8 @@ SWEEP_PARAMETERS={_DIRECTORY}/$JOB_COMPLETION_INDEX.json
 set +a
 exec "$@"
 """
-"""A manifest cannot give an index variables of its own: a shell reads them, and becomes the user's command."""
+"""A manifest cannot give an index variables of its own: a shell reads them, and becomes the user's
+command."""
 
 
 class SweepSpec(AwaitedSpec):
@@ -49,7 +50,8 @@ class SweepSpec(AwaitedSpec):
     parameters: dict[str, Parameter] = Field(min_length=1)
     """The hyperparameters, by the names of their environment variables."""
     samples: int | None = Field(None, ge=1, le=_MAX_TRIALS)
-    """The number of random combinations to try. By default, all combinations of the values are tried."""
+    """The number of random combinations to try. By default, all combinations of the values are
+    tried."""
     seed: int = 0
     """The seed of the random sample. The same seed makes the same sample. The default is 0."""
     parallelism: int = Field(1, ge=0)
@@ -59,7 +61,8 @@ class SweepSpec(AwaitedSpec):
     max_failed_indexes: int | None = Field(None, ge=0)
     """Trials that may fail before the Sweep stops. By default, all."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures of all trials together that are retried. By default, only the failures of each trial are limited."""
+    """Failures of all trials together that are retried. By default, only the failures of each trial
+    are limited."""
     sweep_name: Name
     """The Job's name. By default, the name of the component."""
 
@@ -87,7 +90,7 @@ class SweepSpec(AwaitedSpec):
 
     @property
     def trials(self) -> int:
-        """How many combinations are tried."""
+        """The number of combinations that are tried."""
         return grid_size(self.parameters) if self.samples is None else self.samples
 
     @property
@@ -101,39 +104,30 @@ class SweepSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
-            yield (
-                "max_failed_indexes",
-                f"is {self.max_failed_indexes}, and there are {self.trials} trials",
-            )
+            reason = f"is {self.max_failed_indexes}, and there are {self.trials} trials"
+            yield "max_failed_indexes", reason
         if self.restart_policy != "Never":
             yield "restart_policy", "failures count for each trial, which requires Never"
         if not self.command:
-            yield (
-                "command",
-                "is required: a shell of the image adds the parameters to its environment",
-            )
+            reason = "is required: a shell of the image adds the parameters to its environment"
+            yield "command", reason
         yield from self._parameter_errors()
         yield from self.hostname_errors(self.trials)
 
     def _parameter_errors(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
-                yield (
-                    f"parameters.{name}",
-                    "is not a name of an environment variable: letters, digits and _",
-                )
+                reason = "is not a name of an environment variable: letters, digits and _"
+                yield f"parameters.{name}", reason
             if parameter.values is None and self.samples is None:
-                yield (
-                    f"parameters.{name}",
-                    "is a range, but a grid needs values; set samples, or values",
-                )
+                reason = "is a range, but a grid needs values; set samples, or values"
+                yield f"parameters.{name}", reason
         if self.trials > _MAX_TRIALS:
-            yield (
-                "parameters",
-                f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; set samples",
-            )
+            reason = f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; set samples"
+            yield "parameters", reason
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
-            reason = f"have {size} bytes, but a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
+            limit = f"a ConfigMap holds {MAX_CONFIG_MAP_BYTES}"
+            reason = f"have {size} bytes, but {limit}; try fewer combinations"
             yield "parameters", reason
 
     @override
@@ -154,9 +148,9 @@ class SweepSpec(AwaitedSpec):
 class Sweep(Component[SweepSpec]):
     """Trials of hyperparameters: a grid, or a random sample that a seed repeats.
 
-    A shell of the image (/bin/sh) starts the command of each trial, with its parameters as environment variables. The
-    parameters are also in a JSON file, whose path is in SWEEP_PARAMETERS. A change of the parameters ends the Sweep and
-    starts a new one.
+    A shell of the image (/bin/sh) starts the command of each trial, with its parameters as
+    environment variables. The parameters are also in a JSON file, whose path is in
+    SWEEP_PARAMETERS. A change of the parameters ends the Sweep and starts a new one.
     """
 
     sweep_name: KnownOutput[str]
@@ -180,14 +174,17 @@ class Sweep(Component[SweepSpec]):
 
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:
-    """The parameters: two files an index. The name tells the content, so that other parameters make another Job."""
+    """Return the parameters, two files for each index.
+
+    The ConfigMap's name follows from the content, so other parameters make another Job.
+    """
     metadata = {"namespace": spec.namespace, "labels": spec.app_labels}
     manifest = api_object("v1", "ConfigMap", metadata, data=_files(spec))
     return named_by_content(manifest, f"{spec.workload_name}-parameters", "data", spec.overrides)
 
 
 def _files(spec: SweepSpec) -> dict[str, str]:
-    """For each index: a file that a shell reads, and the same as JSON."""
+    """Return two files for each index: variables for a shell, and the same as JSON."""
     files: dict[str, str] = {}
     for index, trial in enumerate(spec.combinations):
         lines = (f"{name}={shlex.quote(text(value))}\n" for name, value in trial.items())

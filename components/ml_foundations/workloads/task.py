@@ -28,17 +28,15 @@ class TaskSpec(WorkloadSpec):
     active_deadline_seconds: int = Field(600, ge=1)
     """The most seconds that it may run. The default is 600."""
     wait_for_completion: bool = False
-    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when the Pod is
-    accepted."""
+    """Wait in pulumi up until the Pod has succeeded. The default is false: pulumi up continues when
+    the Pod is accepted."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.wait_for_completion and self.queue is not None:
-            yield (
-                "wait_for_completion",
-                "a queued Task starts when there is room, which may be days; leave one out",
-            )
+            reason = "a queued Task starts when there is room, which may be days; leave one out"
+            yield "wait_for_completion", reason
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
@@ -80,7 +78,7 @@ def _pod(spec: TaskSpec) -> dict[str, Any]:
     template = pod_template(
         spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds}
     )
-    # skipAwait would not await its deletion either, and a replacement of the same name would meet it.
+    # With skipAwait, Pulumi would not wait for its deletion, and a replacement would fail.
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
     annotations = template["metadata"].get("annotations", {}) | {
         "pulumi.com/waitFor": f"jsonpath={waited_for}"

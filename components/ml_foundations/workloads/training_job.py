@@ -23,8 +23,9 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
     job_name: Name
     """The Job's name. By default, the name of the component."""
     elastic: bool = False
-    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A change in the program
-    then waits until the Job is replaced. The default is false: a change replaces the Job."""
+    """Let others change parallelism while the Job runs, as Kueue does for partial admission. A
+    change in the program then waits until the Job is replaced. The default is false: a change
+    replaces the Job."""
 
     @property
     @override
@@ -48,7 +49,8 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
 class TrainingJob(Component[TrainingJobSpec]):
     """A Job that trains on GPUs, or preprocesses data without them.
 
-    A change of the pod replaces the Job. The old run ends first, so that two runs never compete for GPUs.
+    A change of the pod replaces the Job. The old run ends first, so that two runs never compete for
+    GPUs.
     """
 
     job_name: KnownOutput[str]
