@@ -1,4 +1,7 @@
-"""``make bench``: how long planning and a rehearsal take. Prints one JSON document; see README.md beside this file."""
+"""Measure planning and rehearsals: ``make bench``.
+
+Prints one JSON document; see README.md in this folder.
+"""
 
 import json
 import os

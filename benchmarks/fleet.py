@@ -1,10 +1,10 @@
-"""How fast a rehearsal makes nodes and runs the pods of a Job, each beside an anchor in the same run.
+"""Measure how fast a rehearsal adds nodes and runs the pods of a Job, with an anchor in each run.
 
     python -m benchmarks.fleet [NODES ...]
 
-The anchor is a plain script over the same control plane: it makes the same nodes one after the other, without the
-simulated GKE and its DaemonSets, and runs the same Job on them. Prints one JSON document; see README.md beside this
-file.
+The anchor is a plain script over the same control plane: it creates the same nodes one after the
+other, without the simulated GKE and its DaemonSets, and runs the same Job on them. Prints one JSON
+document; see README.md in this folder.
 """
 
 import http
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
-    """By number of nodes: seconds, wall and CPU, until all are Ready and a Job of five pods each has completed."""
+    """Return seconds, wall and CPU, until all nodes are Ready and a Job has completed, by size."""
     return {f"{size} nodes, {pods_on(size)} pods": compared(size) for size in sizes}
 
 
@@ -176,7 +176,7 @@ def job(pods: int) -> Object:
 
 
 def memory(rehearsal: Rehearsal) -> int:
-    """What the processes of a rehearsal hold of the machine's memory, what they share counted once."""
+    """Return the megabytes of a rehearsal's processes. Shared memory counts once."""
     return sum(map(megabytes_of, running(rehearsal)))
 
 

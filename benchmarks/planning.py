@@ -1,8 +1,8 @@
-"""How long planning takes on one core: workloads against pools, and against the nodes of a live cluster.
+"""Measure planning on one core: workloads against pools, and against the nodes of a live cluster.
 
     python -m benchmarks.planning
 
-Prints one JSON document; see README.md beside this file.
+Prints one JSON document; see README.md in this folder.
 """
 
 import json
@@ -99,7 +99,7 @@ def judging_seconds(documents: list[Manifest], runs: int = RUNS) -> float:
 
 
 def reading(form: str) -> dict[str, float]:
-    """What the command line takes for the file of a live cluster's nodes: its size, CPU time and memory."""
+    """Return CPU time and memory of the command line for the nodes of a live cluster."""
     items = [printed(index, each) for index, each in enumerate([*nodes(100), workload(0)])]
     found = {"apiVersion": "v1", "items": items, "kind": "List"}
     with tempfile.NamedTemporaryFile("w", suffix=f".{form}") as file:
@@ -111,7 +111,7 @@ def reading(form: str) -> dict[str, float]:
 
 
 def streaming(jobs: int) -> dict[str, float]:
-    """The same for a stream of small Jobs, each with its name, a label and an argument of its own."""
+    """Return the same for a stream of small Jobs with different names, labels and arguments."""
     texts = [yaml.dump(run(index), Dumper=_Dumper) for index in range(50)]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(yaml.dump(pool(0, 1000), Dumper=_Dumper))
@@ -141,7 +141,8 @@ from ml_foundations.planning.__main__ import main
 main(sys.argv[1:])
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
-print(json.dumps({"seconds_of_cpu": round(used.ru_utime + used.ru_stime, 2), "megabytes_at_most": int(peak) // 1000}))
+seconds = round(used.ru_utime + used.ru_stime, 2)
+print(json.dumps({"seconds_of_cpu": seconds, "megabytes_at_most": int(peak) // 1000}))
 """
 
 
@@ -273,7 +274,7 @@ def job(index: int) -> Manifest:
 
 
 def run(index: int) -> Manifest:
-    """A Job that has its name, a label and an argument of its own, and else is one of fifty kinds."""
+    """Return one of fifty kinds of Jobs, with its own name, label and argument."""
     like = job(index % 50)
     [container] = like["spec"]["template"]["spec"]["containers"]
     container["args"] = ["--seed", str(index)]

@@ -1,9 +1,9 @@
-"""How long the real scheduler takes for what planning judges: a tenth of the pods of benchmarks.planning.
+"""Measure the real scheduler on a tenth of the pods of benchmarks.planning.
 
     python -m benchmarks.scheduler
 
-The scheduler stands still until all nodes and pods are there, so that neither the API server's time to create them nor
-the controllers' is counted. Prints one JSON document; see README.md beside this file.
+The scheduler is paused until all nodes and pods exist, so that neither the API server's time to
+create them nor the controllers' is counted. Prints one JSON document; see README.md in this folder.
 """
 
 import json
@@ -26,7 +26,8 @@ from ml_foundations.rehearsal.tools import toolchain
 from benchmarks import planning
 
 WORKLOADS, NODES_PER_POOL = 100, 50
-"""A small machine holds no 50,000 nodes. With fewer than these, planning is not sure that the pods fit."""
+"""A small machine holds no 50,000 nodes. With fewer than these, planning is not sure that the pods
+fit."""
 CONNECTIONS = 4
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 1800
@@ -53,7 +54,7 @@ def measure() -> dict[str, Any]:
 
 
 def scheduling_seconds(documents: Iterable[Manifest]) -> tuple[float, float]:
-    """Seconds, and seconds of CPU, from the first pod that the scheduler sees until every pod has its node."""
+    """Return seconds, wall and CPU, from the first pod that is seen until every pod has a node."""
     with tempfile.TemporaryDirectory() as folder:
         rehearsal = Rehearsal.of("bare", Path(folder))
         rehearsal.make()
@@ -90,7 +91,8 @@ def _schedule(rehearsal: Rehearsal, documents: list[Manifest]) -> tuple[float, f
     finally:
         scheduler.resume()
     started, before = time.perf_counter(), _cpu_seconds(scheduler)
-    # The collection of pods without a node gets empty; one of them is enough to see that it is not yet.
+    # The collection of pods without a node gets empty; one of them is enough to see that it is not
+    # yet.
     _wait(lambda: not api.get("/api/v1/pods", fieldSelector="spec.nodeName=", limit="1")["items"])
     return time.perf_counter() - started, _cpu_seconds(scheduler) - before
 

@@ -1,9 +1,10 @@
-"""How long a rehearsal of a whole stack takes, each figure beside an anchor in the same run.
+"""Measure a rehearsal of a whole stack, each figure with an anchor in the same run.
 
     python -m benchmarks.stacks
 
-The anchors: a control plane with ``kubectl apply`` of the same objects for ``up``; for a second ``up`` and a preview, a
-program that declares nothing. Prints one JSON document; see README.md beside this file.
+The anchors: a control plane with ``kubectl apply`` of the same objects for ``up``; for a second
+``up`` and a preview, a program that declares nothing. Prints one JSON document; see README.md
+in this folder.
 """
 
 import json
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def measure() -> dict[str, Any]:
-    """By row: the seconds of the rehearsal and of its anchor, and their ratio; and the memory of dev at rest."""
+    """Return the seconds of the rehearsal, of its anchor, their ratio, and dev's memory."""
     with tempfile.TemporaryDirectory() as folder:
         checkout, empty = copy_checkout(Path(folder)), empty_project(Path(folder))
         rows: dict[str, Any] = {
@@ -110,7 +111,7 @@ def preview(project: Path, name: str = "dev") -> None:
 
 
 def objects_of(checkout: Path) -> list[dict[str, Any]]:
-    """The objects that the rehearsed stack declares, but for those of kinds that GKE adds to Kubernetes."""
+    """Return the objects of the rehearsed stack, except those of kinds that GKE adds."""
     state = json.loads(stack.state_file(Rehearsal.of("dev", checkout)).read_text())
     declared = (each.get("inputs", {}) for each in state["checkpoint"]["latest"]["resources"])
     found = (each for each in declared if {"apiVersion", "kind"} <= each.keys())
