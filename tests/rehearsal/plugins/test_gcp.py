@@ -926,7 +926,7 @@ def test_the_newest_version_of_gke_is_that_of_the_replica(offline: GcpProvider) 
         (
             "gcp:iam/getRule:getRule",
             {"name": "r"},
-            "Give the program what it looks up as configuration",
+            "Pass the value to the program as configuration",
         ),
     ],
 )

@@ -1154,7 +1154,7 @@ def test_served_kinds_are_not_reported_as_removed(cluster: Cluster) -> None:
     ]
     assert not [kind for kind in kinds if objects.removal(*kind)]
     assert objects.removal("extensions/v1beta1", "PodSecurityPolicy").endswith(
-        "Nothing takes its place"
+        "It has no replacement"
     )
 
 

@@ -140,8 +140,8 @@ def test_a_certificate_stays_until_it_changes_or_expires() -> None:
 @pytest.mark.parametrize(
     ("kind", "inputs", "said"),
     [
-        ("PrivateKey", {"algorithm": "DSA"}, "algorithm: takes ECDSA, ED25519, RSA"),
-        ("PrivateKey", {"algorithm": "ECDSA", "ecdsaCurve": "P1"}, "ecdsaCurve: takes P224"),
+        ("PrivateKey", {"algorithm": "DSA"}, "algorithm: accepts only ECDSA, ED25519, RSA"),
+        ("PrivateKey", {"algorithm": "ECDSA", "ecdsaCurve": "P1"}, "ecdsaCurve: accepts only P224"),
         ("PrivateKey", {"algorithm": "RSA", "bits": 1}, "bits: .* has no property of this name"),
         (
             "CertRequest",
@@ -151,7 +151,7 @@ def test_a_certificate_stays_until_it_changes_or_expires() -> None:
         (
             "SelfSignedCert",
             {"privateKeyPem": "x", "validityPeriodHours": 1, "allowedUses": ["tls"]},
-            "allowedUses: takes any",
+            "allowedUses: accepts only any",
         ),
     ],
 )
@@ -165,7 +165,7 @@ def test_what_the_package_does_not_take_is_refused(
 def test_what_cannot_be_made_is_one_sentence() -> None:
     key, ca = authority()
     with pytest.raises(
-        RehearsalError, match="privateKeyPem is no private key of RSA, ECDSA, ED25519"
+        RehearsalError, match="privateKeyPem is not a private key of RSA, ECDSA, ED25519"
     ):
         made("CertRequest", privateKeyPem="x")
     with pytest.raises(RehearsalError, match="needs a subject"):
@@ -181,7 +181,7 @@ def test_what_cannot_be_made_is_one_sentence() -> None:
     }
     with pytest.raises(RehearsalError, match="is not the key of caCertPem"):
         made("LocallySignedCert", caPrivateKeyPem=private_pem(algorithm="ED25519"), **given)
-    with pytest.raises(RehearsalError, match="privateKeyPem is no private key"):
+    with pytest.raises(RehearsalError, match="privateKeyPem is not a private key"):
         PROVIDER.invoke("tls:index/getPublicKey:getPublicKey", {})
     with pytest.raises(RehearsalError, match="getCertificate: a rehearsal does not answer"):
         PROVIDER.invoke("tls:index/getCertificate:getCertificate", {"url": "https://example.com"})

@@ -85,7 +85,7 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     if "environment" in settings:
         raise RehearsalError(
             f"{name} imports environments, which are kept in Pulumi Cloud. "
-            "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
+            "Add a stack file with plain values, and rehearse that stack."
         )
     config = settings.get("config") or {}
     copy = _read_if_exists(target)

@@ -219,7 +219,7 @@ def recover(rehearsal: Rehearsal) -> None:
     """Release the lock of a run that was killed, and adopt the resources that it created."""
     process(rehearsal).stop()
     # Every pulumi command takes a second, so none runs if the backend's files show no interruption.
-    # A full disk leaves an empty draft of a lock, which pulumi takes for a lock.
+    # A full disk leaves an empty draft of a lock, which pulumi treats as a lock.
     locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json*"))
     for lock in locks:
         _require_abandoned(lock, rehearsal)

@@ -1,7 +1,7 @@
 """The resource types of the SDKs, with inputs and outputs, as ``make generate`` writes them.
 
 The data are those of the locked SDK versions. If another version has a type or property that these
-lack, the gcp plugin refuses it by name. The kubernetes plugin takes an unknown kind for a custom
+lack, the gcp plugin refuses it by name. The kubernetes plugin treats an unknown kind as a custom
 resource and asks the cluster. The data are in files because importing the SDKs takes seconds.
 """
 

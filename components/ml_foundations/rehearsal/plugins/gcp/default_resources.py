@@ -35,7 +35,7 @@ def of_type(token: str, location: GcpLocation, region: str = "") -> Iterator[Map
     elif token == SUBNETWORK:
         network = f"projects/{location.project}/global/networks/default"
         inputs = {"name": "default", "network": network, "region": region}
-        # Google has a table of the ranges. Here, any range of its own is enough.
+        # Google has a table of the ranges. Here, any separate range is enough.
         number = int(hashlib.sha256(region.encode()).hexdigest(), 16)
         subnet = str(_RANGES[number % len(_RANGES)])
         facts = {"ipCidrRange": subnet, "privateIpGoogleAccess": False}

@@ -44,7 +44,7 @@ def invoke(
     if kind not in GCP:
         raise RehearsalError(
             f"{function}: a rehearsal does not answer this function of pulumi-gcp. "
-            "Give the program what it looks up as configuration, "
+            "Pass the value to the program as configuration, "
             "or declare the resource and use its outputs"
         )
     for resource in list_resources(kind, arguments.get("region", "")):

@@ -241,7 +241,7 @@ def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     allowed = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
     if declared and declared not in allowed:
         raise bad_request(
-            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(allowed)}"
+            f"Disk type {declared} cannot be used by {machine.name}. Allowed: {', '.join(allowed)}"
         )
     default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
     return declared or default

@@ -355,14 +355,14 @@ def _nodes(rehearsal: Rehearsal, pool: str) -> list[Object]:
 
 def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
     """Return whether GKE taints a new GPU pool: if the cluster has a pool without GPUs."""
-    others = [other for other in pools if other.cluster_id == pool.cluster_id]
-    return node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
+    existing = [other for other in pools if other.cluster_id == pool.cluster_id]
+    return node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, existing))
 
 
 def _with_id(identity: str, resources: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the resource with an id; the id of an import may lack its first parts."""
-    found = (item for item in resources if f"/{item['id']}".endswith(f"/{identity}"))
-    return next(found, None)
+    matches = (item for item in resources if f"/{item['id']}".endswith(f"/{identity}"))
+    return next(matches, None)
 
 
 def _is_same(before: Any, after: Any, path: str) -> bool:
@@ -422,7 +422,7 @@ def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
         return UNKNOWN if prefix is UNKNOWN else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
     if resource.must_be_named:
         raise CheckError(
-            [("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")]
+            [("name", "autonaming is disabled (pulumi:autonaming). Set the name of the resource")]
         )
     if resource.proposed_name:
         return resource.proposed_name.lower()[:longest]

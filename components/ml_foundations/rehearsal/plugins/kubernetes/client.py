@@ -84,19 +84,19 @@ class Client:
         """Let server-side apply own, and so remove, the fields of a creation or of kubectl."""
         taken: list[Object] = []
         applied: list[Object] = []
-        others: list[Object] = []
+        other_entries: list[Object] = []
         for entry in _managed_fields(live):
             if any(_is_by(entry, *other) for other in _REPLACED_MANAGERS):
                 taken.append(entry)
             elif (entry["manager"], entry["operation"]) == (manager, "Apply"):
                 applied.append(entry)
             else:
-                others.append(entry)
+                other_entries.append(entry)
         if not taken:
             return live
         fields = reduce(merged, [entry["fieldsV1"] for entry in (*taken, *applied)])
         operation = {"manager": manager, "operation": "Apply", "fieldsV1": fields}
-        entries = [*others, (applied or taken)[0] | operation]
+        entries = [*other_entries, (applied or taken)[0] | operation]
         return self._api.patch(self.path(live), {"metadata": {"managedFields": entries}})
 
     def delete(self, obj: Object, propagation: str) -> None:

@@ -117,7 +117,7 @@ class Helm:
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         if self._status(namespace, name) == "deployed":
             raise RehearsalError(
-                f"the release {namespace}/{name} exists already: give this one another name, "
+                f"the release {namespace}/{name} exists already: change the name of this one, "
                 f"or import it. {RENAMED}"
             )
 

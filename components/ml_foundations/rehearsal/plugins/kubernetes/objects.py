@@ -59,7 +59,7 @@ def removal(api_version: str, kind: str) -> str:
     if row is None:
         return ""
     replacement = row["instead"]
-    fix = f"Use {replacement}/{kind} instead" if replacement else "Nothing takes its place"
+    fix = f"Use {replacement}/{kind} instead" if replacement else "It has no replacement"
     return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {fix}"
 
 

@@ -47,7 +47,7 @@ from ml_foundations.rehearsal.protocol.values import Properties
 _REPLACE_UNREADY_PATH = f'metadata.annotations["{annotations.REPLACE_UNREADY}"]'
 _NO_GENERATED_NAMES = (
     "metadata.generateName is not supported with Server-Side Apply, the provider's default: "
-    "give metadata.name, or leave out both, and Pulumi makes a name"
+    "set metadata.name, or omit both, and Pulumi generates a name"
 )
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 _RETRY_SECONDS = (0.25, 0.5, 1, 2, 4, 8, 16)
@@ -388,7 +388,7 @@ def _label_as_managed(resource: Resource, inputs: Properties) -> None:
     """Add the official plugin's label: client-side apply records no field managers."""
     if _is_patch(resource):
         raise CheckError(
-            [("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")]
+            [("", "patch resources need Server-Side Apply: remove enableServerSideApply: false")]
         )
     metadata = inputs.setdefault("metadata", {})
     if isinstance(metadata, dict) and isinstance(metadata.setdefault("labels", {}), dict):
@@ -417,7 +417,7 @@ def _new_name(resource: Resource, seed: bytes) -> str:
     """Return the proposed name or a new one, as the official AssignNameIfAutonamable."""
     if resource.must_be_named:
         raise RehearsalError(
-            f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name"
+            f"autonaming is disabled (pulumi:autonaming). Set metadata.name of {resource.name}"
         )
     return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
 
@@ -451,7 +451,7 @@ def _explained(resource: Resource, failure: str) -> Iterator[None]:
             ignore = "Leave those fields to the other manager (ignore_changes)"
             hint = f". {ignore}, or take them back ({force})"
         elif error.status == 409:
-            choice = "Import it (pulumi import), delete it, or give this one another name"
+            choice = "Import it (pulumi import), delete it, or change the name of this one"
             hint = f". {choice}. {RENAMED}"
         title = f"{resource.type.rpartition(':')[2]} {resource.name}"
         raise RehearsalError(f"{title}: {failure}: {error.message}{hint}") from None

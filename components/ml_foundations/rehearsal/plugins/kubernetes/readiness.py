@@ -49,9 +49,9 @@ def reasons(client: Client, live: Object) -> list[str]:
     # A Deployment's own conditions may be of an earlier try, so they explain a failure, but end no
     # wait.
     for name, bad_status in (("ReplicaFailure", "True"), ("Progressing", "False")):
-        found = condition(live, name)
-        if found.get("status") == bad_status:
-            messages.add(found["message"])
+        status = condition(live, name)
+        if status.get("status") == bad_status:
+            messages.add(status["message"])
     unplaced, starting = _unplaced_pods(), list[Object]()
     for pod in pods_of(client, live):
         messages.update(_pod_reasons(pod, unplaced))

@@ -67,7 +67,7 @@ def read(file: str) -> str:
     """Return the text of a file, or of all files that a pattern matches, as one stream."""
     if urlsplit(file).scheme in ("http", "https"):
         raise RehearsalError(
-            f"{file}: a rehearsal fetches no manifests. Keep the file beside the program"
+            f"{file}: a rehearsal fetches no manifests. Keep the file next to the program"
         )
     path = Path(file)
     paths = [path]

@@ -58,7 +58,7 @@ class Settings:
         if not self._cluster["kubeconfig"]:
             raise RehearsalError(
                 "the kubernetes provider has no kubeconfig. "
-                "Give the resource a provider of your cluster"
+                "Set the resource's provider to one of your cluster"
             )
         kubeconfig = self.replica.kubeconfig
         if self.replica.cluster and not kubeconfig.exists():
@@ -90,7 +90,7 @@ def check(config: Properties) -> None:
     # The stack's configuration is an input of the default provider only.
     if config.get("strictMode") == "true":
         raise CheckError(
-            [("", "strict mode prohibits the default provider: give each resource one of its own")]
+            [("", "strict mode prohibits the default provider: set the provider of each resource")]
         )
 
 

@@ -58,7 +58,7 @@ class TlsProvider(StatelessProvider):
             value = new.get(name, [])
             for item in value if isinstance(value, list) else [value]:
                 if item is not UNKNOWN and item not in list(allowed):
-                    raise CheckError([(name, f"takes {', '.join(sorted(allowed))}")])
+                    raise CheckError([(name, f"accepts only {', '.join(sorted(allowed))}")])
         return super().check(resource, old, new, seed)
 
     def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
@@ -190,7 +190,7 @@ def _read_key(inputs: Properties, name: str) -> _Key:
     except (TypeError, ValueError):
         key = None
     if not isinstance(key, _Key):
-        raise RehearsalError(f"{name} is no private key of {', '.join(_ALGORITHMS)}")
+        raise RehearsalError(f"{name} is not a private key of {', '.join(_ALGORITHMS)}")
     return key
 
 
