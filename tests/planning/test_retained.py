@@ -152,5 +152,5 @@ def test_a_price_that_is_not_known_is_said() -> None:
     shown = report.as_summary(
         judge_program(program(nodes, made | {"reclaimPolicy": "Retain"}, claim))
     )
-    assert "(2048 GiB of hyperdisk-throughput), a price that is not known: its class" in shown
+    assert "(2048 GiB of hyperdisk-throughput), an unknown price: its class" in shown
     assert priced("n", "n2-standard-8")["kind"] == "Node"

@@ -41,7 +41,7 @@ _UNVERIFIED = "unverified: no source has this quota for it"
 
 @dataclass(frozen=True)
 class QuotaNeed:
-    """What is needed of a quota in a region, with the fewest and with the most nodes."""
+    """The need of a quota in a region, with the fewest and with the most nodes."""
 
     region: str
     name: str
@@ -96,9 +96,11 @@ def quota_of_nodes(nodes: Iterable[NodeClass]) -> tuple[QuotaNeed, ...]:
 def summary(needs: Sequence[QuotaNeed]) -> str:
     """Return how many quotas there are, and the largest of GPUs or else of vCPUs."""
     regional = [need for need in needs if need.region != _GLOBAL]
-    by_unit = [[need for need in regional if need.unit == unit] for unit in ("GPUs", "vCPUs")]
-    most = max(by_unit[0] or by_unit[1] or regional, key=lambda need: need.at_most)
-    return f"{number(len(needs), 'quota')} of Google Cloud, such as {most.at_most} {most.name} in {most.region}"
+    gpus = [need for need in regional if need.unit == "GPUs"]
+    vcpus = [need for need in regional if need.unit == "vCPUs"]
+    most = max(gpus or vcpus or regional, key=lambda need: need.at_most)
+    example = f"{most.at_most} {most.name} in {most.region}"
+    return f"{number(len(needs), 'quota')} of Google Cloud, such as {example}"
 
 
 def _summed(needs: Iterable[QuotaNeed]) -> _Needs:
@@ -118,10 +120,8 @@ def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
                 yield QuotaNeed(_OPEN, node.name, 0, node.count, "nodes", _NOT_COUNTED)
             continue
         family, vcpus = machine.name.partition("-")[0], machine.vcpus
-        gpu, disk = (
-            given.get(labels.GKE_ACCELERATOR) or machine.gpu,
-            given.get(labels.GKE_BOOT_DISK),
-        )
+        gpu = given.get(labels.GKE_ACCELERATOR) or machine.gpu
+        disk = given.get(labels.GKE_BOOT_DISK)
         gpus = int(given.get(labels.GKE_ACCELERATOR_COUNT) or machine.gpu_count)
         bought = {f"vcpu/{family}": vcpus, f"gpu/{gpu}": gpus}
         disks = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
@@ -163,15 +163,20 @@ def _of_claims(
     objects: Sequence[Manifest], clusters: Sequence[Manifest], region: str
 ) -> Iterator[QuotaNeed]:
     """Yield what the disks and shares of claims take, of StatefulSets one for each replica."""
-    kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-    by_kind = {kind: [each for each in objects if each["kind"] == kind] for kind in kinds}
+    by_kind: dict[str, list[Manifest]] = {}
+    for manifest in objects:
+        if manifest["kind"] in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"):
+            by_kind.setdefault(manifest["kind"], []).append(manifest)
     volumes = Volumes(by_kind, clusters[0] if len(clusters) == 1 else None)
     claims = [(claim, 1) for claim in volumes.claims]
-    for spec in (section(each, "spec") for each in objects if each["kind"] == "StatefulSet"):
+    for stateful_set in [each for each in objects if each["kind"] == "StatefulSet"]:
+        spec = section(stateful_set, "spec")
         replicas: Any = spec.get("replicas", 1)
         count = int(replicas) if isinstance(replicas, (int, float)) else 1
         claims += [(claim, count) for claim in items(spec, "volumeClaimTemplates")]
-    for claim, count in ((each, count) for each, count in claims if each is not UNKNOWN):
+    for claim, count in claims:
+        if claim is UNKNOWN:
+            continue
         gib = _whole(section(claim, "spec", "resources", "requests").get("storage"), 1 << 30)
         for need in _of_volume(volumes.class_that_makes(claim), gib, region):
             yield replace(need, at_least=need.at_least * count, at_most=need.at_most * count)
@@ -198,15 +203,14 @@ def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[Quota
 
 
 def _made_gib(driver: Any, parameters: Manifest, wanted: int) -> int:
-    """Return the GiB of the volume that a driver makes; what is wanted if its size or speed is not known."""
+    """Return the GiB of the volume that a driver makes; the wanted ones if that is not known."""
+    if not wanted:
+        return 0
     try:
-        return (
-            next(iter(billed_storage(driver, parameters, milli(f"{wanted}Gi")).values()), wanted)
-            if wanted
-            else 0
-        )
+        billed = billed_storage(driver, parameters, milli(f"{wanted}Gi"))
     except ValueError:
         return wanted
+    return next(iter(billed.values()), wanted)
 
 
 def _whole(quantity: Any, unit: int) -> int:

@@ -23,7 +23,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import Verdict, together
-from ml_foundations.planning.model.refusals import told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload, is_stored
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -68,7 +68,7 @@ def with_references(
     charts: Collection[str] = (),
     accepted: Collection[str] = (),
 ) -> Verdicts:
-    """Return the verdicts with those on names of objects that do not exist: rules ``reference`` and ``secret``.
+    """Return the verdicts with the findings of the rules ``reference`` and ``secret``.
 
     Args:
         verdicts: The verdicts without them.
@@ -81,33 +81,39 @@ def with_references(
     shows_namespaces = any(each["kind"] == "Namespace" for each in objects)
     if not in_own_cluster and not shows_namespaces:
         return verdicts
-    there = _Objects(objects, charts)
-    kinds = {"Namespace", *(("WorkloadPriorityClass", "LocalQueue") if in_own_cluster else ())}
-    kinds |= {row["kind"] for row in _ROWS} if in_own_cluster else set()
+    declared = _Objects(objects, charts)
+    kinds = {"Namespace"}
+    if in_own_cluster:
+        kinds |= {"WorkloadPriorityClass", "LocalQueue", *(row["kind"] for row in _ROWS)}
     is_complete = in_own_cluster or in_manifests
 
-    def found_in(about: str, references: Iterable[_Reference]) -> list[Finding]:
-        missing = [each for each in references if each.kind in kinds and there.lacks(each)]
-        of_namespace = [each for each in missing if each.kind == "Namespace"]
-        return [
-            there.finding(about, each, is_complete=is_complete) for each in of_namespace or missing
-        ]
+    def missing(about: str, references: Iterable[_Reference]) -> list[Finding]:
+        lacking = [each for each in references if each.kind in kinds and declared.lacks(each)]
+        # Without its namespace, nothing in it can exist: the others follow from that.
+        namespaces = [each for each in lacking if each.kind == "Namespace"]
+        reported = namespaces or lacking
+        return [declared.finding(about, each, is_complete=is_complete) for each in reported]
 
-    found = [
-        found_in(str(each.workload), _of_workload(each.workload)) for each in verdicts.workloads
-    ]
-    workloads = [_worse(*each, accepted) for each in zip(verdicts.workloads, found, strict=True)]
-    judged = {str(each.workload) for each in verdicts.workloads}
-    named = (
-        (f"{each['kind']} {_full_name(each)}", each) for each in objects if not is_stored(each)
-    )
-    more = [
-        f for about, each in named if about not in judged for f in found_in(about, _of_object(each))
-    ]
-    of_all = [finding for each in found for finding in each] + more
-    stack = together([verdicts.stack, *(_verdict(each, accepted) for each in of_all)])
+    workloads: list[WorkloadVerdict] = []
+    findings: list[Finding] = []
+    judged: set[str] = set()
+    for item in verdicts.workloads:
+        about = str(item.workload)
+        judged.add(about)
+        of_workload = missing(about, _of_workload(item.workload))
+        workloads.append(_worse(item, of_workload, accepted))
+        findings += of_workload
+    of_objects: list[Finding] = []
+    for manifest in objects:
+        about = f"{manifest['kind']} {_full_name(manifest)}"
+        if about not in judged and not is_stored(manifest):
+            of_objects += missing(about, _of_object(manifest))
+    found_verdicts = [_verdict(finding, accepted) for finding in (*findings, *of_objects)]
     return replace(
-        verdicts, workloads=tuple(workloads), stack=stack, reasons=(*verdicts.reasons, *more)
+        verdicts,
+        workloads=tuple(workloads),
+        stack=together([verdicts.stack, *found_verdicts]),
+        reasons=(*verdicts.reasons, *of_objects),
     )
 
 
@@ -118,15 +124,15 @@ def _verdict(finding: Finding, accepted: Collection[str]) -> Verdict:
 
 
 def _worse(
-    item: WorkloadVerdict, found: Sequence[Finding], accepted: Collection[str]
+    item: WorkloadVerdict, findings: Sequence[Finding], accepted: Collection[str]
 ) -> WorkloadVerdict:
-    """Return the verdict on a workload with what is found of its references."""
-    verdict = together([item.verdict, *(_verdict(each, accepted) for each in found)])
-    return replace(item, verdict=verdict, reasons=(*item.reasons, *found))
+    """Return the verdict on a workload with the findings about its references."""
+    verdict = together([item.verdict, *(_verdict(finding, accepted) for finding in findings)])
+    return replace(item, verdict=verdict, reasons=(*item.reasons, *findings))
 
 
 class _Objects:
-    """The objects that are declared, or that somebody who is declared makes."""
+    """The declared objects, and the kinds of objects that a declared one may create."""
 
     def __init__(self, objects: Sequence[Manifest], charts: Collection[str]) -> None:
         self._charts = charts
@@ -147,14 +153,13 @@ class _Objects:
         self._makers = [*_makers(objects)]
 
     def _add_claims(self, stateful_set: Manifest) -> None:
-        for claim in filter(
-            is_mapping, items(section(stateful_set, "spec"), "volumeClaimTemplates")
-        ):
-            pattern = f"{name_of(claim)}-{name_of(stateful_set)}-*"
-            self._names["PersistentVolumeClaim", _namespace(stateful_set)].add(pattern)
+        claims = self._names["PersistentVolumeClaim", _namespace(stateful_set)]
+        templates = items(section(stateful_set, "spec"), "volumeClaimTemplates")
+        for template in filter(is_mapping, templates):
+            claims.add(f"{name_of(template)}-{name_of(stateful_set)}-*")
 
     def lacks(self, reference: _Reference) -> bool:
-        """Return whether no object has the name; of namespaces that others fill, that is not known."""
+        """Return whether no object has the name, of namespaces that the program alone fills."""
         _, kind, namespace, name, _ = reference
         if not isinstance(namespace, str) or not isinstance(name, str):
             return False
@@ -163,37 +168,37 @@ class _Objects:
         return not _matches(name, (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ())))
 
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
-        """Return what to say of a reference to an object that is not there."""
+        """Return the finding on a reference to an object that does not exist.
+
+        It is an error if all objects are shown, and none of them may create this one.
+        """
         path, kind, namespace, name, is_needed = reference
-        can_be_made = kind in self._unknown or any(
-            "*" in made or plural(kind) in made for made in self._makers
-        )
-        is_certain = is_complete and is_needed and not can_be_made
-        names = {each for each in self._names[kind, namespace] if "*" not in each}
+        is_certain = is_complete and is_needed and not self._may_be_made(kind)
+        names = [known for known in self._names[kind, namespace] if "*" not in known]
         near = get_close_matches(name, sorted(names), n=1)
-        elsewhere = sorted(
-            of for (of_kind, of), known in self._names.items() if of_kind == kind and name in known
-        )
+        others = [n for (k, n), known in self._names.items() if k == kind and name in known]
         where = f" in namespace {namespace}" if namespace else ""
-        hint = (
-            f": did you mean {near[0]}?"
-            if near
-            else f": namespace {elsewhere[0]} has one"
-            if elsewhere
-            else ""
-        )
+        message = f"{path.rpartition('.')[2]} names the {kind} {name}, which is not declared{where}"
+        if near:
+            message += f": did you mean {near[0]}?"
+        elif others:
+            message += f": namespace {min(others)} has one"
         fix = f"Write {near[0]}, or declare" if near else "Declare"
-        values = {
-            "field": path.rpartition(".")[2],
-            "kind": kind,
-            "name": name,
-            "where": where,
-            "hint": hint,
-            "fix": fix,
-        }
-        row = "missing-secret" if kind in ("Secret", "ConfigMap") else "missing-object"
-        refusal = told(row, path, certain=is_certain, object=about, **values)
+        rule, remedy = "reference", f"{fix} the {kind} {name}{where}."
+        if kind in ("Secret", "ConfigMap"):
+            rule = "secret"
+            remedy = (
+                f"{fix} the {kind} {name}{where}, or set optional: true. If another system makes "
+                "it, accept this rule."
+            )
+        refusal = Refusal(rule, path, message, remedy, certain=is_certain, object=about)
         return explain.finding(refusal, Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED)
+
+    def _may_be_made(self, kind: str) -> bool:
+        """Return whether an object of a kind has an unknown name, or may be created by another."""
+        if kind in self._unknown:
+            return True
+        return any("*" in resources or plural(kind) in resources for resources in self._makers)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
@@ -203,29 +208,24 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
-    """Yield the resources that somebody in the cluster may create, "*" for any: controllers, and who has a role for it.
+    """Yield the resources that an object lets somebody create; "*" stands for any.
 
-    Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create lets an agent do so.
+    Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create
+    lets an agent create its resources.
     """
-    for each in objects:
-        _, reason = field_catalog.kind_of(str(each.get("apiVersion")), each["kind"])
+    for manifest in objects:
+        _, reason = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
         if reason in ("planning does not know this kind", "what it brings or changes is not shown"):
             yield {"*"}
-        for rule in (
-            filter(is_mapping, items(each, "rules"))
-            if each["kind"] in ("Role", "ClusterRole")
-            else ()
-        ):
-            if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
-                yield {
-                    "*" if resource is UNKNOWN else str(resource)
-                    for resource in items(rule, "resources")
-                }
-        if str(section(each, "roleRef").get("name")) in _ALL_RIGHTS:
-            subjects = (
-                is_mapping(subject) and subject.get("kind") for subject in items(each, "subjects")
-            )
-            yield {"*"} if "ServiceAccount" in subjects else set()
+        if manifest["kind"] in ("Role", "ClusterRole"):
+            for rule in filter(is_mapping, items(manifest, "rules")):
+                if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
+                    resources = items(rule, "resources")
+                    yield {"*" if each is UNKNOWN else str(each) for each in resources}
+        if str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS:
+            subjects = filter(is_mapping, items(manifest, "subjects"))
+            if any(subject.get("kind") == "ServiceAccount" for subject in subjects):
+                yield {"*"}
 
 
 def _namespace(manifest: Manifest) -> Any:
@@ -242,21 +242,18 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
         return
     yield from _of_object(workload.manifest)
     if queue := workload.queue:
-        yield _Reference(
-            f"metadata.labels.{labels.KUEUE_QUEUE}", "LocalQueue", workload.namespace, queue
-        )
+        path = "metadata.labels."
+        namespace = workload.namespace
+        yield _Reference(path + labels.KUEUE_QUEUE, "LocalQueue", namespace, queue)
         if rank := labels_of(workload.manifest).get(labels.KUEUE_PRIORITY):
-            yield _Reference(
-                f"metadata.labels.{labels.KUEUE_PRIORITY}", "WorkloadPriorityClass", "", rank
-            )
+            yield _Reference(path + labels.KUEUE_PRIORITY, "WorkloadPriorityClass", "", rank)
     for pods in workload.pods:
-        own = {
-            f"{workload.name}-{volume.get('name')}"
-            for volume in items(pods.spec, "volumes")
-            if "ephemeral" in volume
-        }
+        own_claims: set[str] = set()
+        for volume in items(pods.spec, "volumes"):
+            if "ephemeral" in volume:
+                own_claims.add(f"{workload.name}-{volume.get('name')}")
         for each in _named_in("pod", section(pods.template, "spec"), pods.path, workload.namespace):
-            if each.name not in own:
+            if each.name not in own_claims:
                 yield each
 
 
@@ -272,9 +269,8 @@ def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Ref
     for keys, kind, is_needed in _paths(of):
         for path, holder, name in _values(tree, keys, at):
             if name and not holder.get("optional"):
-                yield _Reference(
-                    path, kind, namespace if kind in NAMESPACED_KINDS else "", name, is_needed
-                )
+                where = namespace if kind in NAMESPACED_KINDS else ""
+                yield _Reference(path, kind, where, name, is_needed)
 
 
 @cache
@@ -284,7 +280,10 @@ def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
 
 
 def _values(tree: Manifest, keys: Sequence[str], at: str) -> Iterator[tuple[str, Manifest, Any]]:
-    """Yield the values below some keys, with their paths and what holds them; "key[]" is each item of a list."""
+    """Yield the values below some keys, with their paths and what holds them.
+
+    "key[]" stands for each item of a list.
+    """
     key, rest = keys[0].removesuffix("[]"), keys[1:]
     path = joined(at, key) if at else key
     if keys[0] != key:

@@ -1,4 +1,4 @@
-"""Findings about webhooks: pods that cannot start while a webhook is down, and kinds that Kueue does not manage."""
+"""Findings about webhooks: pods that wait for one that is down, kinds Kueue does not manage."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,20 +36,24 @@ def webhook_findings(
             yield from _of_configuration(configuration, objects)
     if kueue is None or isinstance(kueue, Unknown):
         return
-    frameworks, replicas = (
-        frameworks_of(kueue),
-        section(kueue, "controllerManager").get("replicas", 1),
-    )
+    frameworks = frameworks_of(kueue)
+    replicas = section(kueue, "controllerManager").get("replicas", 1)
     selector = section(configuration_of(kueue) or {}, "managedJobsNamespaceSelector")
     if "pod" in frameworks and replicas == 1 and not _limits(selector):
-        remedy = "Limit managedJobsNamespaceSelector to the namespaces with a queue, as a TrainingQueue does."
+        remedy = (
+            "Limit managedJobsNamespaceSelector to the namespaces with a queue, as a TrainingQueue "
+            "does."
+        )
         yield _webhook("Kueue", "managerConfig.controllerManagerConfigYaml", remedy)
     for workload in objects:
         yield from _queue_kind(workload, frameworks)
 
 
 def _webhook(about: str, path: str, remedy: str) -> Finding:
-    message = "while its only replica does not answer, the API server refuses the pods of nearly all namespaces"
+    message = (
+        "while its only replica does not answer, the API server refuses the pods of nearly all "
+        "namespaces"
+    )
     return Finding("webhook", Severity.WARNING, about, path, message, remedy)
 
 
@@ -58,16 +62,10 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
     if webhooks is UNKNOWN or any(unknown_paths(webhooks)):
         return
     for index, webhook in enumerate(items(configuration, "webhooks")):
-        is_limited = _limits(section(webhook, "namespaceSelector")) or _limits(
-            section(webhook, "objectSelector")
-        )
-        fails = webhook.get("failurePolicy", "Fail") == "Fail"
-        if (
-            fails
-            and not is_limited
-            and _is_about_pods(webhook)
-            and _has_one_replica(webhook, objects)
-        ):
+        selectors = section(webhook, "namespaceSelector"), section(webhook, "objectSelector")
+        if webhook.get("failurePolicy", "Fail") != "Fail" or any(map(_limits, selectors)):
+            continue
+        if _is_about_pods(webhook) and _has_one_replica(webhook, objects):
             remedy = "Run two replicas, or set namespaceSelector, or failurePolicy Ignore."
             about = f"{configuration['kind']} {name_of(configuration)}"
             yield _webhook(about, f"webhooks[{index}].failurePolicy", remedy)
@@ -75,10 +73,10 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
 
 def _limits(selector: Manifest) -> bool:
     """Return whether a selector leaves most namespaces or objects out."""
-    expressions = [each for each in items(selector, "matchExpressions") if is_mapping(each)]
-    return bool(selector.get("matchLabels")) or any(
-        each.get("operator") in _LIMITS for each in expressions
-    )
+    if selector.get("matchLabels"):
+        return True
+    expressions = filter(is_mapping, items(selector, "matchExpressions"))
+    return any(expression.get("operator") in _LIMITS for expression in expressions)
 
 
 def _is_about_pods(webhook: Manifest) -> bool:
@@ -92,29 +90,37 @@ def _is_about_pods(webhook: Manifest) -> bool:
 
 def _has_one_replica(webhook: Manifest, objects: Sequence[Manifest]) -> bool:
     """Return whether the webhook's Service leads to declared Deployments of one replica."""
-    place = section(webhook, "clientConfig", "service")
-    wanted = (place.get("namespace"), place.get("name"))
-    services = [each for each in objects if each["kind"] == "Service"]
-    behind = [each for each in services if (namespace_of(each), name_of(each)) == wanted]
-    if not behind or any(unknown_paths(behind[0].get("spec"))):
+    reference = section(webhook, "clientConfig", "service")
+    key = (reference.get("namespace"), reference.get("name"))
+    services = [o for o in objects if o["kind"] == "Service" and _key(o) == key]
+    if not services or any(unknown_paths(services[0].get("spec"))):
         return False
-    selector: Manifest = {"matchLabels": section(behind[0], "spec", "selector")}
-    replicas = [
-        section(each, "spec").get("replicas", 1)
-        for each in objects
-        if each["kind"] == "Deployment"
-        and namespace_of(each) == wanted[0]
-        and selects(selector, section(each, "spec", "template", "metadata", "labels"))
-    ]
+    selector: Manifest = {"matchLabels": section(services[0], "spec", "selector")}
+    replicas: list[object] = []
+    for manifest in objects:
+        if manifest["kind"] == "Deployment" and namespace_of(manifest) == key[0]:
+            pod_labels = section(manifest, "spec", "template", "metadata", "labels")
+            if selects(selector, pod_labels):
+                replicas.append(section(manifest, "spec").get("replicas", 1))
     return replicas == [1]
 
 
+def _key(manifest: Manifest) -> tuple[object, object]:
+    return namespace_of(manifest), name_of(manifest)
+
+
 def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Finding]:
-    """Judge a workload with a queue whose kind Kueue does not manage: it would run outside of the queue."""
+    """Yield the finding on a workload with a queue that Kueue does not put into it."""
     kind, queue = workload["kind"], labels_of(workload).get(KUEUE_QUEUE)
     if queue is None or kind not in FRAMEWORKS or frameworks.issuperset(FRAMEWORKS[kind]):
         return
     about = f"{kind} {namespace_of(workload)}/{name_of(workload)}"
-    message = f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, whatever the queue holds"
-    remedy = f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's configuration)."
+    message = (
+        f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, "
+        "whatever the queue holds"
+    )
+    remedy = (
+        f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's "
+        "configuration)."
+    )
     yield Finding("queue-kind", Severity.ERROR, about, "metadata.labels", message, remedy)
