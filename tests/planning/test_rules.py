@@ -898,11 +898,11 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([CHECK, config()], CHECKED, Verdict.FITS, ""),
         ([CHECK, config(managedResources=["cpu"])], CHECKED, Verdict.FITS, ""),
         ([CHECK, config()], {"admissionChecks": ["nodes"]}, Verdict.FITS, ""),
-        ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared makes one"),
+        ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared creates one"),
         ([CHECK, config("check-capacity.autoscaling.x-k8s.io")], CHECKED, Verdict.CANNOT_FIT, "of the class check-capacity.autoscaling.x-k8s.io for all"),
         ([CHECK, config(managedResources=[GPU])], CHECKED, Verdict.CANNOT_FIT, f"for ['{GPU}'] alone"),
         ([CHECK, config(UNKNOWN)], CHECKED, Verdict.UNDETERMINED, "is not known"),  # pyright: ignore[reportArgumentType]
-        ([CHECK], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes makes one is not known"),
+        ([CHECK], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes creates one is not known"),
         ([config()], CHECKED, Verdict.UNDETERMINED, "admits nothing without its AdmissionCheck nodes"),
         ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, Verdict.UNDETERMINED, "admits nothing without"),
     ],

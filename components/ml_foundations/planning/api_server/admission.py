@@ -507,7 +507,7 @@ class Admission:
                 ]
             )
             return
-        if not queues.takes(queue, self._cluster.namespaces[namespace]):
+        if not queues.accepts(queue, self._cluster.namespaces[namespace]):
             is_known, values = (
                 namespace in self._namespaces,
                 {"queue": name_of(queue), "namespace": namespace},

@@ -1,7 +1,7 @@
-"""Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
+"""Pods and claims that the API server rejects for their resources: names, amounts, LimitRanges."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import (
@@ -13,7 +13,7 @@ from ml_foundations.kubernetes.quantities import (
     millis,
 )
 from ml_foundations.planning.api_server.text_formats import CONTAINER_RESOURCE
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import (
     HUGE_PAGES,
     Field,
@@ -25,133 +25,167 @@ from ml_foundations.planning.model.resources import (
 )
 
 
+class _Resources(NamedTuple):
+    """Requests and limits in thousandths, with their path in the pod's spec and who has them."""
+
+    path: str
+    holder: str
+    requests: Amounts
+    limits: Amounts
+
+
 def invalid_resources(spec: Manifest) -> tuple[Refusal, ...]:
-    """Resources of a pod or a template that the API server refuses whatever the namespace."""
-    found = [
-        each
-        for path, _, requests, limits in _of_each(spec)
-        for each in _invalid(path, requests, limits)
-    ]
-    if "resources" not in spec:
-        return tuple(found)
-    found += _invalid("resources", *_resources(spec), of_pod=True)
-    whole = {field: millis(section(spec, "resources", field)) for field in ("requests", "limits")}
-    sums = of_containers(spec, "requests")
-    huge = {
-        name: sum
-        for name, sum in of_containers(spec, "limits").items()
+    """Return why the API server rejects resources of a pod or a template, in any namespace."""
+    containers = _of_each_container(spec)
+    refusals = [refusal for container in containers for refusal in _invalid(container)]
+    if "resources" in spec:
+        pod = _resources_of(spec, "resources", "the pod")
+        refusals += _invalid(pod, of_pod=True)
+        refusals += _above_pod(spec, pod, containers)
+    return tuple(refusals)
+
+
+def _above_pod(
+    spec: Manifest, pod: _Resources, containers: Iterable[_Resources]
+) -> Iterator[Refusal]:
+    """Yield refusals for containers whose requests or limits are above those of the pod."""
+    huge_pages = {
+        name: amount
+        for name, amount in of_containers(spec, "limits").items()
         if not is_overcommitted(name)
     }
-    containers = [
-        (path, limits) for path, _, _, limits in _of_each(spec) if path.startswith("containers")
+    compared = [
+        ("requests", "resources", of_containers(spec, "requests"), pod.requests),
+        ("limits", "resources", huge_pages, pod.limits),
     ]
-    of_pod = [("requests", "resources", sums), ("limits", "resources", huge)]
-    for field, path, parts in (*of_pod, *(("limits", *each) for each in containers)):
-        for name, amount in parts.items():
-            if amount > whole[field].get(name, amount):
-                shown, most = format_milli(amount), format_milli(whole[field][name])
-                where = f"{path}.{field}.{name}"
-                found.append(
-                    told(
-                        "pod-below-containers",
-                        where,
-                        shown=shown,
-                        name=name,
-                        field=field,
-                        most=most,
-                    )
+    for container in containers:
+        if container.path.startswith("containers"):
+            compared.append(("limits", container.path, container.limits, pod.limits))
+    for field, path, amounts, maximums in compared:
+        for name, amount in amounts.items():
+            maximum = maximums.get(name, amount)
+            if amount > maximum:
+                shown, most = format_milli(amount), format_milli(maximum)
+                yield Refusal(
+                    "invalid",
+                    f"{path}.{field}.{name}",
+                    f"its containers have {shown} of {name}, and the {field} of the pod as a whole "
+                    f"are {most}",
+                    f"Raise resources.{field}.{name} of the pod to {shown}.",
                 )
-    return tuple(found)
 
 
 def out_of_range(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
-    """Why the LimitRanges of its namespace refuse a pod with an admitted spec."""
-    found: list[Refusal] = []
-    for name, item in _limits(limit_ranges):
-        if item.get("type") == "Container":
-            for container in _of_each(spec):
-                found += _outside(name, item, *container)
-        elif item.get("type") == "Pod":
-            sums = _of_pod(spec, "requests"), _of_pod(spec, "limits")
-            found += _outside(name, item, "resources", "the pod", *sums)
-    return found
+    """Return why LimitRanges of its namespace reject a pod with an admitted spec."""
+    refusals: list[Refusal] = []
+    for limit_range, limit in _limits(limit_ranges):
+        if limit.get("type") == "Container":
+            for container in _of_each_container(spec):
+                refusals += _outside(limit_range, limit, container)
+        elif limit.get("type") == "Pod":
+            requests, limits = _of_pod(spec, "requests"), _of_pod(spec, "limits")
+            pod = _Resources("resources", "the pod", requests, limits)
+            refusals += _outside(limit_range, limit, pod)
+    return refusals
 
 
 def claim_refusals(claim: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
-    """Why the API server refuses a claim because of a LimitRange."""
+    """Return why LimitRanges reject a claim."""
     requests = millis(section(claim, "spec", "resources", "requests"))
-    return [
-        refusal
-        for name, item in _limits(limit_ranges)
-        if item.get("type") == "PersistentVolumeClaim"
-        for refusal in _outside(
-            name, item, "resources", "the claim", requests, {}, max_of="requests"
-        )
-    ]
+    resources = _Resources("resources", "the claim", requests, {})
+    refusals: list[Refusal] = []
+    for limit_range, limit in _limits(limit_ranges):
+        if limit.get("type") == "PersistentVolumeClaim":
+            refusals += _outside(limit_range, limit, resources, maximum_of="requests")
+    return refusals
 
 
-def _limits(limit_ranges: Sequence[Manifest]) -> Iterable[tuple[str, Manifest]]:
+def _limits(limit_ranges: Iterable[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    """Yield the limits of LimitRanges, each with the name of its LimitRange."""
     for limit_range in limit_ranges:
-        yield from (
-            (name_of(limit_range), item) for item in items(section(limit_range, "spec"), "limits")
-        )
+        for limit in items(section(limit_range, "spec"), "limits"):
+            yield name_of(limit_range), limit
 
 
-def _of_each(spec: Manifest) -> list[tuple[str, str, Amounts, Amounts]]:
-    """Requests and limits of each container, with its path and its name."""
+def _of_each_container(spec: Manifest) -> list[_Resources]:
     return [
-        (f"{key}[{index}].resources", f"container {container.get('name')}", *_resources(container))
+        _resources_of(container, f"{key}[{index}].resources", f"container {container.get('name')}")
         for key in ("containers", "initContainers")
         for index, container in enumerate(items(spec, key))
     ]
 
 
-def _resources(container: Manifest) -> tuple[Amounts, Amounts]:
-    resources = section(container, "resources")
-    return millis(section(resources, "requests")), millis(section(resources, "limits"))
+def _resources_of(holder: Manifest, path: str, name: str) -> _Resources:
+    resources = section(holder, "resources")
+    requests, limits = section(resources, "requests"), section(resources, "limits")
+    return _Resources(path, name, millis(requests), millis(limits))
 
 
 def _of_pod(spec: Manifest, field: Field) -> Amounts:
-    """Requests or limits of the pod as LimitRanger sums them: huge pages of the pod as a whole do not count."""
+    """Return requests or limits of the pod as LimitRanger adds them up.
+
+    Huge pages of the pod as a whole do not count.
+    """
     whole = without_overhead(spec, field)
     return of_containers(spec, field) | {
         name: whole[name] for name in ("cpu", "memory") if name in whole
     }
 
 
-def _invalid(
-    path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = False
-) -> Iterable[Refusal]:
+def _invalid(resources: _Resources, *, of_pod: bool = False) -> Iterator[Refusal]:
+    path, _, requests, limits = resources
     for name, amount in dict.fromkeys((*limits.items(), *requests.items())):
-        size = name.removeprefix(HUGE_PAGES)
-        may_have = is_pod_level(name) if of_pod else CONTAINER_RESOURCE.matches(name)
-        if not may_have or amount < 0 or (size != name and not _is_multiple(amount, size)):
-            yield told(
-                "no-such-resource", f"{path}.limits.{name}", amount=format_milli(amount), name=name
+        is_name = is_pod_level(name) if of_pod else CONTAINER_RESOURCE.matches(name)
+        page_size = name.removeprefix(HUGE_PAGES)
+        is_page = page_size == name or _is_multiple(amount, page_size)
+        if not is_name or amount < 0 or not is_page:
+            yield Refusal(
+                "invalid",
+                f"{path}.limits.{name}",
+                f"has {format_milli(amount)} of {name}, which is not an amount of a resource that "
+                "it can have",
+                "Correct the name or the amount.",
             )
-    if any(name.startswith(HUGE_PAGES) for name in requests | limits) and not {"cpu", "memory"} & {
-        *requests,
-        *limits,
-    }:
+    names = requests.keys() | limits.keys()
+    has_huge_pages = any(name.startswith(HUGE_PAGES) for name in names)
+    if has_huge_pages and names.isdisjoint({"cpu", "memory"}):
         yield Refusal(
             "invalid",
             path,
             "has huge pages without cpu or memory",
             "Request cpu or memory as well.",
         )
-    for name, wanted in sorted((limits | requests).items()):
-        shown, limit = format_milli(wanted), limits.get(name)
-        if is_extended(name) and not is_whole(wanted):
-            yield told("fraction", f"{path}.requests.{name}", shown=shown, name=name)
-        if limit is None and not is_overcommitted(name):
-            yield told("no-limit", f"{path}.limits.{name}", shown=shown, name=name)
-        elif (
-            limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name))
-        ):
-            rule = "request-above-limit" if is_overcommitted(name) else "request-apart-from-limit"
-            yield told(
-                rule, f"{path}.requests.{name}", shown=shown, name=name, limit=format_milli(limit)
+    for name, amount in sorted((limits | requests).items()):
+        yield from _invalid_amount(path, name, amount, limits.get(name))
+
+
+def _invalid_amount(path: str, name: str, amount: int, limit: int | None) -> Iterator[Refusal]:
+    """Yield why a request is not a whole number, or does not agree with its limit."""
+    shown, request_path = format_milli(amount), f"{path}.requests.{name}"
+    if is_extended(name) and not is_whole(amount):
+        yield Refusal(
+            "extended-resource-fraction",
+            request_path,
+            f"requests {shown} of {name}, which comes in whole units only",
+            f"Request a whole number of {name}.",
+        )
+    if limit is None:
+        if not is_overcommitted(name):
+            yield Refusal(
+                "extended-resource-limit",
+                f"{path}.limits.{name}",
+                f"requests {shown} of {name} without a limit, which the API server refuses",
+                f"Set limits.{name} to {shown}.",
             )
+    elif amount > limit or (amount != limit and not is_overcommitted(name)):
+        is_bounded = is_overcommitted(name)
+        yield Refusal(
+            "request-above-limit" if is_bounded else "extended-resource-limit",
+            request_path,
+            f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be "
+            f"{'at most' if is_bounded else 'exactly'} that",
+            f"Set requests.{name} and limits.{name} to the same amount.",
+        )
 
 
 def _is_multiple(amount: int, size: str) -> bool:
@@ -162,34 +196,52 @@ def _is_multiple(amount: int, size: str) -> bool:
 
 
 def _outside(
-    name: str,
-    item: Manifest,
-    path: str,
-    what: str,
-    requests: Amounts,
-    limits: Amounts,
-    max_of: str = "limits",
-) -> Iterable[Refusal]:
-    for field, own, extreme in (("min", "requests", min), ("max", max_of, max)):
-        for resource, text in section(item, field).items():
-            bound, where = milli(text), f"{path}.{own}.{resource}"
-            given = extreme(
-                [bound, *(values[resource] for values in (requests, limits) if resource in values)]
-            )
-            said: dict[str, Any] = {"name": name, "what": what, "text": text, "resource": resource}
-            if resource not in (requests if own == "requests" else limits):
-                yield told(f"limit-range-{field}-needed", where, own=own.removesuffix("s"), **said)
-            elif given != bound:
-                yield told(f"limit-range-{field}", where, has=format_milli(given), **said)
-    for resource, most in section(item, "maxLimitRequestRatio").items():
-        request, limit = requests.get(resource, 0), limits.get(resource, 0)
-        if not request or not limit:
-            has = f"{'requests' if not request else 'limits'} none"
-        elif limit * WHOLE > milli(most) * request:
-            has = f"requests {format_milli(request)} with a limit of {format_milli(limit)}"
+    limit_range: str, limit: Manifest, resources: _Resources, maximum_of: str = "limits"
+) -> Iterator[Refusal]:
+    """Yield why a limit of a LimitRange rejects resources.
+
+    Args:
+        limit_range: The name of the LimitRange.
+        limit: The item of its ``limits``.
+        resources: The resources of a container, a pod or a claim.
+        maximum_of: The field that the maximum is about: a claim has requests only.
+    """
+    path, holder, requests, limits = resources
+    for bound_name, field, relation, remedy in (
+        ("min", "requests", "at least", "Raise {} to {}, or lower the minimum"),
+        ("max", maximum_of, "at most", "Lower {} to {}, or raise the maximum"),
+    ):
+        for resource, text in section(limit, bound_name).items():
+            bound = milli(text)
+            amounts = [of[resource] for of in (requests, limits) if resource in of]
+            extreme = (min if bound_name == "min" else max)([bound, *amounts])
+            rule, where = f"limit-range-{bound_name}", f"{path}.{field}.{resource}"
+            allowed = f"LimitRange {limit_range} allows {holder} {relation} {text} of {resource}"
+            if resource not in (requests if field == "requests" else limits):
+                message = f"{allowed}, and it has no {field.removesuffix('s')}"
+                yield Refusal(rule, where, message, f"Set {field}.{resource} to {relation} {text}.")
+            elif extreme != bound:
+                message = f"{allowed}, and it has {format_milli(extreme)}"
+                fix = f"{remedy.format(resource, text)} of LimitRange {limit_range}."
+                yield Refusal(rule, where, message, fix)
+    yield from _above_ratio(limit_range, limit, resources)
+
+
+def _above_ratio(limit_range: str, limit: Manifest, resources: _Resources) -> Iterator[Refusal]:
+    """Yield why a limit that is too many times its request is rejected."""
+    for resource, ratio in section(limit, "maxLimitRequestRatio").items():
+        request = resources.requests.get(resource, 0)
+        maximum = resources.limits.get(resource, 0)
+        if not request or not maximum:
+            given = f"{'limits' if request else 'requests'} none"
+        elif maximum * WHOLE > milli(ratio) * request:
+            given = f"requests {format_milli(request)} with a limit of {format_milli(maximum)}"
         else:
             continue
-        where = f"{path}.requests.{resource}"
-        yield told(
-            "limit-ratio", where, name=name, what=what, most=most, resource=resource, has=has
+        yield Refusal(
+            "limit-range-ratio",
+            f"{resources.path}.requests.{resource}",
+            f"LimitRange {limit_range} allows {resources.holder} a limit of at most {ratio} times "
+            f"the request of {resource}, and it {given}",
+            f"Raise the request of {resource}, or lower its limit.",
         )

@@ -1,6 +1,6 @@
-"""What Kueue's queues promise: GPUs beyond those that nodes have, or that the quota of a namespace allows."""
+"""Queues of Kueue that promise more GPUs than nodes have, or than a namespace's quota allows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
@@ -8,74 +8,92 @@ from ml_foundations.kubernetes.quantities import Amounts, millis, readable, time
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.api_server.cohorts import quota_of
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.api_server.cohorts import flavors_of, quota_of
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended
 
 
-def overpromised(cluster: Cluster) -> Iterable[Refusal]:
-    """Extended resources of which the nominal quotas of queues are more than nodes have or quotas allow."""
+def overpromised(cluster: Cluster) -> Iterator[Refusal]:
+    """Yield extended resources with more nominal quota than nodes have or ResourceQuotas allow."""
     for flavor in cluster.by_kind["ResourceFlavor"]:
-        wanted = section(flavor, "spec", "nodeLabels")
-        open_nodes = [node for node in cluster.declared if labels.GPU_RESOURCE not in node.lacks]
-        if any(
-            node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted)
-            for node in open_nodes
-        ):
-            continue
-        nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
-        promised = total(
-            _nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"]
-        )
-        offered = total(times(node.allocatable, node.count) for node in nodes)
-        holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
-        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, holder)
+        yield from _more_than_nodes(cluster, flavor)
     for quota in cluster.by_kind["ResourceQuota"]:
-        spec, namespace = section(quota, "spec"), namespace_of(quota)
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            continue
-        given = section(spec, "hard").items()
-        hard = millis(
-            {
-                name.removeprefix("requests."): most
-                for name, most in given
-                if name.startswith("requests.")
-            }
-        )
-        for local in cluster.by_kind["LocalQueue"]:
-            queue = cluster.queues.cluster_queue(namespace, name_of(local))
-            if queue is not None and namespace_of(local) == namespace:
-                promised = {
-                    name: amount for name, amount in _nominal(queue).items() if name in hard
-                }
-                holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
-                yield from _excess(f"ClusterQueue {name_of(queue)}", promised, hard, holder)
+        spec = section(quota, "spec")
+        if not spec.get("scopes") and not spec.get("scopeSelector"):
+            yield from _more_than_quota(cluster, quota)
 
 
-def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
-    """The nominal quotas of a queue by resource, of one flavor or of all."""
-    return total(
-        {name: quota_of(offered, name).nominal}
-        for group in items(section(queue, "spec"), "resourceGroups")
-        for offered in items(group, "flavors")
-        if flavor in (None, offered.get("name"))
-        for name in (resource.get("name") for resource in items(offered, "resources"))
-        if name
+def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
+    selector = section(flavor, "spec", "nodeLabels")
+    for node in cluster.declared:
+        is_unknown = any(node.labels.get(key) is UNKNOWN for key in selector)
+        if labels.GPU_RESOURCE not in node.lacks and (node.unknown or is_unknown):
+            return
+    nodes = [node for node in cluster.declared if selector.items() <= node.labels.items()]
+    queues = cluster.by_kind["ClusterQueue"]
+    promised = total(_nominal_quotas(queue, name_of(flavor)) for queue in queues)
+    offered = total(times(node.allocatable, node.count) for node in nodes)
+    holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
+    about = f"ResourceFlavor {name_of(flavor)}"
+    for name, amount in _excess(promised, offered).items():
+        if offered.get(name):
+            yield _overcommitted(about, name, amount, holder, offered[name])
+        else:
+            yield Refusal(
+                "queue-capacity",
+                "spec",
+                f"queues promise {readable(amount)} {name}, and no node of this flavor has any",
+                f"Declare nodes of the flavor that have {name}, or lower nominalQuota to 0.",
+                object=about,
+            )
+
+
+def _more_than_quota(cluster: Cluster, quota: Manifest) -> Iterator[Refusal]:
+    namespace = namespace_of(quota)
+    hard = millis(
+        {
+            name.removeprefix("requests."): amount
+            for name, amount in section(quota, "spec", "hard").items()
+            if name.startswith("requests.")
+        }
     )
+    for local_queue in cluster.by_kind["LocalQueue"]:
+        queue = cluster.queues.cluster_queue(namespace, name_of(local_queue))
+        if queue is None or namespace_of(local_queue) != namespace:
+            continue
+        holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
+        for name, amount in _excess(_nominal_quotas(queue), hard).items():
+            if name in hard:
+                yield _overcommitted(
+                    f"ClusterQueue {name_of(queue)}", name, amount, holder, hard[name]
+                )
 
 
-def _excess(
-    about: str, promised: Amounts, offered: Mapping[str, int], holder: str
-) -> Iterable[Refusal]:
-    for name, amount in promised.items():
-        most = offered.get(name, 0)
-        if is_extended(name) and amount > most:
-            refusal = (
-                "queue-capacity"
-                if most or about.startswith("ClusterQueue")
-                else "queue-without-nodes"
-            )
-            amount, most = readable(amount), readable(most)
-            yield told(
-                refusal, "spec", object=about, amount=amount, name=name, holder=holder, most=most
-            )
+def _nominal_quotas(queue: Manifest, flavor_name: str | None = None) -> Amounts:
+    """Return the nominal quotas of a queue by resource, of one flavor or of all."""
+    quotas: list[Amounts] = []
+    for _, flavor in flavors_of(queue):
+        if flavor_name in (None, flavor.get("name")):
+            for resource in items(flavor, "resources"):
+                if name := resource.get("name"):
+                    quotas.append({name: quota_of(flavor, name).nominal})
+    return total(quotas)
+
+
+def _excess(promised: Amounts, offered: Mapping[str, int]) -> Amounts:
+    """Return the promised amounts of the extended resources of which less is offered."""
+    return {
+        name: amount
+        for name, amount in promised.items()
+        if is_extended(name) and amount > offered.get(name, 0)
+    }
+
+
+def _overcommitted(about: str, name: str, amount: int, holder: str, most: int) -> Refusal:
+    return Refusal(
+        "queue-capacity",
+        "spec",
+        f"queues promise {readable(amount)} {name}, and {holder} {readable(most)}",
+        f"Lower nominalQuota to {readable(most)} in all, or raise that amount.",
+        object=about,
+    )

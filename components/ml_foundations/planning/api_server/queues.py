@@ -1,8 +1,7 @@
-"""Kueue's queues: whether the nominal quotas of a ClusterQueue can ever admit a workload, and where it is sent then."""
+"""Kueue's queues: whether a ClusterQueue can ever admit a workload, and to which flavor."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
@@ -17,14 +16,16 @@ from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server.cohorts import Cohorts, flavors_of
 from ml_foundations.planning.model.decisions import QueueUsage
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS, pod_requests
 
 _REQUESTER = "kueue.x-k8s.io/provisioning-request"
+"""The controller of AdmissionChecks that request nodes."""
+_ON_REQUEST = "its nodes come only for a ProvisioningRequest"
 
 
 class Queues:
-    """The LocalQueues, ClusterQueues, ResourceFlavors and AdmissionChecks that are declared."""
+    """The declared LocalQueues, ClusterQueues, ResourceFlavors and AdmissionChecks."""
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._local = {
@@ -34,231 +35,270 @@ class Queues:
         self._cohorts = Cohorts(self._cluster.values(), by_kind.get("Cohort", ()))
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
         self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
-        counting = [each["resources"] for each in by_kind.get("Configuration", ())]
-        self._is_unknown = any(any(unknown_paths(each)) for each in counting)
-        known = [] if self._is_unknown else counting
-        self._excluded = tuple(
-            prefix for each in known for prefix in each.get("excludeResourcePrefixes") or ()
-        )
-        changes = (each for resources in known for each in items(resources, "transformations"))
-        self._transformed = {str(each.get("input")) for each in changes}
         self._configs = {
             name_of(config): config for config in by_kind.get("ProvisioningRequestConfig", ())
         }
+        self._excluded: tuple[str, ...] = ()
+        self._transformed: set[str] = set()
+        settings = [each["resources"] for each in by_kind.get("Configuration", ())]
+        self._is_unknown = any(any(unknown_paths(resources)) for resources in settings)
+        for resources in [] if self._is_unknown else settings:
+            self._excluded += tuple(resources.get("excludeResourcePrefixes") or ())
+            for transformation in items(resources, "transformations"):
+                self._transformed.add(str(transformation.get("input")))
 
     def counted(self, requests: Amounts) -> Amounts:
-        """Return the requests that Kueue counts: its configuration may exclude resources by their prefix."""
+        """Return the requests that Kueue counts: its configuration may exclude prefixes."""
         return {
             name: amount for name, amount in requests.items() if not name.startswith(self._excluded)
         }
 
     def _may_change(self, resource: str) -> bool:
-        """Return whether Kueue's configuration may have it count something else than a resource that pods request."""
+        """Return whether Kueue's configuration may make it count another resource instead."""
         return self._is_unknown or resource in self._transformed
 
     def cluster_queue(self, namespace: str, queue: str) -> Manifest | None:
-        """The ClusterQueue behind a LocalQueue; None where one of them is not declared."""
+        """Return the ClusterQueue of a LocalQueue; None if one of them is not declared."""
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
 
     def not_provisioned(self, namespace: str, name: str | None, spec: Manifest) -> Refusal | None:
-        """Why no AdmissionCheck asks GKE for the nodes of pods that wait in a LocalQueue; None where one does."""
-        queue = self.cluster_queue(namespace, name) if name else None
-        found = [self._not_requested(check, spec) for check in self._checks_of(queue or {}, spec)]
-        nothing = told("no-request", "tolerations", certain=not name or queue is not None)
-        return (
-            min(filter(None, found), key=lambda each: each.certain, default=nothing)
-            if all(found)
-            else None
-        )
+        """Return why no AdmissionCheck requests nodes from GKE for pods that wait in a LocalQueue.
 
-    def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> Iterable[str]:
-        """The AdmissionChecks of a ClusterQueue; those for flavors that take pods of a template."""
-        spec, flavors = (
-            section(queue, "spec"),
-            [(flavor["name"], group) for group, flavor in flavors_of(queue)],
+        Return None if a check requests them. Of several reasons, return an uncertain one.
+        """
+        queue = self.cluster_queue(namespace, name) if name else None
+        reasons: list[Refusal] = []
+        for check in self._checks_of(queue or {}, spec):
+            reason = self._not_requested(check, spec)
+            if reason is None:
+                return None
+            reasons.append(reason)
+        no_request = Refusal(
+            "queued-nodes",
+            "tolerations",
+            f"{_ON_REQUEST}, and nothing declared creates one",
+            "Put it in a queue of a TrainingQueue whose flavor for the pool has "
+            "queued_provisioning.",
+            certain=not name or queue is not None,
         )
-        taken = {
-            name
-            for name, group in flavors
-            if template is None or self._takes_pods(name, group, template)
+        return min(reasons, key=lambda reason: reason.certain, default=no_request)
+
+    def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> list[str]:
+        """Return the AdmissionChecks of a ClusterQueue.
+
+        With a template, return only those for flavors that accept its pods.
+        """
+        flavors = {
+            flavor["name"]
+            for group, flavor in flavors_of(queue)
+            if template is None or self._accepts_pods(flavor["name"], group, template)
         }
-        checks = items(section(spec, "admissionChecksStrategy"), "admissionChecks")
-        named = (
-            each["name"]
-            for each in checks
-            if not each.get("onFlavors") or taken & {*each["onFlavors"]}
-        )
-        return *(spec.get("admissionChecks") or ()), *named
+        spec = section(queue, "spec")
+        names = list[str](spec.get("admissionChecks") or ())
+        for check in items(section(spec, "admissionChecksStrategy"), "admissionChecks"):
+            if not check.get("onFlavors") or flavors & {*check["onFlavors"]}:
+                names.append(check["name"])
+        return names
 
     def _not_requested(self, name: str, spec: Manifest) -> Refusal | None:
-        """Why an AdmissionCheck does not ask GKE for the nodes of pods (Kueue, pkg/controller/admissionchecks)."""
-        check = section(self._checks.get(name, {}), "spec")
-        found = self._configs.get(str(section(check, "parameters").get("name")))
-        if check.get("controllerName") != _REQUESTER or found is None or any(unknown_paths(found)):
-            return told(
-                "request-not-known", "tolerations", certain=False, name=name, requester=_REQUESTER
-            )
-        config = section(found, "spec")
-        asked, managed = (
-            config.get("provisioningClassName"),
-            str(config.get("managedResources") or ""),
-        )
-        if asked == PROVISIONING_CLASS and (
-            not managed or any(f"'{each}'" in managed for each in pod_requests(spec))
-        ):
-            return None
-        said: dict[str, Any] = {"name": name_of(found), "asked": asked, "managed": managed or "all"}
-        return told("request-of-another-class", "tolerations", wanted=PROVISIONING_CLASS, **said)
+        """Return why an AdmissionCheck does not request nodes from GKE for pods; None if it does.
 
-    def takes(self, queue: Manifest, namespace: Mapping[str, Any]) -> bool:
-        """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
+        Follows pkg/controller/admissionchecks of Kueue.
+        """
+        check = section(self._checks.get(name, {}), "spec")
+        config = self._configs.get(str(section(check, "parameters").get("name")))
+        is_requester = check.get("controllerName") == _REQUESTER
+        if not is_requester or config is None or any(unknown_paths(config)):
+            return Refusal(
+                "queued-nodes",
+                "tolerations",
+                f"{_ON_REQUEST}, and whether AdmissionCheck {name} creates one is not known",
+                f"Declare it, of {_REQUESTER}, and its ProvisioningRequestConfig, with plain "
+                "values.",
+                certain=False,
+            )
+        requested_class = section(config, "spec").get("provisioningClassName")
+        managed = str(section(config, "spec").get("managedResources") or "")
+        is_managed = not managed or any(f"'{name}'" in managed for name in pod_requests(spec))
+        if requested_class == PROVISIONING_CLASS and is_managed:
+            return None
+        return Refusal(
+            "queued-nodes",
+            "tolerations",
+            f"{_ON_REQUEST}, and ProvisioningRequestConfig {name_of(config)} creates one of the "
+            f"class {requested_class} for {managed or 'all'} alone",
+            f"Set its class to {PROVISIONING_CLASS}, for a resource that the pods request.",
+        )
+
+    def accepts(self, queue: Manifest, namespace: Manifest) -> bool:
+        """Return whether a ClusterQueue accepts workloads of a namespace with these labels.
+
+        Without a selector, it accepts those of none.
+        """
         return selects(section(queue, "spec").get("namespaceSelector"), namespace)
 
-    def not_known(self, queue: Manifest) -> Iterable[Refusal]:
-        """What a ClusterQueue admits nothing without, where it is not declared: flavors, and checks of Kueue's own."""
-        flavors = {flavor["name"]: group for group, flavor in flavors_of(queue)}
-        known = {
-            n
-            for n, check in self._checks.items()
-            if section(check, "spec").get("controllerName") == _REQUESTER
-        }
-        missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
-        missing += [
-            f"AdmissionCheck {name} of {_REQUESTER}"
-            for name in self._checks_of(queue)
-            if name not in known
+    def not_known(self, queue: Manifest) -> Iterator[Refusal]:
+        """Yield refusals for undeclared objects without which a ClusterQueue admits nothing."""
+        flavors = {flavor["name"] for _, flavor in flavors_of(queue)}
+        missing = [
+            f"ResourceFlavor {flavor['name']}"
+            for _, flavor in flavors_of(queue)
+            if flavor["name"] not in self._flavors
         ]
+        for name in self._checks_of(queue):
+            check = section(self._checks.get(name, {}), "spec")
+            if check.get("controllerName") != _REQUESTER:
+                missing.append(f"AdmissionCheck {name} of {_REQUESTER}")
         for what in missing if flavors else ["resource group"]:
-            yield told(
-                "inactive-queue", "metadata.labels", certain=False, queue=name_of(queue), what=what
+            yield Refusal(
+                "queue",
+                "metadata.labels",
+                f"ClusterQueue {name_of(queue)} admits nothing without its {what}, which is not "
+                "declared",
+                f"Declare the {what}.",
+                certain=False,
             )
 
-    def refusals(self, draws: Iterable[QueueUsage]) -> Iterable[Refusal]:
-        """Resources of which no flavor that takes a template has enough, beside what the draws before it take."""
-        taken, draws = Counter[tuple[str, str, str]](), [*draws]
-        certain = not any(self._cohorts.is_unknown(queue) for queue, *_ in draws)
-        for queue, path, spec, requests in draws:
+    def refusals(self, usages: Iterable[QueueUsage]) -> Iterator[Refusal]:
+        """Yield resources of which no flavor has enough for a template, after those before it."""
+        usages, used = [*usages], Counter[tuple[str, str, str]]()
+        certain = not any(self._cohorts.is_unknown(queue) for queue, *_ in usages)
+        for queue, path, spec, requests in usages:
             covered: set[str] = set()
             for group in items(section(queue, "spec"), "resourceGroups"):
                 names = _covered(group, requests)
                 covered.update(names)
-                flavors = [
-                    f["name"]
-                    for f in items(group, "flavors")
-                    if names and self._takes_pods(f["name"], group, spec)
-                ]
+                if not names:
+                    continue
+                flavors = self._flavors_for(group, spec)
+                # Templates before this one may have another flavor.
+                certain &= len(flavors) < 2 or not used
+                if not flavors:
+                    yield Refusal(
+                        "queue",
+                        path,
+                        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods "
+                        "select and the taints that they tolerate",
+                        "Correct the node selector or the tolerations, or add a flavor for such "
+                        "nodes.",
+                    )
+                    continue
                 left = {
-                    (f, name): self._cohorts.available(queue, f, name, taken)
-                    for f in flavors
+                    (flavor, name): self._cohorts.available(queue, flavor, name, used)
+                    for flavor in flavors
                     for name in names
                 }
-                fitting = [
-                    f for f in flavors if all(requests[name] <= left[f, name] for name in names)
-                ]
-                sure = [name for name in names if not self._may_change(name)]
-                if flavors and not any(
-                    all(requests[name] <= left[f, name] for name in sure) for f in flavors
-                ):
-                    names = sure
-                certain &= (
-                    len(flavors) < 2 or not taken
-                )  # else those before it may have taken another flavor
-                if names and not flavors:
-                    yield told("no-flavor", path, queue=name_of(queue))
-                elif names and not fitting:
-                    most = {name: max(left[f, name] for f in flavors) for name in names}
-                    name = max(names, key=lambda each: requests[each] / max(most[each], 1))
-                    is_certain = certain and not self._may_change(name)
-                    yield _refused(
-                        queue, path, name, requests[name], most[name], certain=is_certain
+                fitting = _with_enough(flavors, names, requests, left)
+                if fitting:
+                    used.update(
+                        {(name_of(queue), fitting[0], name): requests[name] for name in names}
                     )
-                taken.update(
-                    {
-                        (name_of(queue), f, name): requests[name]
-                        for f in fitting[:1]
-                        for name in names
-                    }
-                )
+                    continue
+                sure = [name for name in names if not self._may_change(name)]
+                if not _with_enough(flavors, sure, requests, left):
+                    names = sure
+                most = {name: _most_left(left, flavors, name) for name in names}
+                name = _most_exceeded(requests, most)
+                is_certain = certain and not self._may_change(name)
+                yield _exceeded(queue, path, name, requests[name], most[name], certain=is_certain)
             for name in sorted(requests.keys() - covered - {PODS}):
-                yield _refused(
-                    queue, path, name, requests[name], 0, certain=not self._may_change(name)
+                is_certain = not self._may_change(name)
+                yield _exceeded(queue, path, name, requests[name], 0, certain=is_certain)
+            if transformed := sorted(self._transformed & requests.keys()):
+                yield Refusal(
+                    "queue-quota",
+                    path,
+                    f"Kueue's configuration transforms {transformed[0]}, and what it counts then "
+                    "is not known",
+                    "Check it by a rehearsal.",
+                    certain=False,
+                    only_refuses=True,
                 )
-            if changed := sorted(self._transformed & requests.keys()):
-                yield told("transformed", path, certain=False, resource=changed[0])
 
-    def offer(self, draw: QueueUsage, resource: str) -> tuple[str, frozenset[str], int] | None:
-        """Return the queue, its flavors that take pods, and how much of a resource these have at most.
+    def offer(self, usage: QueueUsage, resource: str) -> tuple[str, frozenset[str], int] | None:
+        """Return the queue, its flavors that accept pods, and how much of a resource they have.
 
-        None if the queue does not count the resource, or if its most is not known.
+        Return None if the queue does not count the resource, or if the amount is not known.
         """
-        queue, _, template, requests = draw
+        queue, _, template, requests = usage
         groups = items(section(queue, "spec"), "resourceGroups")
-        group = next((each for each in groups if resource in _covered(each, requests)), None)
+        group = next((group for group in groups if resource in _covered(group, requests)), None)
         if group is None or self._may_change(resource) or self._cohorts.is_unknown(queue):
             return None
-        names = [each["name"] for each in items(group, "flavors")]
-        flavors = frozenset(name for name in names if self._takes_pods(name, group, template))
-        return (
-            name_of(queue),
-            flavors,
-            sum(self._cohorts.available(queue, name, resource) for name in flavors),
-        )
+        flavors = frozenset(self._flavors_for(group, template))
+        most = sum(self._cohorts.available(queue, flavor, resource) for flavor in flavors)
+        return name_of(queue), flavors, most
 
-    def admitted(self, spec: Manifest, draw: QueueUsage) -> list[Manifest]:
-        """Return a pod's spec with the labels and tolerations of each flavor that has enough, or else that takes it.
+    def admitted(self, spec: Manifest, usage: QueueUsage) -> list[Manifest]:
+        """Return a pod's spec with the labels and tolerations of each flavor that may admit it.
 
-        It is empty if no flavor that is declared takes the pod.
+        These are the flavors with enough, or if none has enough, those that accept the pod.
         """
-        found, (queue, _, template, requests) = [spec], draw
+        queue, _, template, requests = usage
+        specs = [spec]
         for group in items(section(queue, "spec"), "resourceGroups"):
-            if not _covered(group, requests):
+            names = _covered(group, requests)
+            if not names:
                 continue
-            taking = [
-                f["name"]
-                for f in items(group, "flavors")
-                if self._takes_pods(f["name"], group, template)
-            ]
-            usable = self._usable(queue, group, template, requests) or taking
-            flavors = [
+            flavors = self._flavors_for(group, template)
+            left = {
+                (flavor, name): self._cohorts.available(queue, flavor, name)
+                for flavor in flavors
+                for name in names
+            }
+            usable = _with_enough(flavors, names, requests, left) or flavors
+            declared = [
                 section(self._flavors[name], "spec") for name in usable if name in self._flavors
             ]
-            found = [_with(flavor, each) for each in found for flavor in flavors]
-        return found
+            specs = [_with_flavor(flavor, each) for each in specs for flavor in declared]
+        return specs
 
-    def _takes_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
-        """Whether a flavor takes pods of a template: by its taints, and by labels that flavors of its group have.
+    def _flavors_for(self, group: Manifest, template: Manifest) -> list[str]:
+        """Return the flavors of a group that accept pods of a template."""
+        names = [flavor["name"] for flavor in items(group, "flavors")]
+        return [name for name in names if self._accepts_pods(name, group, template)]
+
+    def _accepts_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
+        """Return whether a flavor accepts pods: by its taints and the labels of its group.
 
         Follows checkFlavorForPodSets in Kueue's pkg/scheduler/flavorassigner.
         """
-        own = section(self._flavors.get(name, {}), "spec")
-        flavors = [
-            section(self._flavors.get(each["name"], {}), "spec") for each in items(group, "flavors")
-        ]
-        keys = {key for each in flavors for key in section(each, "nodeLabels")}
-        tolerations = [*items(spec, "tolerations"), *items(own, "tolerations")]
-        is_tolerated = not untolerated_taints(tolerations, items(own, "nodeTaints"))
-        node: Manifest = {"metadata": {"labels": section(own, "nodeLabels")}}
-        return name not in self._flavors or (
-            is_tolerated and selects_node(_about(keys, spec), node)
-        )
-
-    def _usable(
-        self, queue: Manifest, group: Manifest, template: Manifest, requests: Amounts
-    ) -> list[str]:
-        """The flavors of a group that take pods of a template and have enough of every resource they cover."""
-        return [
-            flavor["name"]
-            for flavor in items(group, "flavors")
-            if self._takes_pods(flavor["name"], group, template)
-            and all(
-                requests[name] <= self._cohorts.available(queue, flavor["name"], name)
-                for name in _covered(group, requests)
-            )
-        ]
+        if name not in self._flavors:
+            return True
+        flavor = section(self._flavors[name], "spec")
+        keys: set[str] = set()
+        for other in items(group, "flavors"):
+            keys.update(section(self._flavors.get(other["name"], {}), "spec", "nodeLabels"))
+        tolerations = [*items(spec, "tolerations"), *items(flavor, "tolerations")]
+        if untolerated_taints(tolerations, items(flavor, "nodeTaints")):
+            return False
+        node: Manifest = {"metadata": {"labels": section(flavor, "nodeLabels")}}
+        return selects_node(_selection_by(keys, spec), node)
 
 
-def _with(flavor: Manifest, spec: Manifest) -> Manifest:
+def _with_enough(
+    flavors: Iterable[str],
+    names: Sequence[str],
+    requests: Amounts,
+    left: Mapping[tuple[str, str], int],
+) -> list[str]:
+    """Return the flavors that have enough left of each resource."""
+    return [
+        flavor for flavor in flavors if all(requests[name] <= left[flavor, name] for name in names)
+    ]
+
+
+def _most_left(left: Mapping[tuple[str, str], int], flavors: Iterable[str], name: str) -> int:
+    return max(left[flavor, name] for flavor in flavors)
+
+
+def _most_exceeded(requests: Amounts, most: Amounts) -> str:
+    """Return the resource of which the requests are the most times what there is."""
+    return max(most, key=lambda name: requests[name] / max(most[name], 1))
+
+
+def _with_flavor(flavor: Manifest, spec: Manifest) -> Manifest:
     selector = {**section(spec, "nodeSelector"), **section(flavor, "nodeLabels")}
     return {
         **spec,
@@ -267,39 +307,38 @@ def _with(flavor: Manifest, spec: Manifest) -> Manifest:
     }
 
 
-def _about(keys: set[str], spec: Manifest) -> Manifest:
-    """What a pod's spec wants of some labels of nodes."""
-    terms = [
-        {
-            "matchExpressions": [
-                each for each in items(term, "matchExpressions") if each["key"] in keys
-            ]
-        }
-        for term in items(required_node_affinity(spec) or {}, "nodeSelectorTerms")
-    ]
+def _selection_by(keys: set[str], spec: Manifest) -> Manifest:
+    """Return the node selector and node affinity of a pod as far as they are about some labels."""
+    terms: list[Manifest] = []
+    for term in items(required_node_affinity(spec) or {}, "nodeSelectorTerms"):
+        expressions = [each for each in items(term, "matchExpressions") if each["key"] in keys]
+        terms.append({"matchExpressions": expressions})
+    # A term about other labels only accepts any flavor.
+    is_limited = terms and all(term["matchExpressions"] for term in terms)
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}} if is_limited else {}
     selector = {key: value for key, value in section(spec, "nodeSelector").items() if key in keys}
-    affinity = (
-        {REQUIRED: {"nodeSelectorTerms": terms}}
-        if all(term["matchExpressions"] for term in terms)
-        else {}
-    )
-    return {"nodeSelector": selector, "affinity": {"nodeAffinity": affinity if terms else {}}}
+    return {"nodeSelector": selector, "affinity": affinity}
 
 
-def _refused(
-    queue: Manifest, path: str, resource: str, wanted: int, most: int, *, certain: bool = True
+def _exceeded(
+    queue: Manifest, path: str, resource: str, request: int, most: int, *, certain: bool
 ) -> Refusal:
-    amounts = {
-        "wanted": format_milli(wanted),
-        "most": format_milli(most),
-        "short": format_milli(wanted - most),
-    }
-    return told(
-        "queue-quota", path, certain=certain, resource=resource, queue=name_of(queue), **amounts
+    """Return the refusal of a workload that requests more of a resource than a flavor may have."""
+    short = format_milli(request - most)
+    return Refusal(
+        "queue-quota",
+        path,
+        f"it needs {format_milli(request)} {resource} at once, and one flavor of ClusterQueue "
+        f"{name_of(queue)} has {format_milli(most)} at most, borrowed ones included: {short} too "
+        "few",
+        f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or request "
+        "less.",
+        certain=certain,
+        only_refuses=True,
     )
 
 
 def _covered(group: Manifest, requests: Amounts) -> list[str]:
-    """The resources of a group that are requested."""
+    """Return the resources of a group that are requested."""
     covered: list[str] = group.get("coveredResources") or []
     return [name for name in covered if name in requests]

@@ -19,7 +19,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload, QuotaExceeded, Verdict
 from ml_foundations.planning.model.node_groups import PodClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_pod_level
 from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
@@ -216,13 +216,14 @@ class Quota:
         for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
-                    given, who = f"{field}.{resource}", container.get("name", "")
-                    yield told(
+                    path, name = f"{field}.{resource}", container.get("name", "")
+                    yield Refusal(
                         "quota-requires",
                         "containers",
-                        quota=name_of(self.manifest),
-                        given=given,
-                        who=who,
+                        f"ResourceQuota {name_of(self.manifest)} makes every container set {path}, "
+                        f"and container {name} does not",
+                        f"Set resources.{path} of container {name}, or give a default in a "
+                        "LimitRange.",
                     )
 
 

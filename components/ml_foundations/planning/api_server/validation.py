@@ -18,7 +18,7 @@ from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL_1035
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
-from ml_foundations.planning.model.refusals import Refusal, invalid, told
+from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
@@ -91,7 +91,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
                 for path, rule, is_certain in broken
                 if not is_certain and rule.startswith("must")
             ]
-            found += [told("cluster-setting", path, object=about, field=path) for path in unsure]
+            found += [_depending_on_cluster(path, about) for path in unsure]
             found += [as_refusal(note, about) for note in notes if not note.is_error]
     found += [
         invalid(path, "must not be that of another Service", about)
@@ -110,6 +110,17 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             for each in classes[1:]
         ),
     ]
+
+
+def _depending_on_cluster(path: str, about: str) -> Refusal:
+    return Refusal(
+        "beyond-planning",
+        path,
+        f"whether the API server accepts its {path} is not known",
+        f"Leave {path} out, or check it by a rehearsal.",
+        certain=False,
+        object=about,
+    )
 
 
 def _taken(documents: Iterable[Manifest]) -> _Wrong:

@@ -19,7 +19,7 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
@@ -111,15 +111,14 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
         if group in defined or (chart in charts if chart else group not in missing):
             continue
         name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
-        values: Manifest = {
-            "kind": each["kind"],
-            "chart": chart,
-            "component": component,
-            "setting": missing.get(group),
-        }
-        yield told(
-            "no-chart" if chart else "no-kind", "kind", object=f"{each['kind']} {name}", **values
-        )
+        if chart:
+            message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which adds it"
+            remedy = f"Declare a {component} that installs it, or the chart {chart}."
+        else:
+            setting = missing.get(group)
+            message = f"the cluster has no {each['kind']}, which GKE adds with {setting}"
+            remedy = f"Set {setting} of the cluster, or leave the object out."
+        yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
