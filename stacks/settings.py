@@ -74,7 +74,7 @@ class ProofSettings(Spec):
     )
     """Accepted rules, each with the reason."""
     monthly_budget: Decimal | None = Field(default=None, ge=0)
-    """The most US dollars that the stack may cost in a month, at list prices."""
+    """The most US dollars per month, at list prices."""
     require_digests: bool = False
     """Warn of images without a digest. The default is false."""
 
