@@ -22,12 +22,12 @@ def schema() -> dict[str, Any]:
     sys.path.insert(
         0, str(ROOT / "stacks")
     )  # where the program of the stacks imports its modules from
-    from places import FOLLOWS
+    from defaults import DERIVED
     from settings import PROJECT, Settings
 
     sections = Settings.model_json_schema(by_alias=True)
     definitions = sections.pop("$defs")
-    for spec, fields in FOLLOWS.items():
+    for spec, fields in DERIVED.items():
         _leave_out(definitions[spec.__name__], [to_camel(field) for field in fields])
     for kind in ("CpuNodePoolSpec", "GpuNodePoolSpec"):
         # A machine type that the catalog lacks has its shape beside it.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import existing
+import existing_cluster
 import ml_foundations
 import pulumi
 import settings as stack_file
@@ -21,15 +21,15 @@ def main() -> None:
     settings = stack_file.load()
     existing_pools = (
         settings.node_pools.values()
-        if isinstance(settings.cluster, existing.ExistingCluster)
+        if isinstance(settings.cluster, existing_cluster.ExistingCluster)
         else ()
     )
     proof = settings.proof
     with Proof(
         accepted_rules=proof.accept,
         monthly_budget=proof.monthly_budget,
-        locations=settings.places,
-        existing_node_pools=existing.node_pools(existing_pools),
+        locations=settings.locations,
+        existing_node_pools=existing_cluster.node_pools(existing_pools),
         require_digests=proof.require_digests,
     ):
         _environment(settings)
@@ -73,9 +73,9 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
 
     Pools without GPUs come first: GPU pools wait for them.
     """
-    if isinstance(settings.cluster, existing.ExistingCluster):
+    if isinstance(settings.cluster, existing_cluster.ExistingCluster):
         pulumi.export("cluster", settings.cluster.name)
-        return {"provider": existing.provider(settings.cluster)}
+        return {"provider": existing_cluster.provider(settings.cluster)}
     cluster = _declare(settings.cluster.name, settings.cluster)
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)

@@ -5,17 +5,16 @@ whole arguments of its component. Every error comes at once, with its path in th
 value and what is allowed. Keys are in camelCase in the file, as elsewhere in Pulumi's YAML.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any
 
-import places
+import cross_checks
+import defaults
 import pulumi
-import references
-from existing import ExistingCluster
+from existing_cluster import ExistingCluster
 from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.component.errors import STACK_FILE_PAGE, explain, unknown
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -50,7 +49,7 @@ NodePool = Annotated[
     Annotated[GpuNodePoolSpec, Tag(GpuNodePoolSpec.__name__)]
     | Annotated[CpuNodePoolSpec, Tag(CpuNodePoolSpec.__name__)],
     Discriminator(
-        lambda given: (GpuNodePoolSpec if places.has_gpus(given) else CpuNodePoolSpec).__name__
+        lambda given: (GpuNodePoolSpec if defaults.has_gpus(given) else CpuNodePoolSpec).__name__
     ),
 ]
 """A node pool; with a GPU machine type, a GPU pool."""
@@ -60,7 +59,7 @@ Cluster = Annotated[
     Annotated[GkeClusterSpec, Tag(GkeClusterSpec.__name__)]
     | Annotated[ExistingCluster, Tag(ExistingCluster.__name__)],
     Discriminator(
-        lambda given: (ExistingCluster if places.is_existing(given) else GkeClusterSpec).__name__
+        lambda given: (ExistingCluster if defaults.is_existing(given) else GkeClusterSpec).__name__
     ),
 ]
 """A cluster to be made; with a kubeconfig or context, one that exists already."""
@@ -143,22 +142,8 @@ class Settings(Spec):
         teams = [team.queue for team in self.teams.values() if team.queue]
         if not teams:
             return None
-        flavors = [
-            # Pods that ask for GPUs tolerate the GPU taint anyway.
-            {
-                "name": name,
-                **({"gpu": pool.accelerator.name} if pool.model.accelerator_type in GPUS else {}),
-                "node_selector": pool.node_selector,
-                "tolerations": others,
-                "queued_provisioning": pool.queued_provisioning,
-            }
-            for name, pool in self.gpu_pools.items()
-            for others in [
-                [each for each in pool.tolerations if each["key"] != labels.GPU_TAINT_KEY]
-            ]
-        ]
         arguments = {
-            "flavors": flavors,
+            "flavors": [_flavor(name, pool) for name, pool in self.gpu_pools.items()],
             "teams": teams,
             "cohort": QUEUES,
             **self.training_queue.given(),
@@ -183,7 +168,7 @@ class Settings(Spec):
             )
 
     @property
-    def places(self) -> Mapping[str, str]:
+    def locations(self) -> Mapping[str, str]:
         """The path in the file of each Kubernetes object, by its name in findings."""
         namespaced = {
             f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}": _in_file(path)
@@ -204,6 +189,20 @@ class Settings(Spec):
         return dict(reversed(found))  # the first place of a value counts
 
 
+def _flavor(name: str, pool: GpuNodePoolSpec) -> dict[str, Any]:
+    # Pods that request GPUs tolerate the GPU taint anyway.
+    taints = [taint for taint in pool.tolerations if taint["key"] != labels.GPU_TAINT_KEY]
+    flavor = {
+        "name": name,
+        "node_selector": pool.node_selector,
+        "tolerations": taints,
+        "queued_provisioning": pool.queued_provisioning,
+    }
+    if pool.model.accelerator_type in GPUS:
+        flavor["gpu"] = pool.accelerator.name
+    return flavor
+
+
 KEYS = [to_camel(name) for name in Settings.model_fields if name != "project"]
 """The keys of a stack file, without their namespace."""
 
@@ -212,7 +211,7 @@ def load() -> Settings:
     """Return the settings of the current stack.
 
     Raises:
-        pulumi.RunError: something in the stack file is wrong; the message lists all of it.
+        pulumi.RunError: The stack file is invalid. The message lists every error.
     """
     config = pulumi.Config(PROJECT)
     given = {key: value for key in KEYS if (value := config.get_object(key)) is not None}
@@ -229,49 +228,52 @@ def load() -> Settings:
         raise pulumi.RunError(f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}") from None
 
 
-def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) -> Settings:
+def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None) -> Settings:
     """Return the settings in a stack file's sections.
 
     Raises:
-        ValueError: with every error, a line each: its path, what is wrong with the value, what is
-            allowed.
+        ValueError: A value is invalid. The message has a line for each error: its path, the
+            value and the allowed values.
     """
     found = list(errors or [])
     settings = None
-    given = json.loads(json.dumps(given))
-    filled = places.fill(given)
-    for path, section, follows in filled:
-        found += [
-            (
-                f"{path}.{key}",
-                f"is {section[key]}, but follows from its place in the file{here}; leave it out",
-            )
-            for key, value in follows.items()
-            for here in [f", here {value}" if value else ""]
-            if section.get(key) not in (None, value)
-        ]
-        section.update(follows)
+    filled = defaults.with_defaults(sections)
+    for arguments in filled.derived:
+        found += _derived_errors(arguments)
+        arguments.section.update(arguments.values)
     try:
-        settings = Settings.model_validate(given, by_alias=True, by_name=False)
+        settings = Settings.model_validate(filled.sections, by_alias=True, by_name=False)
     except ValidationError as error:
-        found += _told(explain(error, Settings, to_camel), filled)
+        found += _relocated(explain(error, Settings, to_camel), filled.derived)
     if settings is not None:
-        found += _built_errors(settings) or references.errors(settings)
+        found += _built_errors(settings) or cross_checks.errors(settings)
     if settings is None or found:
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
         raise ValueError(f"{number(len(found), 'invalid value')}:{lines}")
     return settings
 
 
-def _told(
-    errors: Iterator[tuple[str, str]], filled: list[places.Place]
+def _derived_errors(arguments: defaults.DerivedArguments) -> Iterator[tuple[str, str]]:
+    """Yield arguments that the file sets, but that follow from their place in it."""
+    for key, value in arguments.values.items():
+        written = arguments.section.get(key)
+        if written not in (None, value):
+            here = f", here {value}" if value else ""
+            reason = f"is {written}, but follows from its place in the file{here}; leave it out"
+            yield f"{arguments.path}.{key}", reason
+
+
+def _relocated(
+    errors: Iterator[tuple[str, str]], derived: list[defaults.DerivedArguments]
 ) -> Iterator[tuple[str, str]]:
-    """Yield errors, with those of derived values assigned to the section that they are in."""
-    section_of = {f"{path}.{key}": path for path, _, follows in filled for key in follows}
+    """Yield errors, with those of derived arguments at the section that they are in."""
+    section_of: dict[str, str] = {}
+    for arguments in derived:
+        section_of |= {f"{arguments.path}.{key}": arguments.path for key in arguments.values}
     for path, reason in errors:
         if path not in section_of:
             yield path, reason
-        elif reason != "is required":  # else it is missing where it follows from
+        elif reason != "is required":  # otherwise the error is where it follows from
             yield section_of[path], reason
 
 

@@ -9,7 +9,12 @@ from typing_extensions import override
 from ml_foundations.component.base import Child, Component, Options
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.gke.node_pool import NodePoolSpec, join_cluster, node_arguments, pool_child
+from ml_foundations.gke.node_pools.pool import (
+    NodePoolSpec,
+    join_cluster,
+    node_arguments,
+    pool_child,
+)
 from ml_foundations.typed_args import CpuNodePoolArgs, TolerationArgs
 
 

@@ -25,7 +25,7 @@ from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
-from ml_foundations.gke.node_pool import (
+from ml_foundations.gke.node_pools.pool import (
     CLUSTER,
     NodePoolSpec,
     Taint,

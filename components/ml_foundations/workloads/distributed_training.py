@@ -16,7 +16,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import DistributedTrainingArgs
-from ml_foundations.workloads.awaited import AwaitedSpec
+from ml_foundations.workloads.job import AwaitedSpec
 
 _RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""

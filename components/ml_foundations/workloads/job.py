@@ -1,15 +1,18 @@
 """The arguments that Jobs share: ports, failures, retries, completions and waiting."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes.merging import without_none
-from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.kubernetes.objects import api_object, section
+from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS, WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 _DEFAULT_RETRIES = 3
@@ -18,6 +21,17 @@ _IGNORE_DISRUPTIONS = {
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
 """Preemption, drains and the loss of a node are no failures of the training."""
+_IMMUTABLE = [
+    "spec.completionMode",
+    "spec.podFailurePolicy",
+    "spec.backoffLimitPerIndex",
+    "spec.successPolicy",
+    "spec.managedBy",
+]
+"""Immutable fields of a Job. The provider does not know them all, so a change must replace it."""
+
+_AWAITED = {"pulumi.com/replaceUnready": "true"}
+"""A failed Job stays failed, so that the next update replaces it."""
 
 
 class ContainerPort(Spec):
@@ -89,8 +103,6 @@ class JobSpec(WorkloadSpec):
 
         It is the Job's name with the last index, and with ``before`` and ``after`` around the
         index.
-
-        Something may stand between the Job's name and the index, and after the index.
         """
         try:
             derived(self.workload_name, f"{before}-{pods - 1}{after}")
@@ -143,3 +155,131 @@ class JobSpec(WorkloadSpec):
             *([_IGNORE_DISRUPTIONS] if self.ignores_disruptions else []),
         ]
         return {"rules": rules} if rules else None
+
+
+class CompletionsSpec(JobSpec):
+    """Arguments about the pods of a Job.
+
+    They set the number of pods, and how their failures count.
+    """
+
+    completions: int = Field(1, ge=1)
+    """Pods that must succeed. The default is 1."""
+    parallelism: int = Field(1, ge=0)
+    """Pods that run at once. The default is 1."""
+    indexed: bool = False
+    """Number the pods from 0 on, with the variable JOB_COMPLETION_INDEX. The default is false."""
+    backoff_limit_per_index: int | None = Field(None, ge=0)
+    """Failures that are retried for each index, instead of for the whole Job. Requires indexed."""
+    max_failed_indexes: int | None = Field(None, ge=0)
+    """Indexes that may fail before the Job fails. By default, all. Requires
+    backoff_limit_per_index."""
+    success_rules: list[dict[str, Any]] = []
+    """Rules of the successPolicy in Kubernetes' form, for Jobs that succeed with some of the
+    indexes. Requires indexed."""
+
+    @property
+    @override
+    def retries(self) -> int | None:
+        if self.backoff_limit is None and self.backoff_limit_per_index is not None:
+            return None
+        return super().retries
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        if self.backoff_limit_per_index is not None:
+            if not self.indexed:
+                yield "backoff_limit_per_index", "requires indexed: true"
+            if self.restart_policy != "Never":
+                reason = f"requires restart_policy Never, not {self.restart_policy}"
+                yield "backoff_limit_per_index", reason
+        if self.success_rules and not self.indexed:
+            yield "success_rules", "requires indexed: true"
+        if self.max_failed_indexes is not None:
+            if self.backoff_limit_per_index is None:
+                yield "max_failed_indexes", "requires backoff_limit_per_index"
+            if self.max_failed_indexes > self.completions:
+                reason = f"is {self.max_failed_indexes}, above completions ({self.completions})"
+                yield "max_failed_indexes", reason
+
+    def completion_fields(self) -> dict[str, Any]:
+        """Return the fields of the Job's spec about its number of pods."""
+        return {
+            "completions": self.completions,
+            "parallelism": self.parallelism,
+            "completionMode": "Indexed" if self.indexed else None,
+            "backoffLimitPerIndex": self.backoff_limit_per_index,
+            "maxFailedIndexes": self.max_failed_indexes,
+            "successPolicy": {"rules": self.success_rules} if self.success_rules else None,
+        }
+
+
+class AwaitedSpec(JobSpec):
+    """Arguments of a Job that Pulumi can wait for.
+
+    They set how long ``pulumi up`` waits.
+    """
+
+    wait_for_completion: bool = False
+    """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when
+    the Job is accepted."""
+
+    @property
+    def may_hang(self) -> str | None:
+        """The argument with which a Job can fail in ways that Pulumi does not see."""
+        if self.fail_on_exit_codes:
+            return "fail_on_exit_codes"
+        return "pod_failure_rules" if self.pod_failure_rules else None
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        deadline = self.active_deadline_seconds
+        if deadline is not None and self.grace_seconds >= deadline:
+            yield "grace_seconds", f"is {self.grace_seconds}; the whole Job may run {deadline}"
+        if self.wait_for_completion:
+            yield from self._wait_errors()
+
+    def _wait_errors(self) -> Iterator[tuple[str, str]]:
+        if self.queue is not None:
+            reason = "a queued Job starts when there is room, which may be days; leave one out"
+            yield "wait_for_completion", reason
+        if self.ttl_seconds_after_finished is not None:
+            reason = "a Job that is waited for must not delete itself; leave one out"
+            yield "ttl_seconds_after_finished", reason
+        if self.may_hang and self.active_deadline_seconds is None:
+            reason = f"is required, because Pulumi does not see failures by {self.may_hang}"
+            yield "active_deadline_seconds", reason
+
+    def job_child(
+        self,
+        body: Mapping[str, Any],
+        depends_on: Sequence[str],
+        annotations: Mapping[str, str] | None = None,
+        ignore: Sequence[str] = (),
+    ) -> ChildResource:
+        """Return the Job, with more annotations and fields whose changes Pulumi ignores."""
+        awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
+        metadata = self.metadata(annotations=awaited | dict(annotations or {}))
+        manifest = api_object("batch/v1", "Job", metadata, spec=body)
+        return ChildResource("job", manifest, depends_on, self.replacing("Job", _IMMUTABLE, ignore))
+
+    def replacing(
+        self, kind: str, immutable: list[str], ignore: Sequence[str] = ()
+    ) -> pulumi.ResourceOptions:
+        """Return options that delete the old object first, so that two runs never compete for GPUs.
+
+        A live object keeps its immutable fields; Pulumi ignores changes of others.
+        """
+        # If the program sets suspend, something else starts the object later.
+        suspended = section(self.overrides, kind, "spec").get("suspend") is not None
+        timeout = None
+        if self.wait_for_completion and self.active_deadline_seconds is not None:
+            timeout = f"{self.active_deadline_seconds + AWAIT_MARGIN_SECONDS}s"
+        return pulumi.ResourceOptions(
+            delete_before_replace=True,
+            replace_on_changes=immutable,
+            ignore_changes=[*ignore, *(["spec.suspend"] if suspended else [])],
+            custom_timeouts=pulumi.CustomTimeouts(timeout, timeout, self.delete_timeout),
+        )

@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.cron import shortest_interval
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import ScheduledTrainingArgs
-from ml_foundations.workloads.completions import CompletionsSpec
+from ml_foundations.workloads.job import CompletionsSpec
 
 _MAX_NAME = 52
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""

@@ -17,8 +17,8 @@ from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.merging import named_by_content
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import SweepArgs
-from ml_foundations.workloads.awaited import AwaitedSpec
 from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes
+from ml_foundations.workloads.job import AwaitedSpec
 from ml_foundations.workloads.parameters import (
     VARIABLE,
     Parameter,

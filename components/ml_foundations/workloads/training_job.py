@@ -11,8 +11,7 @@ from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import TrainingJobArgs
-from ml_foundations.workloads.awaited import AwaitedSpec
-from ml_foundations.workloads.completions import CompletionsSpec
+from ml_foundations.workloads.job import AwaitedSpec, CompletionsSpec
 
 
 class TrainingJobSpec(CompletionsSpec, AwaitedSpec):

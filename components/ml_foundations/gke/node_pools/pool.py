@@ -13,16 +13,20 @@ from ml_foundations.component.children import ChildResource, CloudResource
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
-from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
-from ml_foundations.gke.disks import (
+from ml_foundations.gke.node_pools.capacity import (
+    CapacitySpec,
+    capacity_arguments,
+    purchase_arguments,
+)
+from ml_foundations.gke.node_pools.disks import (
     LocalSsd,
     SecondaryBootDisk,
     secondary_disk_arguments,
     ssd_arguments,
     ssd_errors,
 )
-from ml_foundations.gke.tuning import Kubelet, Linux, tuning_arguments
-from ml_foundations.gke.upgrades import Upgrade, upgrade_arguments
+from ml_foundations.gke.node_pools.tuning import Kubelet, Linux, tuning_arguments
+from ml_foundations.gke.node_pools.upgrades import Upgrade, upgrade_arguments
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_nulls
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from existing import ExistingCluster
+from defaults import is_reference, mode_for
+from existing_cluster import ExistingCluster
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.types import derived
@@ -17,7 +18,6 @@ from ml_foundations.storage.volume import DEFAULT_CLASS
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
-from places import is_reference, mode_for
 
 if TYPE_CHECKING:
     from settings import Settings
