@@ -38,10 +38,10 @@ def provider(cluster: ExistingCluster) -> k8s.Provider:
 
 def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
     """Return the cluster's own node pools, as the engine would get them from a program."""
-    made = [
-        part.declared
-        for pool in described
-        for part in pool.children()
-        if isinstance(part.declared, CloudResource)
-    ]
-    return [(NODE_POOL, inputs_as_sent(pulumi.CustomResource, pool.inputs)) for pool in made]
+    pools: list[Resource] = []
+    for spec in described:
+        for child in spec.children():
+            if isinstance(child.declared, CloudResource):
+                inputs = inputs_as_sent(pulumi.CustomResource, child.declared.inputs)
+                pools.append((NODE_POOL, inputs))
+    return pools

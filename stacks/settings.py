@@ -1,8 +1,8 @@
 """A stack file as a checked model: the only reader of Pulumi's configuration.
 
-What follows from where a section stands is filled in; then each section is checked once, as the
-whole arguments of its component. Every error comes at once, with its path in the stack file, the
-value and what is allowed. Keys are in camelCase in the file, as elsewhere in Pulumi's YAML.
+Defaults that follow from other sections are filled in first. Then each section is checked as the
+arguments of its component. All errors are reported at once, each with its path in the stack file,
+the value and the allowed values. Keys are in camelCase, as elsewhere in Pulumi's YAML.
 """
 
 import re

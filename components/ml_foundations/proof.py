@@ -125,7 +125,7 @@ class Proof:
         try:
             verdicts = self._judge(self._as_declared())
             if any(map(self._is_error, self._findings(verdicts))):
-                self._tell(verdicts)
+                self._report(verdicts)
         except pulumi.RunError as refusal:
             self._refusal = refusal
             raise
@@ -167,48 +167,43 @@ class Proof:
             or any(map(_is_open, self._declared))
         ):
             return []
-        judged = [args for args in self._declared if is_judged(args.type_)]
+        resources: list[Resource] = []
         try:
-            sent = [(args, inputs_as_sent(type(args.resource), args.props)) for args in judged]
-            return [named((args.type_, inputs), args.name) for args, inputs in sent]
+            for args in self._declared:
+                if is_judged(args.type_):
+                    inputs = inputs_as_sent(type(args.resource), args.props)
+                    resources.append(named((args.type_, inputs), args.name))
         except (AssertionError, ValueError):
-            return []  # the registration fails, and says why
+            return []  # the registration fails, with the reason
+        return resources
 
     def _is_followed(self) -> bool:
         """Return whether a later stack transformation may change the recorded resources."""
         return internals.last_stack_transformation() != self._hold
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
-        if is_judged(args.type_):
-            self._registered.append(
-                (
-                    args.type_,
-                    args.name,
-                    map_leaves(resolve_known(dict(args.props), secrets=True), as_plain),
-                )
-            )
-            opts = args.opts
-            self._kept.append(
-                is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect)
-            )
+        if not is_judged(args.type_):
+            return
+        inputs = map_leaves(resolve_known(dict(args.props), secrets=True), as_plain)
+        self._registered.append((args.type_, args.name, inputs))
+        opts = args.opts
+        self._kept.append(
+            is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect)
+        )
 
     async def _judge_registered(self) -> str:
         names: dict[tuple[str, str], Any] = {}
-        for args in self._declared:  # which may become more meanwhile
+        for args in self._declared:  # the list may grow meanwhile
             await args.resource.urn.future()
-            made: Any = getattr(
-                args.resource, "name" if args.type_ == NODE_POOL else "metadata", None
-            )
-            given: Any = None if made is None or not is_judged(args.type_) else await made.future()
-            name = given if args.type_ == NODE_POOL else (given or cast("Any", {})).get("name")
-            # Two of one name, in different components, are not told apart here.
+            name = await _final_name(args) if is_judged(args.type_) else None
+            # Two resources with one name, in different components, cannot be distinguished here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
-        found = [
+        resources = [
             named((type_, inputs), name, names.get((type_, name)))
             for type_, name, inputs in self._registered
         ]
-        verdicts = self._judge(found, compress(found, self._kept))
-        self._tell(verdicts)
+        verdicts = self._judge(resources, compress(resources, self._kept))
+        self._report(verdicts)
         return verdicts.stack
 
     def _judge(self, resources: Sequence[Resource], kept: Iterable[Resource] = ()) -> Verdicts:
@@ -216,8 +211,8 @@ class Proof:
             resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted
         )
 
-    def _tell(self, verdicts: Verdicts) -> None:
-        """Show all that was found; errors end the program."""
+    def _report(self, verdicts: Verdicts) -> None:
+        """Show every finding. Errors end the program."""
         findings = self._findings(verdicts)
         errors = [self._sentence(finding) for finding in findings if self._is_error(finding)]
         for finding in findings:
@@ -282,6 +277,14 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
         raise ValueError(
             f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars"
         ) from None
+
+
+async def _final_name(args: pulumi.ResourceTransformationArgs) -> Any:
+    """Return the name of a registered resource, which Pulumi or the provider may have chosen."""
+    is_pool = args.type_ == NODE_POOL
+    output: Any = getattr(args.resource, "name" if is_pool else "metadata", None)
+    value: Any = None if output is None else await output.future()
+    return value if is_pool else (value or {}).get("name")
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:

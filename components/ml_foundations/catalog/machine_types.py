@@ -26,6 +26,8 @@ class UnknownNameError(KeyError, ValueError):
     """A machine type or GPU that the catalog does not have; its text names the nearest ones."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], fix: str) -> None:
+        # Letters decide here, not words as in kubernetes/spelling.py: a2-highgpu-3g means another
+        # a2-highgpu, although a3-highgpu has the word 3.
         lowered = {candidate.lower(): candidate for candidate in sorted(known)}
         near = [
             lowered[match]

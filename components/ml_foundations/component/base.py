@@ -23,7 +23,7 @@ class Child:
     """An attribute of a component that is one of its children."""
 
     def __init__(self, suffix: str) -> None:
-        """Name the child by its role: the end of its name in Pulumi."""
+        """Name the child by its suffix: the end of its name in Pulumi."""
         self.suffix = suffix
 
     def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource:
@@ -35,7 +35,7 @@ class OptionalChild(Child):
     """An attribute of a component that is one of its children, or None."""
 
     def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource | None:  # pyright: ignore
-        """Return the child, or None if the component has none in this role."""
+        """Return the child, or None if the component has none with this suffix."""
         return component.children.get(self.suffix)
 
 
@@ -47,7 +47,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
     """
 
     children: Mapping[str, pulumi.CustomResource]
-    """All children, by role: the end of a child's name after the component's name and a dash."""
+    """All children, by suffix: the end of a child's name after the component's name and a dash."""
 
     def __init__(
         self,
@@ -81,14 +81,13 @@ class Component(pulumi.ComponentResource, Generic[S]):
             f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, depends_on)
         )
         self.children = made = dict[str, pulumi.CustomResource]()
-        for part in spec.declared_children():
-            made[part.suffix] = part.declare(name, self, made, depends_on)
-        outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
-        results = {
-            key: published(getattr(spec, key), made.values())
-            for key in outputs
-            if hasattr(spec, key)
-        }
+        for child in spec.declared_children():
+            made[child.suffix] = child.declare(name, self, made, depends_on)
+        results: dict[str, pulumi.Output[Any]] = {}
+        for base in type(self).__mro__:
+            for key in _annotated(base):
+                if hasattr(spec, key):
+                    results[key] = published(getattr(spec, key), made.values())
         for key, value in self.outputs(spec, made).items():
             # An output of a child depends on that child alone, so that others cannot change it.
             results[key] = (
@@ -103,7 +102,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
         Args:
             spec: The checked arguments.
-            made: The children, by role.
+            made: The children, by suffix.
         """
         return {}
 

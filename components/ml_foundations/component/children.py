@@ -47,9 +47,9 @@ class CloudResource(NamedTuple):
     type: str
     """Its type in Pulumi."""
     inputs: Mapping[str, Any]
-    """As the provider names them; a Ref stands for an output of another part."""
+    """As the provider names them; a Ref stands for an output of another child."""
     outputs: Sequence[str] = ()
-    """Which others take of it, beside its inputs."""
+    """Its outputs that other children use, in addition to its inputs."""
 
 
 def helm_release(
@@ -77,16 +77,16 @@ class ChildResource:
     """One child of a component."""
 
     suffix: str
-    """What it is to the component: the child's name is the component's, a dash, and this."""
+    """The end of its name, after the component's name and a dash."""
     declared: Manifest | CloudResource
     depends_on: Sequence[str] = ()
-    """The roles of the parts that must be there before it."""
+    """The suffixes of the children that it depends on."""
     options: pulumi.ResourceOptions = field(default_factory=pulumi.ResourceOptions)
-    """Further options; parent and depends_on follow from the component and ``after``."""
+    """Further options; parent and depends_on are set by ``declare``."""
 
     @property
     def manifest(self) -> Manifest:
-        """The Kubernetes object; empty where the part is none."""
+        """The Kubernetes object; empty for a CloudResource."""
         return {} if isinstance(self.declared, CloudResource) else self.declared
 
     def declare(
@@ -101,7 +101,7 @@ class ChildResource:
         Args:
             name: The name of the component.
             parent: The component.
-            made: The children that are declared already, by role.
+            made: The children that are declared already, by suffix.
             depends_on: Resources outside of the component to wait for.
         """
         before = [*(made[suffix] for suffix in self.depends_on), *depends_on]

@@ -64,7 +64,10 @@ class Expansion:
 
     def resources(self) -> list[pulumi.Resource]:
         """Return the children of the objects whose outputs are used."""
-        return [child for source in self.sources for child in cast("Any", source).children.values()]
+        children: list[pulumi.Resource] = []
+        for source in self.sources:
+            children += cast("Any", source).children.values()
+        return children
 
 
 def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:

@@ -1,6 +1,7 @@
 """Checked arguments: a frozen model that declares each argument with constraint and default."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -79,18 +80,16 @@ class ComponentSpec(Spec):
     def declared_children(self) -> list[ChildResource]:
         """Return the children, with the user's ``overrides`` merged over their manifests."""
         overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})
-        return [
-            ChildResource(
-                part.suffix, overridden(part.manifest, overrides), part.depends_on, part.options
-            )
-            if part.manifest
-            else part
-            for part in self.children()
-        ]
+        declared: list[ChildResource] = []
+        for child in self.children():
+            if child.manifest:
+                child = replace(child, declared=overridden(child.manifest, overrides))
+            declared.append(child)
+        return declared
 
     def overridable_kinds(self) -> dict[str, str]:
         """Return the kinds that ``overrides`` may name, and the API version of each."""
-        manifests = [part.manifest for part in self.children() if part.manifest]
+        manifests = [child.manifest for child in self.children() if child.manifest]
         return {manifest["kind"]: manifest["apiVersion"] for manifest in manifests}
 
     @override
@@ -114,7 +113,7 @@ class ComponentSpec(Spec):
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects of the component."""
-        return [dict(part.manifest) for part in self.declared_children() if part.manifest]
+        return [dict(child.manifest) for child in self.declared_children() if child.manifest]
 
 
 S = TypeVar("S", bound=Spec)

@@ -180,8 +180,10 @@ class DeviceClasses(Component[DeviceClassesSpec]):
 
     @override
     def outputs(self, spec: DeviceClassesSpec, made: Mapping[str, Any]) -> dict[str, Any]:
-        names = {"classes": spec.class_names, "templates": spec.claim_templates}
-        return {key: {name: name for name in values} for key, values in names.items()}
+        return {
+            "classes": {name: name for name in spec.class_names},
+            "templates": {name: name for name in spec.claim_templates},
+        }
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
@@ -208,14 +210,16 @@ def _device_class(name: str, selection: Selection) -> dict[str, Any]:
 
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
-    wanted = [
-        devices(each.class_name, each.count, _expressions(each)) for each in template.alternatives
-    ]
-    if len(wanted) == 1:
-        request: dict[str, Any] = {"name": "gpu", "exactly": wanted[0]}
+    choices: list[dict[str, Any]] = []
+    for index, choice in enumerate(template.alternatives):
+        exactly = devices(choice.class_name, choice.count, _expressions(choice))
+        choices.append({"name": f"choice-{index}", **exactly})
+    request: dict[str, Any] = {"name": "gpu"}
+    if len(choices) == 1:
+        choices[0].pop("name")
+        request["exactly"] = choices[0]
     else:
-        named = [{"name": f"choice-{index}", **each} for index, each in enumerate(wanted)]
-        request = {"name": "gpu", "firstAvailable": named}
+        request["firstAvailable"] = choices
     claimed: dict[str, Any] = {"requests": [request]}
     if template.same_gpu:
         claimed["constraints"] = [{"matchAttribute": _PARENT}]

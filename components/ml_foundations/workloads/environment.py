@@ -67,14 +67,11 @@ def environment(
 
 def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:
     """Return the Secrets and ConfigMaps whose keys all become variables."""
-    return [
-        without_none(
-            {
-                "prefix": source.prefix,
-                kind: without_none({"name": name, "optional": source.optional}),
-            }
-        )
-        for source in sources
-        for kind, name in (("secretRef", source.secret), ("configMapRef", source.config_map))
-        if name is not None
-    ]
+    manifests: list[dict[str, Any]] = []
+    for source in sources:
+        kind, name = "secretRef", source.secret
+        if name is None:
+            kind, name = "configMapRef", source.config_map
+        reference = without_none({"name": name, "optional": source.optional})
+        manifests.append(without_none({"prefix": source.prefix, kind: reference}))
+    return manifests
