@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
-from ml_foundations.planning.input.drain import without
+from ml_foundations.planning.input.drain import drain
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.verdict import compare, markdown, report
@@ -83,7 +83,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
-    left = without(found, names)
+    left = drain(found, names)
     bare = [pod for pod in left.pods if not items(section(pod, "metadata"), "ownerReferences")]
     pods, lost = (
         ", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in each)

@@ -1,8 +1,7 @@
-"""A cluster without some of its nodes: their pods wait for a place again, as after a drain."""
+"""A cluster without some of its nodes, as after a drain: their pods wait for a place again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
@@ -13,22 +12,23 @@ from ml_foundations.kubernetes.objects import (
     name_of,
     section,
 )
+from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.planning.input.documents import UnreadableError
 from ml_foundations.planning.model.workloads import is_finished
 
 _POOL = "pool:"
 _MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a pod that a node's kubelet runs by itself (Kubernetes, "Create static Pods")."""
+"""The annotation of a pod that a node's kubelet runs itself (Kubernetes, "Create static Pods")."""
 
 
 @dataclass(frozen=True)
-class Without:
+class DrainedCluster:
     """A cluster without some nodes.
 
     Attributes:
-        documents: What is left of it; the pods that ran there have no node.
-        nodes: The names of the nodes that are gone.
-        pods: The pods that ran there, without those of DaemonSets.
+        documents: Its objects; the pods that ran on the nodes have none.
+        nodes: The names of the removed nodes.
+        pods: The pods that ran there and are created again elsewhere.
     """
 
     documents: list[Manifest]
@@ -36,53 +36,53 @@ class Without:
     pods: list[Manifest]
 
 
-def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
-    """Take nodes away.
+def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster:
+    """Return a cluster without some nodes.
 
     Args:
         documents: The cluster.
-        names: Names of Nodes, or ``pool:`` and the name of a GKE node pool, or of the Node that is its template.
+        names: Names of Nodes, or ``pool:`` and the name of a GKE node pool or of the Node that is
+            its template.
 
     Raises:
-        UnreadableError: There is no node of such a name; every one is named.
+        UnreadableError: No node has one of the names; each of these is in the error.
     """
-    found = list(documents)
-    nodes = [document for document in found if document["kind"] == "Node"]
-    named = [
-        (name_of(node), (name_of(node), f"{_POOL}{_pool(node)}", f"{_POOL}{name_of(node)}"))
-        for node in nodes
+    documents = list(documents)
+    nodes_by_name = _nodes_by_name(documents)
+    errors = [
+        f"there is no node {name!r}. {did_you_mean(name, nodes_by_name)}".rstrip(" ")
+        for name in names
+        if name not in nodes_by_name
     ]
-    gone = {name: [own for own, its in named if name in its] for name in names}
-    if missing := [name for name, matches in gone.items() if not matches]:
-        known = [
-            *map(name_of, nodes),
-            *(f"{_POOL}{pool}" for pool in sorted(set(filter(None, map(_pool, nodes))))),
-        ]
-        near = {name: " or ".join(get_close_matches(name, known)) for name in missing}
-        raise UnreadableError(
-            [f"there is no node {n!r}{near[n] and f': did you mean {near[n]}?'}" for n in missing]
-        )
-    removed = {name for matches in gone.values() for name in matches}
-    left: list[Manifest] = []
+    if errors:
+        raise UnreadableError(errors)
+    removed = {node for name in names for node in nodes_by_name[name]}
+    kept: list[Manifest] = []
     moved: list[Manifest] = []
-    for document in found:
+    for document in documents:
+        spec = section(document, "spec")
         if document["kind"] == "Node" and name_of(document) in removed:
             continue
-        if document["kind"] != "Pod" or section(document, "spec").get("nodeName") not in removed:
-            left.append(document)
-        elif not is_finished(document) and _moves(document):
-            spec = {
-                key: value for key, value in section(document, "spec").items() if key != "nodeName"
-            }
-            moved.append({**document, "spec": spec, "status": {}})
-    return Without([*left, *moved], sorted(removed), moved)
+        if document["kind"] != "Pod" or spec.get("nodeName") not in removed:
+            kept.append(document)
+        elif not is_finished(document) and _is_recreated(document):
+            unbound = {key: value for key, value in spec.items() if key != "nodeName"}
+            moved.append({**document, "spec": unbound, "status": {}})
+    return DrainedCluster([*kept, *moved], sorted(removed), moved)
 
 
-def _pool(node: Manifest) -> str | None:
-    return labels_of(node).get(labels.GKE_NODE_POOL)
+def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:
+    """Return the nodes that each name stands for, the name of a node or of a pool."""
+    nodes_by_name: dict[str, list[str]] = {}
+    for document in documents:
+        if document["kind"] == "Node":
+            node, pool = name_of(document), labels_of(document).get(labels.GKE_NODE_POOL)
+            for name in dict.fromkeys((node, f"{_POOL}{pool or node}", f"{_POOL}{node}")):
+                nodes_by_name.setdefault(name, []).append(node)
+    return nodes_by_name
 
 
-def _moves(pod: Manifest) -> bool:
-    """Whether a pod is made anew elsewhere: not one of a DaemonSet, nor a node's own."""
+def _is_recreated(pod: Manifest) -> bool:
+    """Return whether a pod runs elsewhere after a drain: not one of a DaemonSet or of its node."""
     owners = {owner.get("kind") for owner in items(section(pod, "metadata"), "ownerReferences")}
     return not owners & {"DaemonSet", "Node"} and _MIRROR not in annotations_of(pod)

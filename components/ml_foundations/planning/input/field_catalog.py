@@ -1,7 +1,9 @@
-"""What planning knows of Kubernetes: its kinds and fields, by ``fields.yaml`` and, for their types, ``schema.json``."""
+"""The kinds and fields of Kubernetes that planning knows.
+
+``fields.yaml`` lists what decides about workloads and what is harmless, ``schema.json`` the types.
+"""
 
 import json
-import marshal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +17,13 @@ import yaml
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
-from ml_foundations.planning.model.performance import fingerprint
+from ml_foundations.planning.model.performance import cached_by_content
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
 WORKLOADS, NAMESPACED, CLUSTER, ADMISSION = "workloads", "namespaced", "cluster", "admission"
 HARMLESS, UNKNOWN_KIND = "harmless", "unknown"
-"""What a kind is to planning: the sections of ``kinds``."""
+"""The categories of kinds: the sections of ``kinds`` in ``fields.yaml``."""
 
 NOT_YET = "is not known yet"
 """The reason of a note on a value that a program does not know yet."""
@@ -34,7 +36,7 @@ _UNDESCRIBED_KINDS = (
 
 
 class Note(NamedTuple):
-    """What is wrong with a field, or not known of it."""
+    """What is invalid about a field, or not known of it."""
 
     path: str
     reason: str
@@ -43,17 +45,17 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """A field that decides, or of which planning does not know what it decides.
+    """A field of a type.
 
     Attributes:
-        type: What it holds, or what its items or values are.
-        shape: "[" of a list, "{" of a map.
-        unknown: Why planning does not follow it.
-        values: Those that planning follows, where there are others.
-        keys: Those that decide, and those that planning does not follow.
-        least: The smallest number.
-        decides: Whether it decides: of other fields, and of those below them, only the types are checked.
-        check: What is wrong with a value; None of a type that has fields.
+        type: The type of its value, or of its items or values.
+        shape: "[" for a list, "{" for a map, "" for a single value.
+        unknown: Why planning does not follow the field; "" if it does.
+        values: The values that planning follows; empty if it follows all.
+        keys: The table in ``fields.yaml`` of the keys of a map that planning follows.
+        minimum: The smallest number.
+        decides: Whether it decides about workloads. Of other fields, only the types are checked.
+        check: Returns what is invalid about a value; None for a type that has fields.
     """
 
     type: str
@@ -61,50 +63,51 @@ class _Field:
     unknown: str = ""
     values: frozenset[Any] = field(default_factory=frozenset[Any])
     keys: str = ""
-    least: int = 0
+    minimum: int = 0
     decides: bool = True
     check: Callable[[Any, int], str] | None = None
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether it holds one value, which decides."""
+        """Return whether it is a single value that planning follows."""
         return not self.shape and not self.unknown
 
     @cached_property
-    def fine(self) -> Any:
-        """The Python type of which all values, items or values of a map are right: most are of it."""
-        return (
-            None if self.unknown or self.values else {"string": str, "boolean": bool}.get(self.type)
-        )
+    def expected_type(self) -> Any:
+        """Return the Python type whose values need no check; None if all values do.
+
+        Most values have it, so this check goes first.
+        """
+        if self.unknown or self.values:
+            return None
+        return {"string": str, "boolean": bool}.get(self.type)
 
 
 NO_FIELD = "Kubernetes has no such field"
-"""The reason of a note on a field for which Pulumi and kubectl refuse an object."""
+"""The reason of a note on a field for which Pulumi and kubectl reject an object."""
 _NO_FIELD = _Field("any", unknown=NO_FIELD)
-_OFTEN_ALIKE = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
-"""Types of which thousands of objects have the same values."""
-_KEPT_BYTES = 1000
-"""Of larger ones, such as those of real nodes with all their images, few are the same, and they would fill memory."""
+_OFTEN_EQUAL = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
+"""Types of which thousands of objects have equal values."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
-"""The fields of a type, None for those that nobody reads, and those that are required."""
+"""The fields of a type, None for those that nobody reads, and the required ones."""
 
 
 @cache
 def table() -> Mapping[str, Any]:
-    """What planning makes of kinds and fields."""
+    """Return what planning knows of kinds and fields."""
     # The libyaml loader takes a tenth of the time.
     return yaml.load(FIELDS.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @cache
 def schema() -> Mapping[str, Any]:
-    """The kinds of Kubernetes, Kueue and JobSet, and the types of those that are judged."""
+    """Return the kinds of Kubernetes, Kueue and JobSet, and the types of their objects."""
     return json.loads(SCHEMA.read_text())
 
 
 @cache
 def judged_kinds() -> frozenset[str]:
-    """The kinds that are judged field by field, such as "apps/v1 Deployment"."""
+    """Return the kinds that are judged field by field, such as "apps/v1 Deployment"."""
     return frozenset(
         kind for section in (WORKLOADS, NAMESPACED, CLUSTER) for kind in table()["kinds"][section]
     )
@@ -112,7 +115,7 @@ def judged_kinds() -> frozenset[str]:
 
 @cache
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
-    """What a kind is to planning, and why where it is harmless or not known."""
+    """Return the category of a kind, with the reason if it is harmless or unknown."""
     for found, listed in table()["kinds"].items():
         reasons = cast(
             "Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed}
@@ -124,7 +127,7 @@ def kind_of(api_version: str, kind: str) -> tuple[str, str]:
 
 
 def as_stored(manifest: Manifest) -> Manifest:
-    """An object with 1.0 as 1 where it is of a definition's kind, which takes both, as kinds of Kubernetes do not."""
+    """Return an object with 1.0 as 1 if its kind has a definition: only those accept both."""
     if "x-k8s.io/" not in str(manifest.get("apiVersion")):
         return manifest
     return map_leaves(
@@ -134,19 +137,19 @@ def as_stored(manifest: Manifest) -> Manifest:
 
 
 def is_judged(manifest: Manifest) -> bool:
-    """Whether an object is of a kind that is judged field by field."""
+    """Return whether an object is of a kind that is judged field by field."""
     return f"{manifest.get('apiVersion')} {manifest.get('kind')}" in judged_kinds()
 
 
 def notes(manifest: Manifest) -> list[Note]:
-    """What is wrong with the fields of an object, and what planning does not know of those of a judged one."""
+    """Return what is invalid about an object's fields, and what planning does not know."""
     type_, decides = _type_of(f"{manifest.get('apiVersion')} {manifest['kind']}")
     return notes_of(type_, manifest, decides=decides) if type_ else []
 
 
 @cache
 def _type_of(kind: str) -> tuple[str, bool]:
-    """The type of a kind's objects, if it has one of which the fields are known, and whether they are judged."""
+    """Return the type of a kind's objects, "" if unknown, and whether they are judged."""
     type_ = schema()["kinds"].get(kind, "")
     return type_ if type_ in schema()["types"] else "", kind in judged_kinds()
 
@@ -162,7 +165,7 @@ def _types_by_kind() -> Mapping[str, Sequence[str]]:
 
 
 def has_field(kind: str, path: str) -> bool:
-    """Return whether objects of a kind have a field in some version; "all" stands for what all kinds have.
+    """Return whether objects of a kind, or of all kinds, have a field in some version.
 
     Below values of which the schema does not know the fields, there may be any.
     """
@@ -186,14 +189,14 @@ def _has_field(type_: str, keys: Sequence[str]) -> bool:
 
 
 def wrong_metadata(manifest: Manifest) -> list[Note]:
-    """What is wrong with the metadata of an object of any kind."""
+    """Return what is invalid about the metadata of an object of any kind."""
     notes = notes_of(_METADATA, section(manifest, "metadata"), decides=False)
     return _below("metadata", [note for note in notes if note.is_error])
 
 
 @cache
 def types() -> Mapping[str, _Type]:
-    """The types that decided fields lead to."""
+    """Return the types of the fields that decide."""
     return {
         name: _type(name, rules)
         for names, rules in table()["types"].items()
@@ -204,7 +207,7 @@ def types() -> Mapping[str, _Type]:
 def _type(name: str, rules: Mapping[str, Any]) -> _Type:
     harmless = [key for keys in rules.get("harmless", {}).values() for key in keys]
     shapes, _ = _shapes(name)
-    # The API server drops what is said of an object's status.
+    # The API server ignores the status of an object that it creates.
     found = {key: None if name.endswith("Status") else shapes.get(key) for key in harmless}
     unknown = {key: reason for reason, keys in rules.get("unknown", {}).items() for key in keys}
     for key in (*rules.get("decided", ()), *unknown):
@@ -216,7 +219,7 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
                 unknown=unknown.get(key, ""),
                 values=frozenset(rules.get("values", {}).get(key, ())),
                 keys=rules.get("keys", {}).get(key, ""),
-                least=rules.get("least", {}).get(key, 0),
+                minimum=rules.get("least", {}).get(key, 0),
                 check=_CHECKS.get(type_),
             )
     return found, rules.get("required", ())
@@ -224,19 +227,19 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
 
 @cache
 def _shapes(name: str) -> _Type:
-    """The fields of a type that decides nothing."""
+    """Return the fields of a type that decides nothing."""
     found: dict[str, _Field | None] = {}
     for key, text in schema()["types"][name].items():
         type_, shape = text.strip("[]{}"), text[0].strip("abcdefghijklmnopqrstuvwxyz")
         values = type_.partition(": ")[2].split()
         check = _CHECKS.get("integer or any string" if type_ == "integer or string" else type_)
         check = partial(_one_of, values) if values else check
-        found[key] = _Field(type_, shape, decides=False, least=-(2**63), check=check)
+        found[key] = _Field(type_, shape, decides=False, minimum=-(2**63), check=check)
     return found, ()
 
 
 def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
-    """What is wrong with the fields of a value of a type, and what planning does not know of them."""
+    """Return what is invalid about the fields of a value, and what planning does not know."""
     if not is_mapping(value):
         return [Note("", f"must be a mapping, not {shown(value)}", is_error=True)]
     fields, required = types()[type_name] if decides else _shapes(type_name)
@@ -249,14 +252,14 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
             or (item is UNKNOWN and (type_name == _METADATA or not rule.decides))
         ):
             continue
-        if (type(item) is not rule.fine or rule.shape) and (notes := _in_field(rule, item)):
+        if (type(item) is not rule.expected_type or rule.shape) and (
+            notes := _in_field(rule, item)
+        ):
             found += _below(key, notes)
     return found
 
 
-@lru_cache(maxsize=16384)
-def _notes_of_packed(type_name: str, data: bytes, decides: bool) -> list[Note]:
-    return notes_of(type_name, marshal.loads(data), decides=decides)
+_notes_of_equal = cached_by_content(notes_of)
 
 
 def _below(key: str, notes: list[Note]) -> list[Note]:
@@ -281,7 +284,7 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
             found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
-            if type(item) is not rule.fine and item is not None:
+            if type(item) is not rule.expected_type and item is not None:
                 is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
                 found += _below(key, _in_value(rule, item)) if is_read else ()
             if rule.keys and not is_known(rule.keys, key):
@@ -296,11 +299,9 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
         return [Note("", NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
-        data = fingerprint(value) if rule.type in _OFTEN_ALIKE else None
-        if data and len(data) < _KEPT_BYTES:
-            return _notes_of_packed(rule.type, data, rule.decides)
-        return notes_of(rule.type, value, decides=rule.decides)
-    if problem := rule.check(value, rule.least):
+        notes = _notes_of_equal if rule.type in _OFTEN_EQUAL else notes_of
+        return notes(rule.type, value, decides=rule.decides)
+    if problem := rule.check(value, rule.minimum):
         return [Note("", problem, is_error=True)]
     if (rule.type == "quantity" and _is_beyond(value)) or (
         rule.values and value not in rule.values and value != ""
@@ -311,16 +312,16 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
 
 @cache
 def is_known(table_name: str, key: str) -> bool:
-    """Whether planning knows what a key of a map decides: an annotation, a label or a resource of a quota."""
+    """Return whether planning knows what a key decides: an annotation, a label, a resource."""
     # A pattern without a wildcard goes before one with it.
-    is_told = decides(table_name, key) or _is_listed(table_name, "harmless", key)
+    is_listed = decides(table_name, key) or _is_listed(table_name, "harmless", key)
     return key not in table()["keys"][table_name]["unknown"] and (
-        is_told or not _is_listed(table_name, "unknown", key)
+        is_listed or not _is_listed(table_name, "unknown", key)
     )
 
 
 def decides(table_name: str, key: str) -> bool:
-    """Whether a key of a map decides, and planning follows it."""
+    """Return whether a key of a map decides, and planning follows it."""
     return _is_listed(table_name, "decided", key)
 
 
@@ -329,25 +330,25 @@ def _is_listed(table_name: str, section: str, key: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, cut where it is long."""
+    """Return a value for a message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def is_integer(value: Any, least: int = 0) -> bool:
-    """Whether a value is a whole number of at least so much."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def is_integer(value: Any, minimum: int = 0) -> bool:
+    """Return whether a value is a whole number and at least a minimum."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _integer(value: Any, least: int) -> str:
+def _integer(value: Any, minimum: int) -> str:
     return (
         ""
-        if is_integer(value, least)
-        else f"must be a whole number of at least {least}, not {shown(value)}"
+        if is_integer(value, minimum)
+        else f"must be a whole number of at least {minimum}, not {shown(value)}"
     )
 
 
-def _one_of(values: Sequence[str], value: Any, _least: int) -> str:
+def _one_of(values: Sequence[str], value: Any, _minimum: int) -> str:
     return (
         ""
         if value in values or value == ""
@@ -355,16 +356,16 @@ def _one_of(values: Sequence[str], value: Any, _least: int) -> str:
     )
 
 
-def _percentage(value: Any, _least: int) -> str:
+def _percentage(value: Any, _minimum: int) -> str:
     is_share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
     wanted = 'a whole number or a percentage such as "25%"'
     return "" if is_share or is_integer(value) else f"must be {wanted}, not {shown(value)}"
 
 
-def _quantity(value: Any, least: int) -> str:
+def _quantity(value: Any, minimum: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
-    return wrong_quantity(value, least)
+    return wrong_quantity(value, minimum)
 
 
 @lru_cache(maxsize=65536)
@@ -373,11 +374,11 @@ def _is_beyond(quantity: str | float) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def wrong_quantity(value: str | float, least: int = 0) -> str:
-    """What is wrong with a quantity: a word, or less than it may be."""
+def wrong_quantity(value: str | float, minimum: int = 0) -> str:
+    """Return what is invalid about a quantity; "" if nothing is."""
     try:
         return (
-            f"must not be negative, as {shown(value)} is" if parse_quantity(value) < least else ""
+            f"must not be negative, as {shown(value)} is" if parse_quantity(value) < minimum else ""
         )
     except ValueError as error:
         return str(error)
@@ -395,12 +396,12 @@ _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "byte": lambda value, _: (
         "" if _BASE64.fullmatch(re.sub(r"\\[rn]", "", repr(value))) else "must be base64"
     ),
-    "int32": lambda value, least: (
-        _integer(value, least) or ("" if value < 2**31 else f"must be below {2**31}")
+    "int32": lambda value, minimum: (
+        _integer(value, minimum) or ("" if value < 2**31 else f"must be below {2**31}")
     ),
     "integer": _integer,
-    "integer or any string": lambda value, least: (
-        "" if isinstance(value, str) else _CHECKS["int32"](value, least)
+    "integer or any string": lambda value, minimum: (
+        "" if isinstance(value, str) else _CHECKS["int32"](value, minimum)
     ),
     "integer or string": _percentage,
     "quantity": _quantity,

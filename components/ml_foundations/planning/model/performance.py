@@ -7,10 +7,12 @@ No other module of planning uses bytes, ``id()`` or ``gc``. Most classes of plan
 
 import gc
 import marshal
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+_MAX_CACHED_BYTES = 1000
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -26,6 +28,27 @@ def fingerprint(tree: Any) -> bytes | None:
         return marshal.dumps(tree, 2)
     except ValueError:
         return None
+
+
+def cached_by_content(function: Callable[..., V]) -> Callable[..., V]:
+    """Return a function of a name and a value that computes its result once for equal values.
+
+    Of 50,000 Nodes and pods, a few hundred have different specs. Values of 1,000 bytes or more,
+    such as the status of a real node with its images, are rarely equal and would fill memory:
+    they are computed each time.
+    """
+
+    @lru_cache(maxsize=16384)
+    def of_bytes(name: str, data: bytes, decides: bool) -> V:
+        return function(name, marshal.loads(data), decides=decides)
+
+    def cached(name: str, value: Any, *, decides: bool) -> V:
+        data = fingerprint(value)
+        if data is None or len(data) >= _MAX_CACHED_BYTES:
+            return function(name, value, decides=decides)
+        return of_bytes(name, data, decides)
+
+    return cached
 
 
 class IdentityMap(Generic[K, V]):
