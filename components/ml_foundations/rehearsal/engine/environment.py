@@ -74,7 +74,7 @@ def shell_exports(rehearsal: Rehearsal) -> str:
 
 
 def dead_shell() -> str:
-    """Return lines for ``eval`` without a replica: then nothing reaches a cluster or a cloud."""
+    """Return lines for ``eval`` that keep a shell without replica from clusters and clouds."""
     backend = {"KUBECONFIG": "/dev/null", "PULUMI_BACKEND_URL": "file:///dev/null"}
     message = "echo 'there is no replica: this shell reaches no cluster' >&2"
     return "\n".join([*_exports(backend | _NO_CREDENTIALS), message])

@@ -38,7 +38,7 @@ _RESERVATION_TYPES = (
 
 
 def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
-    """Return the pool that a program declares in a cluster, if GKE would accept it."""
+    """Return the pool that a program declares; raise an error if GKE would refuse it."""
     config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
     per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
@@ -219,7 +219,7 @@ def _taint(taint: Inputs) -> dict[str, str]:
 
 
 def _label(what: str, key: str, value: Any) -> tuple[str, str]:
-    """Return the key and value of a label or taint, if Kubernetes would accept it."""
+    """Return the key and value of a label or taint; raise an error for an invalid one."""
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
     if not QUALIFIED_NAME.matches(key):

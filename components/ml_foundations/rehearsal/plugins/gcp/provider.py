@@ -117,7 +117,7 @@ class GcpProvider(Provider):
         return Diff(changed, replaces, delete_before_replace=deletes_first)
 
     def _has_same_id(self, resource: Resource, old: State, new: Properties) -> bool:
-        """Return whether the new resource has the old one's id, which must then go first."""
+        """Return whether the old resource must go first: the new one has its name or id."""
         if "name" in new and "name" not in new.get(_DEFAULTS, []):
             return new["name"] == old.inputs.get("name")
         if resource.type in (CLUSTER, NODE_POOL) or any(unknown_paths(new)):

@@ -105,7 +105,7 @@ def project_number(project: str) -> str:
 
 
 def replaced_for(token: str) -> tuple[str, ...]:
-    """Return the properties that replace a resource: those in its data, or of its id."""
+    """Return the properties whose change replaces a resource, by its data or by its id."""
     kind = GCP[token]
     of_id = (_id_inputs(token) | _LOCATION | {"namePrefix"}) & kind.inputs
     return kind.replaced_for or tuple(sorted(of_id))

@@ -238,7 +238,7 @@ class Helm:
         self._helm("show", "chart", *self._chart_arguments(inputs), seconds=seconds)
 
     def _require_reachable(self, inputs: Properties, home: str) -> None:
-        """Give a slow repository more time; it must answer, because others do."""
+        """Give a slow repository more time; raise an error if it still does not answer."""
         try:
             self._show(inputs, _SLOW_FETCH_SECONDS)
         except RehearsalError as error:

@@ -352,7 +352,7 @@ class KubernetesProvider(Provider):
 
 
 def _state(live: Object, inputs: Properties, reasons: list[str]) -> State:
-    """Return the state of a live object; raise InitFailedError if there are reasons."""
+    """Return the state of a live object; raise InitFailedError with the reasons, if any."""
     identity = objects.object_id(live["metadata"])
     state = State(identity, objects.hidden(inputs), objects.outputs_of(live))
     if reasons:
