@@ -176,7 +176,7 @@ def test_a_node_that_is_not_there_is_refused(
     cluster = write(tmp_path / "c.yaml", node("gpu-a"), deployment("web", 1, template()))
     code, text = printed(capsys, cluster, "--without", "gpu-b,gpu-a")
     assert code == 2
-    assert text == "error: there is no node 'gpu-b'. Did you mean gpu-a?\n"
+    assert text == "error: there is no node 'gpu-b'. Did you mean gpu-a or pool:gpu-a?\n"
     assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''\n")
 
 
