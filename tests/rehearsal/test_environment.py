@@ -227,7 +227,7 @@ def test_files_of_a_moment_lie_in_the_rehearsals_folder(
         ("- a", "Pulumi.dev.yaml is not a mapping"),
         (
             "config:\n  t:teams:\n    a: {}\n    a: {b: c}",
-            '"a" stands on line 3 already, at line 4, column 5$',
+            '"a" is already on line 3, at line 4, column 5$',
         ),
     ],
 )

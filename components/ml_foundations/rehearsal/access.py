@@ -1,4 +1,4 @@
-"""Access to a cluster by a kubeconfig: a path or the document itself, with certificates, a token or an exec plugin."""
+"""Access to a cluster by a kubeconfig, with certificates, a token or an exec plugin."""
 
 import base64
 import json
@@ -22,12 +22,16 @@ _EXEC_SECONDS = 60
 
 
 class Access:
-    """A connection pool with the credentials of a kubeconfig's user. Keys are on disk only while they are loaded."""
+    """A connection pool with the credentials of a kubeconfig.
+
+    The kubeconfig is a path or the document itself. Keys are on disk only while they are loaded.
+    """
 
     def __init__(self, kubeconfig: str | Path, context: str = "") -> None:
         document = read_kubeconfig(str(kubeconfig))
-        cluster, user = _chosen(document, context)
-        user = _exec_credential(user["exec"], cluster) if "exec" in user else user
+        cluster, user = _cluster_and_user(document, context)
+        if "exec" in user:
+            user = _exec_credential(user["exec"], cluster)
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
         self.pool = urllib3.PoolManager(
@@ -37,14 +41,14 @@ class Access:
 
     @contextmanager
     def kubeconfig_file(self) -> Iterator[Path]:
-        """The kubeconfig as a private file, for a child process; it is gone afterwards."""
+        """Yield the kubeconfig as a private file for a child process, and delete it afterwards."""
         with private_file(yaml.safe_dump(self._document)) as path:
             yield path
 
 
 @contextmanager
 def private_file(text: str, suffix: str = "") -> Iterator[Path]:
-    """A file that only the user can read, for as long as it is needed; ``down`` removes what a kill leaves behind."""
+    """Yield a temporary file that only the user can read. ``down`` deletes it after a kill."""
     folder = os.environ.get("ML_FOUNDATIONS_REHEARSAL")
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", prefix="ml-foundations-", suffix=suffix, dir=folder
@@ -55,7 +59,7 @@ def private_file(text: str, suffix: str = "") -> Iterator[Path]:
 
 
 def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-    """TLS as the kubeconfig sets it. The engine kills its plugins, so no key may stay behind in a file."""
+    """Return TLS settings. No key stays in a file, even if the engine kills this plugin."""
     try:
         context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
         if cluster.get("insecure-skip-tls-verify"):
@@ -70,19 +74,20 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
 
 
 def _pem(entry: dict[str, Any], key: str) -> str | None:
-    """A certificate or key, from the kubeconfig itself or from the file that it names."""
+    """Return a certificate or key, from the kubeconfig itself or from the file that it names."""
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data).decode()
     return Path(entry[key]).expanduser().read_text() if entry.get(key) else None
 
 
 def server_of(kubeconfig: str, context: str = "") -> str:
-    """The API server that a kubeconfig names."""
-    return _chosen(read_kubeconfig(kubeconfig), context)[0]["server"].rstrip("/")
+    """Return the address of the API server in a kubeconfig."""
+    cluster, _ = _cluster_and_user(read_kubeconfig(kubeconfig), context)
+    return cluster["server"].rstrip("/")
 
 
 def read_kubeconfig(value: str) -> dict[str, Any]:
-    """The kubeconfig that a provider was given, as a path or as the document itself."""
+    """Return the kubeconfig of a provider's argument: a path or the document itself."""
     is_document = "\n" in value or value.lstrip().startswith("{")
     document = read_map(value if is_document else Path(value), "the kubeconfig")
     if not document.get("clusters"):
@@ -90,17 +95,17 @@ def read_kubeconfig(value: str) -> dict[str, Any]:
     return document
 
 
-def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    chosen = _named(document, "contexts", context or document.get("current-context", ""))
-    cluster = _named(document, "clusters", chosen.get("cluster", ""))
+def _cluster_and_user(
+    document: dict[str, Any], context: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    entry = _entry(document, "contexts", context or document.get("current-context", ""))
+    cluster = _entry(document, "clusters", entry.get("cluster", ""))
     if not cluster.get("server"):
-        raise RehearsalError(
-            f'the kubeconfig gives no server for the cluster "{chosen["cluster"]}"'
-        )
-    return cluster, _named(document, "users", chosen.get("user", ""))
+        raise RehearsalError(f'the kubeconfig has no server for the cluster "{entry["cluster"]}"')
+    return cluster, _entry(document, "users", entry.get("user", ""))
 
 
-def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+def _entry(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     entries = {entry["name"]: entry for entry in document.get(kind) or []}
     if name not in entries:
         known = ", ".join(entries) or "there is none"
@@ -109,20 +114,23 @@ def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 
 
 def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
-    """What a credential plugin answers (Kubernetes, client authentication API), in a kubeconfig user's own keys."""
+    """Run a credential plugin, and return its answer with the keys of a kubeconfig's user.
+
+    Source: Kubernetes, client authentication API.
+    """
     command = plugin["command"]
-    info = {
-        "apiVersion": plugin["apiVersion"],
-        "kind": "ExecCredential",
-        "spec": {"interactive": False},
-    }
+    spec: dict[str, Any] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
-        info["spec"]["cluster"] = cluster
-    own = {item["name"]: item["value"] for item in plugin.get("env") or []}
+        spec["cluster"] = cluster
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}
+    environment = dict(os.environ)
+    for variable in plugin.get("env") or []:
+        environment[variable["name"]] = variable["value"]
+    environment["KUBERNETES_EXEC_INFO"] = json.dumps(info)
     try:
         done = subprocess.run(
             [command, *(plugin.get("args") or [])],
-            env=dict(os.environ) | own | {"KUBERNETES_EXEC_INFO": json.dumps(info)},
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -137,24 +145,25 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
             f"the credential plugin {command} did not answer within {_EXEC_SECONDS} s"
         ) from None
     if done.returncode != 0:
-        words = done.stderr.strip() or done.stdout.strip() or "no output"
+        output = done.stderr.strip() or done.stdout.strip() or "no output"
         raise RehearsalError(
-            f"the credential plugin {command} failed with code {done.returncode}: {words}"
+            f"the credential plugin {command} failed with code {done.returncode}: {output}"
         )
     return _credential(command, done.stdout)
 
 
-def _credential(command: str, printed: str) -> dict[str, Any]:
+def _credential(command: str, output: str) -> dict[str, Any]:
     try:
-        status = json.loads(printed)["status"]
+        status = json.loads(output)["status"]
     except (ValueError, KeyError, TypeError):
         raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
-    encoded = {
-        f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
-        for ours, theirs in (
-            ("client-certificate", "clientCertificateData"),
-            ("client-key", "clientKeyData"),
-        )
-        if theirs in status
-    }
-    return encoded | ({"token": status["token"]} if "token" in status else {})
+    user: dict[str, Any] = {}
+    for key, field in (
+        ("client-certificate-data", "clientCertificateData"),
+        ("client-key-data", "clientKeyData"),
+    ):
+        if field in status:
+            user[key] = base64.b64encode(status[field].encode()).decode()
+    if "token" in status:
+        user["token"] = status["token"]
+    return user

@@ -1,7 +1,8 @@
 """The Kubernetes API in plain JSON.
 
-Not through the official client: its import costs a plugin more than all else that it does to start, it leaves keys of a
-kubeconfig in files, and it goes on without credentials where the credential plugin fails.
+The official client is not used, for three reasons. Importing it takes a plugin longer than the rest
+of its start. It leaves the keys of a kubeconfig in files. If a credential plugin fails, it goes on
+without credentials.
 """
 
 import json
@@ -19,13 +20,13 @@ Object = dict[str, Any]
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60
 _WATCH_SECONDS = 300
-_LISTED_AT_ONCE = 1000
-"""Of a busy machine, a list of ten thousand pods is not had within the minute that the API server gives a request."""
+_PAGE_SIZE = 1000
+"""On a busy machine, ten thousand pods in one page take longer than the API server allows, 60 s."""
 _JSON = "application/json"
 
 
 class ApiError(RehearsalError):
-    """An answer of the API server that is not a success, or none at all (status 0)."""
+    """A failed request. Its status is 0 if the API server did not answer."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -34,22 +35,22 @@ class ApiError(RehearsalError):
 
 
 class Api:
-    """Requests to one API server, with the credentials of a kubeconfig. Safe to share between threads."""
+    """A client of one API server. Threads may share it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     def get(self, path: str, **query: str) -> Object:
-        """Read an object or a list: of a long one, a part at a time, all as it was at the first."""
-        query |= {"limit": str(_LISTED_AT_ONCE)}
-        found = part = self.request("GET", path, query)
-        while token := part.get("metadata", {}).pop("continue", None):
-            part = self.request("GET", path, query | {"continue": token})
-            found["items"] += part["items"]
-        return found
+        """Read an object or a list. A long list is read in pages, all of the same version."""
+        query |= {"limit": str(_PAGE_SIZE)}
+        result = page = self.request("GET", path, query)
+        while token := page.get("metadata", {}).pop("continue", None):
+            page = self.request("GET", path, query | {"continue": token})
+            result["items"] += page["items"]
+        return result
 
     def find(self, path: str) -> Object | None:
-        """Read an object or a list; None where there is none of that path."""
+        """Read an object or a list, or return None if it does not exist."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -62,7 +63,7 @@ class Api:
         return self.request("POST", path, body=body)
 
     def ensure(self, path: str, body: Object) -> Object:
-        """Create an object in a collection, or read the existing one of its name."""
+        """Create an object in a collection, or read the existing one with its name."""
         try:
             return self.create(path, body)
         except ApiError as error:
@@ -75,7 +76,7 @@ class Api:
         return self.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
     def delete(self, path: str, **options: str) -> None:
-        """Delete an object, with DeleteOptions; one that is already gone is no error."""
+        """Delete an object, with DeleteOptions. A missing object is not an error."""
         try:
             self.request("DELETE", path, body=options or None)
         except ApiError as error:
@@ -83,7 +84,7 @@ class Api:
                 raise
 
     def watch(self, path: str, **query: str) -> Iterator[Object]:
-        """The events of a collection, until the server ends the watch."""
+        """Yield the events of a collection until the server ends the watch."""
         query |= {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
         answer = self._send(
             "GET", path, query, _WATCH_SECONDS + _ANSWER_SECONDS, preload_content=False
@@ -105,12 +106,12 @@ class Api:
         body: Object | None = None,
         content_type: str = _JSON,
     ) -> Object:
-        """Send a request, and read the object that is its answer.
+        """Send a request and return the object in its answer.
 
         Raises:
-            ApiError: the server refuses it, or cannot be reached.
+            ApiError: the server rejects it, or cannot be reached.
         """
-        # What is read as YAML knows no escaped pairs: an emoji stays as it is.
+        # Not escaped: a YAML parser in the cluster would not join the surrogate pair of an emoji.
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self._send(method, path, query, _ANSWER_SECONDS, content_type, body=data)
         if answer.status >= 400:
@@ -141,18 +142,18 @@ class Api:
 
 
 def owners(item: Object) -> set[str]:
-    """The uids of the objects that made an object."""
+    """Return the uids of the owners of an object."""
     return {owner["uid"] for owner in item["metadata"].get("ownerReferences") or []}
 
 
 def condition(item: Object, name: str) -> Object:
-    """A condition in the status of an object; empty if it has none of that type."""
+    """Return the condition of a type in the status of an object; empty if it has none."""
     conditions = (item.get("status") or {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == name), {})
+    return next((item for item in conditions if item["type"] == name), {})
 
 
 def _message(answer: bytes) -> str:
-    """What the server says of a failure: a Status, or plain text of a path that it does not serve."""
+    """Return the error message in a Status, or in plain text if the path is not served."""
     try:
         return json.loads(answer).get("message", "")
     except ValueError:

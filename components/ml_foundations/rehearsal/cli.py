@@ -18,7 +18,7 @@ _REHEARSAL_PACKAGES = ("packaging", "psutil", "rich", "urllib3")
 def main() -> None:
     """Run one command. The exit status is 0 only on success."""
     words = sys.argv[1:]
-    # A command that only prints ends when its reader does, for example `head`. `up` and `down` go on.
+    # A command that only prints ends when its reader does, such as `head`. `up` and `down` go on.
     if words[:1] not in (["up"], ["down"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if words[:1] == ["plan"]:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    """Return the command and its options. An unknown word ends the program with the nearest names."""
+    """Return the command and its options, or end the program with the names near an unknown one."""
     parser, commands = _parsers()
     if words and not words[0].startswith("-") and words[0] not in commands:
         _exit_for_unknown(words[0], [*commands], parser)

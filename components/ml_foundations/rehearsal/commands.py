@@ -38,7 +38,7 @@ from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
 from ml_foundations.rehearsal.watching import repeated, watched
 
 _FREE_BYTES = 300 * 1024**2
-"""Free space that ``up`` needs, for Pulumi's state and for etcd, which ends when it cannot write."""
+"""Free space that ``up`` needs for Pulumi's state and for etcd, which ends if it cannot write."""
 _SETTLE_SECONDS = 120
 _POLL_SECONDS = 0.25
 _PAGE_SECONDS = 2
@@ -323,7 +323,7 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
             if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + patience):
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
-            # Reading thousands of pods slows the replica down. A longer pause follows a longer read.
+            # Reading thousands of pods slows the replica down: wait longer after a longer read.
             time.sleep(max(_POLL_SECONDS, 2 * read_seconds))
             read_started = time.monotonic()
             latest = contents.collect(rehearsal)

@@ -1,4 +1,4 @@
-"""What changes from one commit of a Pulumi project to another: verdicts, cost, and what is replaced or loses data."""
+"""The comparison of two commits of a project: verdicts, cost, replacements and lost data."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,24 +21,25 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 _LOSES_DATA = "and loses its data"
 _KEEPS_DATA = (
-    *(
-        "gcp:bigquery/",
-        "gcp:compute/disk:",
-        "gcp:filestore/instance:",
-        "gcp:sql/",
-        "gcp:storage/bucket:Bucket",
-    ),
-    *("kubernetes:core/v1:Namespace", "kubernetes:core/v1:PersistentVolume"),
+    "gcp:bigquery/",
+    "gcp:compute/disk:",
+    "gcp:filestore/instance:",
+    "gcp:sql/",
+    "gcp:storage/bucket:Bucket",
+    "kubernetes:core/v1:Namespace",
+    "kubernetes:core/v1:PersistentVolume",
 )
-"""The types of what goes with its data; a namespace goes with its claims."""
+"""Types of resources that are deleted with their data. A namespace is deleted with its claims."""
 
 
 class _NoSuchStackError(RehearsalError):
-    """A commit does not have the project, or not this stack of it."""
+    """A commit without the project or without this stack."""
 
 
 def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
-    """Two commits of a project compared, each by what its program declares; packages are those of its environment now.
+    """Compare the resources that the programs of two commits declare.
+
+    Both programs run with the packages of the project's present environment.
 
     Raises:
         RehearsalError: a commit does not exist, HEAD lacks the stack, or a program fails.
@@ -51,7 +52,7 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     changes = dict(_changes(old, new))
     lost = tuple(name for name, change in changes.items() if change.endswith(_LOSES_DATA))
     notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
-    # Of a program that is not there, no nodes are unknown.
+    # A missing program has no unknown nodes, unlike an empty one.
     before = judge_program(old.values()) if old else judge([])
     return Comparison(
         f"From {base} to {head}", before, judge_program(new.values()), notes, lost=lost
@@ -59,14 +60,14 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
 
 
 def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
-    """What is replaced, and what goes with its data: its name, and what becomes of it."""
+    """Yield the names of replaced resources, and of deleted ones with data, with the change."""
     for urn, (type_, before) in old.items():
         paths = _replaced(type_, before, new[urn][1]) if urn in new else []
         keeps = type_.startswith(_KEEPS_DATA)
         if paths or (urn not in new and keeps):
-            what = f"is replaced, for {', '.join(paths)}" if paths else "is deleted"
+            change = f"is replaced, for {', '.join(paths)}" if paths else "is deleted"
             name = f"{type_.rpartition(':')[2]} {urn.rpartition('::')[2]}"
-            yield name, f"{what}, {_LOSES_DATA}" if keeps else what
+            yield name, f"{change}, {_LOSES_DATA}" if keeps else change
 
 
 def _replaced(type_: str, before: Manifest, after: Manifest) -> list[str]:

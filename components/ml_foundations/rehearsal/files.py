@@ -1,4 +1,4 @@
-"""How a rehearsal reads and writes files and folders: whole, and for the user alone."""
+"""Files and folders of a rehearsal: replaced atomically, and private to the user."""
 
 import fcntl
 import json
@@ -19,11 +19,11 @@ from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _REMOVAL_SECONDS = 10
 KEY_LENGTH = 16
-"""The hexadecimal digits at the end of a cached folder's name: a hash of all that decides what is in it."""
+"""The number of digits of the hash of its inputs that ends the name of a cached folder."""
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file whole: a reader sees the old text or the new, and a killed writer leaves the old."""
+    """Replace a file atomically. A reader sees the old or the new text, even after a kill."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
@@ -38,12 +38,12 @@ def write(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Replace a JSON file whole."""
+    """Replace a JSON file atomically."""
     write(path, json.dumps(data, indent=1))
 
 
 def read_text(path: Path) -> str:
-    """What a file holds; nothing where it is gone."""
+    """Return the text of a file; empty if it does not exist."""
     try:
         return path.read_text(errors="replace")
     except FileNotFoundError:
@@ -51,83 +51,79 @@ def read_text(path: Path) -> str:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key stands once: of two, the first would be lost without a word."""
+    """A YAML loader that rejects duplicate keys, whose first value would be lost silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        first = {key.value: key for key in reversed(names)}
-        for key in names:
-            if first[key.value] is not key:
-                line = first[key.value].start_mark.line + 1
-                raise MarkedYAMLError(
-                    None, None, f'"{key.value}" stands on line {line} already', key.start_mark
-                )
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in lines:
+                    message = f'"{key.value}" is already on line {lines[key.value]}'
+                    raise MarkedYAMLError(None, None, message, key.start_mark)
+                lines[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
 def read_map(document: str | Path, title: str) -> dict[str, Any]:
-    """The mapping that a YAML document holds, given as text or by its path.
+    """Return the mapping in a YAML document, which is a text or a path.
 
     Raises:
-        RehearsalError: it cannot be read, or holds something else; the message calls it by its title.
+        RehearsalError: it cannot be read, or is not a mapping. The message begins with the title.
     """
     try:
-        text = (
-            document
-            if isinstance(document, str)
-            else document.expanduser().read_text(encoding="utf-8")
-        )
-        require_bounded(text)
-        found = yaml.load(text, Loader=_UniqueKeys) or {}
+        if isinstance(document, Path):
+            document = document.expanduser().read_text(encoding="utf-8")
+        require_bounded(document)
+        mapping = yaml.load(document, Loader=_UniqueKeys) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RehearsalError(f"{title} cannot be read: {problem(error)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise RehearsalError(f"{title} is not a mapping")
-    return found
+    return mapping
 
 
 def read_json(path: Path, default: Any) -> Any:
-    """What a JSON file holds, or the default where it is gone."""
+    """Return the content of a JSON file, or the default if it does not exist."""
     return json.loads(text) if (text := read_text(path)) else default
 
 
 def stamp(path: Path) -> list[int]:
-    """What changes whenever a file does."""
+    """Return a value that changes whenever a file does."""
     status = path.lstat()
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def stamps(*roots: Path) -> dict[str, list[int]]:
-    """The stamp of each file in folders, but for hidden folders and those that tools fill."""
-    found: dict[str, list[int]] = {}
-    for folder, folders, names in (walked for root in roots for walked in os.walk(root)):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith((".", "__pycache__", "node_modules", "venv"))
-        ]
-        found |= {f"{folder}/{name}": stamp(Path(folder, name)) for name in names}
-    return found
+    """Return the stamp of each file below some folders, except in folders that tools fill."""
+    result: dict[str, list[int]] = {}
+    ignored = (".", "__pycache__", "node_modules", "venv")
+    for root in roots:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith(ignored)]
+            for name in names:
+                result[f"{folder}/{name}"] = stamp(Path(folder, name))
+    return result
 
 
 def require_free_space(folder: Path, needed: int, why: str) -> None:
-    """Refuse to begin where a disk has fewer bytes free than are needed; ``why`` ends in what the user can do.
+    """Raise an error if a disk has fewer bytes free than needed. ``why`` ends with the fix.
 
     Raises:
-        RehearsalError: as much is not free.
+        RehearsalError: the free space is too small.
     """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if (free := shutil.disk_usage(existing).free) < needed:
         raise RehearsalError(
-            f"the disk of {folder} has {free / 1024**3:.1f} GB free, and {needed / 1024**3:.1f} GB are needed {why}"
+            f"the disk of {folder} has {free / 1024**3:.1f} GB free, "
+            f"and {needed / 1024**3:.1f} GB are needed {why}"
         )
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, also where a process that is about to end still writes there.
+    """Remove a folder, even if a process that is about to end still writes into it.
 
     Raises:
-        RehearsalError: it goes on writing.
+        RehearsalError: the process goes on writing.
     """
     end = time.monotonic() + _REMOVAL_SECONDS
     while folder.exists():
@@ -139,7 +135,7 @@ def remove(folder: Path) -> None:
 
 
 def lock(path: Path) -> bool:
-    """Lock a file or folder until this process ends; whether no other process holds it."""
+    """Lock a file or folder until this process ends. Return whether no other process holds it."""
     try:
         fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -149,7 +145,7 @@ def lock(path: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path, name: str, message: str = "") -> Iterator[None]:
-    """Hold the lock of a name in a folder; print a message while another thread or process holds it."""
+    """Hold a named lock in a folder. Print a message if another thread or process holds it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as handle:
         try:
@@ -163,7 +159,7 @@ def locked(folder: Path, name: str, message: str = "") -> Iterator[None]:
 
 @contextmanager
 def draft_of(target: Path) -> Iterator[Path]:
-    """A folder that takes the target's place when it is filled without an error; the caller holds the name's lock."""
+    """Yield a folder that replaces the target if no error occurs. The caller holds the lock."""
     name = target.name[: -KEY_LENGTH - 1]
     for leftover in target.parent.glob(f".{name}-{'?' * KEY_LENGTH}.*"):
         shutil.rmtree(leftover, ignore_errors=True)

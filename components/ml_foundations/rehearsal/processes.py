@@ -1,7 +1,7 @@
-"""The processes of a rehearsal: started, found again, and ended.
+"""The processes of a rehearsal: how to start, find and end them.
 
-A process is known by its pid and its start. Both are recorded in a file before the process becomes the program that it
-is started for: no interruption leaves one that cannot be found.
+A process is identified by its pid and its start time. A file records both before the process runs
+its program. No interruption leaves a process that cannot be found.
 """
 
 import subprocess
@@ -28,34 +28,36 @@ class Process:
 
     name: str
     file: Path
-    """The record of its pid and start."""
+    """The record of its pid and start time."""
     log: Path
 
     @property
     def pid(self) -> int | None:
-        """Its pid, where it runs."""
-        found = self.find()
-        return found.pid if found else None
+        """Return its pid, or None if it does not run."""
+        process = self.find()
+        return process.pid if process else None
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self.find() is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started and runs no more."""
+        """Return whether it was started and has ended."""
         return bool(read_text(self.file)) and not self.running
 
     @property
     def end_of_log(self) -> str:
-        """The last lines of its log, for the user."""
-        return "\n".join(
-            [f"The end of {self.log}:", *read_text(self.log).splitlines()[-_LAST_LINES:]]
-        )
+        """Return the last lines of its log, for the user."""
+        lines = read_text(self.log).splitlines()[-_LAST_LINES:]
+        return "\n".join([f"The end of {self.log}:", *lines])
 
     def find(self) -> psutil.Process | None:
-        """The process, where it runs: it has ended when its pid is gone, a zombie's, or that of a later process."""
+        """Return the process if it runs.
+
+        It has ended if its pid is gone, or belongs to a zombie or to a later process.
+        """
         pid, _, start = read_text(self.file).partition(" ")
         with suppress(psutil.NoSuchProcess):
             if start and start == _start_of(int(pid)):
@@ -63,16 +65,16 @@ class Process:
         return None
 
     def record(self, pid: int) -> None:
-        """Make a process that has just been started this one."""
+        """Record a process that has just been started."""
         write(self.file, f"{pid} {_start_of(pid)}")
 
     def launch(self, command: Iterable[str | Path], **options: Any) -> subprocess.Popen[Any]:
-        """Start the process, in a session of its own: it outlives this one, and a Ctrl-C."""
+        """Start the process in a new session, so that it survives this process and a Ctrl-C."""
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
             child = subprocess.Popen(
-                # It waits for a word, which it does not get from a process that was killed before it made the record.
-                ["/bin/sh", "-c", 'read -r word && exec "$0" "$@" </dev/null', *map(str, command)],
+                # It waits for a line, so that it does not run if we are killed before we record it.
+                ["/bin/sh", "-c", 'read -r line && exec "$0" "$@" </dev/null', *map(str, command)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -81,9 +83,9 @@ class Process:
                 **options,
             )
         assert child.stdin
-        with child.stdin as word:
+        with child.stdin as pipe:
             self.record(child.pid)
-            word.write(b"go\n")
+            pipe.write(b"go\n")
         return child
 
     def start(
@@ -94,10 +96,10 @@ class Process:
         seconds: float,
         **options: Any,
     ) -> None:
-        """Start the process and wait until it is ready; ``is_current`` then knows the version.
+        """Start the process as a version, for ``is_current``, and wait until it is ready.
 
         Raises:
-            RehearsalError: it ended, or was not ready in time. It is stopped.
+            RehearsalError: it ended, or was not ready in time. It is stopped then.
         """
         self.stop()
         child = self.launch(command, **options)
@@ -107,23 +109,21 @@ class Process:
                 self._version.write_text(version)
                 return
             time.sleep(0.05)
-        what = (
-            f"was not ready within {seconds:.0f} s"
-            if child.poll() is None
-            else "ended as soon as it was started"
-        )
+        failure = "ended as soon as it was started"
+        if child.poll() is None:
+            failure = f"was not ready within {seconds:.0f} s"
         self.stop()
         child.wait()
-        raise RehearsalError(f"{self.name} {what}. {self.end_of_log}")
+        raise RehearsalError(f"{self.name} {failure}. {self.end_of_log}")
 
     def is_current(self, version: str) -> bool:
-        """Whether it runs, and was started as this version."""
+        """Return whether it runs and was started as this version."""
         return self.running and read_text(self._version) == version
 
     def stop(self) -> None:
         """End the process, if it runs, by SIGTERM or else by SIGKILL."""
-        found = self.find()
-        end([found] if found else [], patience=_KILL_SECONDS)
+        process = self.find()
+        end([process] if process else [], patience=_KILL_SECONDS)
         self._version.unlink(missing_ok=True)
         self.file.unlink(missing_ok=True)
 
@@ -133,10 +133,10 @@ class Process:
 
 
 def run(command: Iterable[str | Path], failed: str, **options: Any) -> str:
-    """What a command prints that ends by itself.
+    """Run a command to its end and return its output.
 
     Raises:
-        RehearsalError: it failed, with these words and its own.
+        RehearsalError: it failed. The message is ``failed`` and the output.
     """
     done = subprocess.run([*command], capture_output=True, text=True, check=False, **options)
     if done.returncode != 0:
@@ -145,7 +145,7 @@ def run(command: Iterable[str | Path], failed: str, **options: Any) -> str:
 
 
 def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
-    """End processes by SIGTERM, and after some seconds by SIGKILL; return when they have ended."""
+    """End processes by SIGTERM, and after some seconds by SIGKILL. Return when they have ended."""
     left = list(processes)
     for send, seconds in (
         (psutil.Process.terminate, patience),
@@ -162,7 +162,7 @@ def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether a process is gone, or nobody has asked how it ended."""
+    """Return whether a process has ended. A zombie has, too."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -170,9 +170,10 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 def _start_of(pid: int) -> str:
-    """What tells a process from others that had or will have its pid; empty where it has ended.
+    """Return the start time of a process, which differs for each process with its pid, or nothing.
 
-    Ticks since boot (proc_pid_stat(5), field 22) and the id of the boot: unlike the time of day, no clock changes them.
+    It is in ticks since boot (proc_pid_stat(5), field 22), with the id of the boot. A change of the
+    clock does not affect it.
     """
     try:
         process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""Progress on the terminal: each long step says what it does, for how long, and how it ended."""
+"""Progress on the terminal: each long step shows its title, its time and its result."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LINE_SECONDS = 15
-"""The pause between the lines of a step in a log, so that a long wait is not silent."""
+"""The interval between the lines of a step in a log."""
 _FREE, _ALLOW = (
     "Free some space",
     "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are",
 )
-_WAYS_OUT = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
-"""What to do about errors of the machine, by number."""
+_FIXES = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
+"""How to fix errors of the machine, by number."""
 
 
 class RehearsalError(Exception):
-    """An error written for the user: what went wrong first, then the way out. Shown without a traceback."""
+    """An error for the user: what is wrong, then how to fix it. Shown without a traceback."""
 
 
 @cache
 def console() -> Console:
-    """Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
+    """Return standard error, where progress is shown. NO_COLOR switches its colours off."""
     return _console(stderr=True, soft_wrap=True)
 
 
 def output() -> Console:
-    """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
-    found = _console()
-    return found if found.is_terminal else _console(width=160)
+    """Return standard output. It is wide in a log, so that lines stay whole."""
+    terminal = _console()
+    return terminal if terminal.is_terminal else _console(width=160)
 
 
 def _console(**options: Any) -> Console:
-    """A console whose reader may leave, as ``head`` does: the work goes on."""
-    from rich.console import Console  # here: the plugins and the language host print nothing
+    """Return a console whose reader may end, as ``head`` does. The command goes on."""
+    # Imported here, as it takes 0.2 s, and plugins and the language host print nothing.
+    from rich.console import Console
 
-    class _Patient(Console):
+    class _PatientConsole(Console):
         @override
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
-    return _Patient(highlight=False, emoji=False, **options)
+    return _PatientConsole(highlight=False, emoji=False, **options)
 
 
 class Step:
-    """A step of the work, to use in a ``with`` statement; its ``detail`` says how far it is."""
+    """A step of the work, for a ``with`` statement. ``detail`` shows its progress."""
 
     def __init__(self, title: str, *, is_live: bool = True) -> None:
         self.title = title
@@ -66,7 +67,7 @@ class Step:
         self._ended = threading.Event()
 
     def detail(self, text: str) -> None:
-        """Report how far the step is: live on a terminal, every 15 seconds in a log or if other lines are printed."""
+        """Set the progress. A terminal shows it at once, a log every 15 seconds."""
         self._detail = f": {text}"
         if self._status is not None:
             self._status.update(f"{self.title}{self._detail} [dim]({self._elapsed:.0f} s)[/]")
@@ -96,17 +97,19 @@ class Step:
 
 @contextmanager
 def user_errors(status: int = 1) -> Iterator[None]:
-    """End the process with a status and a clear text, without a traceback, on an error meant for the user."""
+    """On an error for the user, print it without a traceback and end with a status."""
     try:
         yield
     except (RehearsalError, OSError) as error:
-        way_out = _WAYS_OUT.get((error.errno or 0) if isinstance(error, OSError) else 0)
-        if isinstance(error, OSError) and not way_out:
-            raise
+        message = str(error)
+        if isinstance(error, OSError):
+            fix = _FIXES.get(error.errno or 0)
+            if not fix:
+                raise
+            message += f". {fix}, then run the same command again"
         console().quiet = False
-        more = f". {way_out}, then run the same command again" if way_out else ""
         console().print("[bold red]error:[/] ", end="")
-        console().print(f"{error}{more}", markup=False)
+        console().print(message, markup=False)
         sys.exit(status)
     except KeyboardInterrupt:
         console().print("[bold red]interrupted:[/] run the same command again to continue")

@@ -1,4 +1,4 @@
-"""What goes on while a command waits: it is told of a part of the replica that dies, and a page is kept fresh."""
+"""Threads that work while a command waits: one watches the replica, one keeps the page fresh."""
 
 import signal
 import threading
@@ -13,21 +13,22 @@ from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _SECONDS = 2
 _PATIENCE_SECONDS = 30
-"""Pulumi may start only now, or not end when it is interrupted: asked a second time, it ends at once."""
+"""How long to wait before Pulumi is interrupted again. The second time, it ends at once."""
 
 
 @contextmanager
 def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None]:
-    """Name a part that dies within seconds, and interrupt Pulumi, which would wait in vain.
+    """Watch processes during the block. If one dies, name it and interrupt Pulumi.
 
     Raises:
-        RehearsalError: One of them died; whatever else went wrong followed from it. ``again`` starts it again.
+        RehearsalError: a process died. Other errors follow from that. ``again`` is the command that
+            starts it again.
     """
     dead = list[Process]()
 
     def watch(done: threading.Event) -> None:
         while not dead and not done.wait(_SECONDS):
-            # A cluster may come and go: what ends with it is none of the parts any more.
+            # The processes of a cluster that is deleted at this moment are not parts any more.
             ended = [part for part in parts() if part.has_ended]
             dead.extend(part for part in parts() if part in ended)
         for part in dead:
@@ -37,7 +38,7 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
             done.wait(_PATIENCE_SECONDS)
 
     try:
-        with _beside(watch):
+        with _in_background(watch):
             yield
     except RehearsalError:
         if not dead:
@@ -50,23 +51,23 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
 
 
 def repeated(action: Callable[[], None], seconds: float) -> AbstractContextManager[None]:
-    """Do something again and again until the block ends, with seconds in between; what fails is tried again."""
+    """Return a context in which an action is repeated after pauses. Errors are ignored."""
 
     def repeat(done: threading.Event) -> None:
         took = 0.0
-        # What takes long takes from the replica what it needs: the longer, the less often.
+        # A long action slows the replica down. A longer pause follows a longer action.
         while not done.wait(max(seconds, 2 * took)):
             began = time.monotonic()
-            with suppress(Exception):  # things change while they are read
+            with suppress(Exception):  # objects change while they are read
                 action()
             took = time.monotonic() - began
 
-    return _beside(repeat)
+    return _in_background(repeat)
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """A thread beside the block, whose end it is told by an event."""
+def _in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a function in a thread during the block, whose end sets an event."""
     done = threading.Event()
     thread = threading.Thread(target=work, args=(done,), daemon=True)
     thread.start()

@@ -1,1 +1,1 @@
-"""Simulated GKE, one process per rehearsal: node pools become nodes of the replica, and the pools scale."""
+"""Simulated GKE: a daemon per replica keeps nodes as their pools declare them, and scales pools."""

@@ -21,7 +21,7 @@ from ml_foundations.rehearsal.api import Api, Object, condition
 NAMESPACE = "kube-system"
 _OWN = "ml-foundations/gke"
 OTHERS = f"!{_OWN}"
-"""Selects all pods except those of GKE's own DaemonSets: most pods of a large cluster are theirs."""
+"""Selects all pods except those of GKE's DaemonSets: most pods of a large cluster are theirs."""
 _CHECKS, _CHECK_SECONDS = 50, 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
 _MANIFESTS = Path(__file__).with_suffix(".yaml")

@@ -22,7 +22,7 @@ from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.store import Pool
 
 REMOVING_TAINT = "ToBeDeletedByClusterAutoscaler"
-"""The taint with which the cluster autoscaler marks a node that it removes. Its value is the time."""
+"""The taint of a node that the cluster autoscaler removes. Its value is the time."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Plan:
-    """The nodes to add, by pool and zone, the nodes that pending pods will use, and the other pods."""
+    """The new nodes by pool and zone, the nodes that pending pods will use, and the other pods."""
 
     new_nodes: Counter[tuple[str, str]] = field(default_factory=Counter)
     needed: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ def plan(
     queued: bool = False,
     imported: Sequence[Manifest] = (),
 ) -> Plan:
-    """Plan nodes for the unschedulable pods: existing ones first, then as few and cheap ones as fit.
+    """Plan nodes for the unschedulable pods: existing ones first, then few and cheap new ones.
 
     Args:
         pods: All pods of the cluster.
@@ -240,14 +240,14 @@ class _Planner:
 
     @cached_property
     def _new_nodes(self) -> list[NodeGroup]:
-        """A new node of each pool and zone, whether or not the pool may grow."""
+        """Return a new node of each pool and zone, whether or not the pool may grow."""
         return [
             self._new_node(pool.name, zone) for pool in self._pools.values() for zone in pool.zones
         ]
 
     @cached_property
     def _emptied_nodes(self) -> list[NodeGroup]:
-        """All nodes as they may become: ready, not cordoned and without pods."""
+        """Return all nodes as they may become: ready, not cordoned and without pods."""
         emptied: list[NodeGroup] = []
         for node in map(_ready, self._all_nodes):
             spec = {**node["spec"], "unschedulable": False}
@@ -298,7 +298,7 @@ def _pending(
 ) -> Iterable[_PendingPods]:
     """Return the pods that may get new nodes, in groups that the scheduler treats alike.
 
-    Pods that claim devices get their nodes from ``dra``, and DaemonSets have no pods without a node.
+    Pods that claim devices get their nodes from ``dra``. Pods of DaemonSets need existing nodes.
     """
     groups: dict[str, _PendingPods] = {}
     for pod in filter(is_unschedulable, pods):

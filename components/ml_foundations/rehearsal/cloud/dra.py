@@ -1,4 +1,4 @@
-"""NVIDIA's DRA driver: it publishes the devices of nodes, which the scheduler allocates to claims."""
+"""NVIDIA's DRA driver: it publishes the devices of nodes, for the scheduler to allocate."""
 
 import re
 from collections import Counter
@@ -40,7 +40,7 @@ _MEMORY = re.compile(r"""\.memory\.compareTo\(quantity\(['"]([^'"]+)['"]\)\) >= 
 
 
 class DraDriver:
-    """Publishes the devices of nodes with the driver, and plans nodes for pods that claim devices."""
+    """Publishes the devices of nodes, and plans nodes for pods that claim devices."""
 
     def __init__(self, api: Api, slices: Informer, claims: Informer) -> None:
         self._api, self._slices, self._claims = api, slices, claims
@@ -156,7 +156,7 @@ def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
 
 
 def _has_driver(pool: Pool) -> bool:
-    """Return whether the driver runs on a pool's nodes: it selects them by the label GKE requires."""
+    """Return whether the driver runs on a pool's nodes: it selects them by GKE's label."""
     return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
 
 
@@ -234,7 +234,7 @@ def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
     major, minor = on_nodes.CUDA[:2]
     attributes: dict[str, Object] = {
         "type": {"string": kind},
-        # The label has dashes for spaces and for the dashes of a name. Our selectors compare dashes.
+        # The label has dashes for spaces, too. Our selectors compare with dashes.
         "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
         "brand": {"string": "Nvidia"},
         "driverVersion": {"version": ".".join(str(int(part)) for part in on_nodes.DRIVER)},

@@ -1,4 +1,4 @@
-"""Copies of the nodes of the user's own cluster, from the output of ``kubectl get nodes -o yaml``."""
+"""Copies of the nodes of the user's cluster, from the output of ``kubectl get nodes -o yaml``."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -105,7 +105,7 @@ class Informer(threading.Thread):
         return body["metadata"]["resourceVersion"]
 
     def _follow(self, version: str) -> str:
-        """Apply the events since a version until the watch ends. Return the version of the last one."""
+        """Apply the events since a version until the watch ends. Return the last version."""
         query = {"resourceVersion": version, "allowWatchBookmarks": "true"}
         for event in self._api.watch(self._path, **query, **self._query):
             item = event["object"]
@@ -138,5 +138,5 @@ def _uid(item: Object) -> str:
 
 
 def _version_of(item: Object) -> int:
-    """Return the version of an object or list. Within a collection, versions are ordered (KEP-5504)."""
+    """Return the version of an object or list. Versions of a collection are ordered (KEP-5504)."""
     return int(item["metadata"]["resourceVersion"])

@@ -36,7 +36,7 @@ _NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: drive
 _NO_PULL_SECRET = (
     "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
 )
-"""From a kubelet (pkg/kubelet/kubelet_pods.go). A rehearsal assumes that the image needs the secret."""
+"""From a kubelet (pkg/kubelet/kubelet_pods.go). Here, the image is assumed to need the secret."""
 _Keys = Mapping[tuple[str, str, str], set[str]]
 """The keys of ConfigMaps and Secrets, by kind, namespace and name."""
 
@@ -60,7 +60,7 @@ def keys_only(item: Object) -> Object:
 
 
 class Kubelet:
-    """Starts the pods on simulated GKE nodes that wait in the stage pod-mount, or reports why not."""
+    """Starts pods that wait in the stage pod-mount, on simulated GKE nodes, or reports why not."""
 
     def __init__(
         self, api: Api, volumes: Informer, config_maps: Informer, secrets: Informer
@@ -71,7 +71,7 @@ class Kubelet:
         self._attacher = Recorder(api, "attachdetach-controller")
 
     def reconcile(self, pods: Iterable[Object], missing_drivers: Set[str] = frozenset()) -> None:
-        """Start the pods that have all they need. Some CSI drivers may be missing in the cluster."""
+        """Start the pods that lack nothing, in a cluster that may lack some CSI drivers."""
         pods = list(pods)
         pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
         for pod in filter(_is_missed, pending):

@@ -54,7 +54,7 @@ class LoadBalancerController:
 
 
 def address(uid: str, taken: Container[str]) -> str:
-    """Return an address derived from an object's uid, or the next free one; shared if none is free."""
+    """Return an address for an object's uid, or the next free one; shared if none is free."""
     start = int.from_bytes(hashlib.sha256(uid.encode()).digest()) % len(ADDRESSES)
     candidates = ADDRESSES[start:] + ADDRESSES[:start]
     return next((ip for ip in candidates if ip not in taken), candidates[0])

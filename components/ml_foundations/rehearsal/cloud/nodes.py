@@ -115,7 +115,7 @@ def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
 def changes(
     node: Mapping[str, Any], template: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the merge patches of a node and of its status that its pool requires; empty if none."""
+    """Return the merge patches of a node and of its status that its pool requires, if any."""
     current, wanted = labels_of(node), template["metadata"]["labels"]
     last_labels = annotations_of(node).get(_LAST_LABELS, "").split(",")
     declared = {entry.partition("=")[0] for entry in last_labels}

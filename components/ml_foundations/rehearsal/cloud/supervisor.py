@@ -1,4 +1,4 @@
-"""The supervisor of the simulated GKE: it runs the controllers and reconciles node pools with nodes."""
+"""The supervisor of the simulated GKE: it runs the controllers, and scales the node pools."""
 
 import logging
 import threading
@@ -254,7 +254,7 @@ class Supervisor:
             self._update(pool, by_pool[name], templates[name])
 
     def _templates(self, pools: Mapping[str, Pool]) -> dict[str, dict[str, Object]]:
-        """Return the node of each pool and zone. A pool that fails is left out and keeps its nodes."""
+        """Return the node of each pool and zone. A pool that fails keeps its nodes."""
         templates: dict[str, dict[str, Object]] = {}
         for name, pool in pools.items():
             with attempt(f"pool {name}"):
@@ -339,7 +339,7 @@ class Supervisor:
         planned: Counter[tuple[str, str]],
         busy: _Busy,
     ) -> None:
-        """Create missing nodes in the planned or else the smallest zones, and drain surplus ones."""
+        """Create missing nodes in planned or else the smallest zones, and drain surplus ones."""
         current, outdated = list[Object](), list[Object]()
         for node in existing:
             (current if _is_current(node, pool) else outdated).append(node)
@@ -396,7 +396,7 @@ class Supervisor:
                     up_to_date[name_of(node)] = node
 
     def _drain(self, leaving: Iterable[Object], busy: _Busy) -> None:
-        """Cordon nodes, delete their pods, and remove the nodes without pods; over several rounds."""
+        """Cordon nodes, delete their pods, and then remove the nodes; over several rounds."""
         for node in leaving:
             running = busy.get(name_of(node), ())
             with attempt(f"the drain of node {name_of(node)}"):
@@ -438,7 +438,7 @@ class Supervisor:
                         break
 
     def _finish_removal(self, node: Object, is_needed: bool) -> bool:
-        """Remove a marked node after a while, or unmark it if a pod needs it. Return whether it is gone."""
+        """Remove a marked node after a while, or unmark it for a pod. Return whether it is gone."""
         if time.time() - float(_removal_time(node)) < _REMOVAL_GRACE_SECONDS:
             return False
         # The scheduler may have been faster than the taint. The informer may not know its pod yet.
@@ -476,14 +476,14 @@ def _all_nodes(by_pool: Mapping[str, list[Object]]) -> list[Object]:
 
 
 def _is_current(node: Manifest, pool: Pool) -> bool:
-    """Return whether a node has its pool's machine type and is in its zones. Others are replaced."""
+    """Return whether a node has its pool's machine type and zone. Other nodes are replaced."""
     node_labels = labels_of(node)
     is_of_type = node_labels.get(labels.INSTANCE_TYPE) == pool.machine_type
     return is_of_type and node_labels.get(labels.ZONE) in pool.zones
 
 
 def _removal_time(node: Manifest) -> str:
-    """Return when a node was marked for removal, in seconds since the epoch; empty if it was not."""
+    """Return when a node was marked for removal, in seconds since the epoch, or nothing."""
     for taint in items(node["spec"], "taints"):
         if taint["key"] == REMOVING_TAINT:
             return taint["value"]

@@ -29,7 +29,7 @@ _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation with which the scheduler asks for a volume that is available on a node."""
 _FIRST_CONSUMER = "WaitForFirstConsumer"
 _NODE_PREFIX = "gke-"
-"""The kwok stage claim-provision makes the disks for other nodes, and those with Immediate binding."""
+"""The stage claim-provision makes the disks for other nodes, and those with Immediate binding."""
 _DRIVERS = ".csi.storage.gke.io"
 """The suffix of GKE's drivers. All nodes reach volumes of file systems; buckets need no volumes."""
 
@@ -47,7 +47,7 @@ class VolumeProvisioner:
     ) -> None:
         """Create a volume for each claim that waits for one, or report why it gets none.
 
-        Claims of the drivers that the cluster lacks stay pending; the controller manager reports it.
+        Claims of missing drivers stay pending. The controller manager reports it.
         """
         classes = {name_of(item): item for item in self._classes.items()}
         ignored = {*missing_drivers, ""}
@@ -117,7 +117,7 @@ class VolumeProvisioner:
         return ()
 
     def _keep_policies(self, classes: Mapping[str, Object]) -> None:
-        """Set the reclaim policy of the volumes that the stage claim-provision made: it has none."""
+        """Set the reclaim policy of volumes: the stage claim-provision does not know it."""
         for volume in self._volumes.items():
             storage_class = classes.get(volume["spec"].get("storageClassName", ""))
             is_provisioned = "pv.kubernetes.io/provisioned-by" in annotations_of(volume)
@@ -219,7 +219,7 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
 
 
 def _driver_of(claim: Object) -> str:
-    """Return GKE's driver that is to provision a claim; empty if it has a volume or needs no driver."""
+    """Return GKE's driver that has to provision a claim; empty if no driver has to."""
     annotations = annotations_of(claim)
     driver = annotations.get(_PROVISIONER, "")
     if claim["spec"].get("volumeName") or driver == labels.GCS_FUSE_DRIVER:

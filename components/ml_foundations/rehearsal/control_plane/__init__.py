@@ -1,1 +1,1 @@
-"""The processes of the replica: the Kubernetes control plane, and controllers beside it."""
+"""The processes of the replica: the Kubernetes control plane, and the controllers of charts."""

@@ -1,4 +1,4 @@
-"""How kwokctl sets the control plane up: ports, flags, stages, certificates, and the kubeconfig that comes of it."""
+"""The configuration of the control plane for kwokctl, and the kubeconfig of the replica."""
 
 import base64
 import json
@@ -21,18 +21,18 @@ LOOPBACK = "127.0.0.1"
 _TEMPLATE = Template((Path(__file__).parent / "kwokctl.yaml").read_text())
 _KUBECONFIG = Template((Path(__file__).parent / "kubeconfig.yaml").read_text())
 _PORT_OPTIONS = [name for name in _TEMPLATE.get_identifiers() if name.endswith("Port")]
-"""The ports to choose, by the names of kwokctl's options."""
+"""The options of kwokctl that need a port."""
 _PORT_RANGE = range(20000, 30000)
-"""Below the ports that operating systems give to outgoing connections, and below Kubernetes' own node ports."""
+"""Below the ports of outgoing connections and the node ports of Kubernetes."""
 _KWOK_STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
     "pod/fast/pod-ready.yaml",
     "pod/fast/pod-delete.yaml",
 )
-"""kwok's own Stage documents that a replica uses as they are; the others are in ``control_plane/stages``."""
+"""kwok's own Stages that a replica uses. The others are in ``control_plane/stages``."""
 _PORTS = "ports.json"
-_OWN_STAGES = Path(__file__).parent / "stages"
+_STAGES = Path(__file__).parent / "stages"
 _ADMISSION = Path(__file__).parent / "admission.yaml"
 
 
@@ -47,54 +47,53 @@ class Credentials:
 
 
 def credentials(rehearsal: Rehearsal) -> Credentials:
-    """The API server's address and the administrator's certificate.
+    """Return the API server's address and the administrator's certificate.
 
     Raises:
         RehearsalError: the control plane was never started.
     """
-    known = ports(rehearsal)
-    if not known:
+    last_ports = ports(rehearsal)
+    if not last_ports:
         raise RehearsalError(
             f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}"
         )
     pki = cluster_folder(rehearsal) / "pki"
-    server = f"https://{LOOPBACK}:{known['kubeApiserverPort']}"
+    server = f"https://{LOOPBACK}:{last_ports['kubeApiserverPort']}"
     return Credentials(server, ca=pki / "ca.crt", cert=pki / "admin.crt", key=pki / "admin.key")
 
 
 def cluster_folder(rehearsal: Rehearsal) -> Path:
-    """The folder in which kwokctl keeps the one cluster of this replica."""
+    """Return the folder in which kwokctl keeps the cluster of this replica."""
     return rehearsal.cluster_dir.resolve() / ".kwok" / "clusters" / "kwok"
 
 
 def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:
-    """Whether the cluster was set up whole, with these tools, options and stages."""
-    known = ports(rehearsal)
-    is_same = bool(known) and read_text(config_file(rehearsal)) == _configuration(
-        rehearsal, tools, known
-    )
-    return is_same and _has_certificates(rehearsal)
+    """Return whether the cluster was set up completely, with these tools, options and stages."""
+    last_ports = ports(rehearsal)
+    if not last_ports:
+        return False
+    wanted = _configuration(rehearsal, tools, last_ports)
+    return read_text(config_file(rehearsal)) == wanted and _has_certificates(rehearsal)
 
 
 def configure(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Write the configuration, with the ports of the last start as far as they are free."""
+    """Write the configuration, with the ports of the last start that are still free."""
     cluster = cluster_folder(rehearsal)
     if not _has_certificates(rehearsal):
         shutil.rmtree(cluster, ignore_errors=True)
-    # Without these, kwokctl sets the cluster up again; it leaves the certificates and the data as they are.
+    # Without these, kwokctl sets the cluster up again and keeps the certificates and the data.
     (cluster / "kwok.yaml").unlink(missing_ok=True)
     shutil.rmtree(cluster / "bin", ignore_errors=True)
     chosen = free_ports(_PORT_OPTIONS, ports(rehearsal))
     write_json(rehearsal.cluster_dir / _PORTS, chosen)
-    write_json(
-        rehearsal.servers,
-        read_json(rehearsal.servers, {}) | {credentials(rehearsal).server: rehearsal.cluster},
-    )
+    servers = read_json(rehearsal.servers, {})
+    servers[credentials(rehearsal).server] = rehearsal.cluster
+    write_json(rehearsal.servers, servers)
     write(config_file(rehearsal), _configuration(rehearsal, tools, chosen))
 
 
 def _has_certificates(rehearsal: Rehearsal) -> bool:
-    """Whether the certificates are whole: where kwokctl was killed while it wrote them, nothing had started yet."""
+    """Return whether the certificates are complete. kwokctl may be killed while it writes them."""
     try:
         admin_context(rehearsal)
     except (OSError, RehearsalError):
@@ -103,27 +102,29 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
 
 
 def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name: the one of before, where it is free.
+    """Return a free port for each name: the previous one if it is free.
 
     Raises:
-        RehearsalError: there is none, as where the loopback interface has no address of IPv4.
+        RehearsalError: no port is free, for example because the loopback interface lacks IPv4.
     """
     candidates = filter(_is_free, random.sample(_PORT_RANGE, len(_PORT_RANGE)))
     chosen: dict[str, int] = {}
     for name in names:
-        kept = previous.get(name)
-        port = kept if kept and _gets_free(kept) else next(candidates, None)
+        port = previous.get(name)
+        if not port or not _becomes_free(port):
+            port = next(candidates, None)
         if port is None:
             raise RehearsalError(
-                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} can be had. A rehearsal "
-                "needs IPv4 on the loopback interface: ip address add 127.0.0.1/8 dev lo"
+                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} is "
+                "free. A rehearsal needs IPv4 on the loopback interface: "
+                "ip address add 127.0.0.1/8 dev lo"
             )
         chosen[name] = port
     return chosen
 
 
-def _gets_free(port: int) -> bool:
-    """Whether a port is free, or soon will be: a process that was killed keeps its ports for a moment."""
+def _becomes_free(port: int) -> bool:
+    """Return whether a port is free within a second: a killed process keeps it for a moment."""
     deadline = time.monotonic() + 1
     while not (free := _is_free(port)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -141,29 +142,27 @@ def _is_free(port: int) -> bool:
 
 
 def ports(rehearsal: Rehearsal) -> dict[str, int]:
-    """The ports of the last start; none before the first."""
+    """Return the ports of the last start; none before the first."""
     return read_json(rehearsal.cluster_dir / _PORTS, {})
 
 
 def config_file(rehearsal: Rehearsal) -> Path:
-    """What kwokctl and kwok are told."""
+    """Return the configuration file of kwokctl and kwok."""
     return rehearsal.cluster_dir / "kwokctl.yaml"
 
 
 def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int]) -> str:
     files = {"pki": cluster_folder(rehearsal) / "pki", "tokens": rehearsal.tokens.resolve()}
     values = {"loopback": LOOPBACK, "admission": _ADMISSION} | files | vars(tools) | dict(ports)
-    quoted = {
-        name: json.dumps(str(value), ensure_ascii=False)[1:-1] for name, value in values.items()
-    }
-    stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(
-        _OWN_STAGES.glob("*.yaml")
-    )
-    return "---\n".join([_TEMPLATE.substitute(quoted), *(stage.read_text() for stage in stages)])
+    for name, value in values.items():
+        # The template has the quotes.
+        values[name] = json.dumps(str(value), ensure_ascii=False)[1:-1]
+    stages = [*(tools.kwok_stages / name for name in _KWOK_STAGES), *sorted(_STAGES.glob("*.yaml"))]
+    return "---\n".join([_TEMPLATE.substitute(values), *(stage.read_text() for stage in stages)])
 
 
 def write_kubeconfig(rehearsal: Rehearsal) -> None:
-    """Write the kubeconfig with which kubectl, helm and the plugins reach the replica."""
+    """Write the kubeconfig with which kubectl, helm and the plugins access the replica."""
     access = credentials(rehearsal)
     files = {"ca": access.ca, "cert": access.cert, "key": access.key}
     values = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
@@ -173,7 +172,7 @@ def write_kubeconfig(rehearsal: Rehearsal) -> None:
 
 
 def admin_context(rehearsal: Rehearsal) -> ssl.SSLContext:
-    """TLS with the administrator's certificate."""
+    """Return TLS settings with the administrator's certificate."""
     access = credentials(rehearsal)
     context = ssl.create_default_context(cafile=str(access.ca))
     context.load_cert_chain(access.cert, access.key)

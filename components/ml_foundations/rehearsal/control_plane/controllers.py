@@ -1,8 +1,8 @@
-"""The real controllers of Kueue and JobSet beside the control plane, for as long as their charts are released.
+"""The controllers of Kueue and JobSet, which run while their charts are released.
 
-What a chart installs by the release's values goes into the replica: kinds and webhooks. Where a cluster would run the
-controller in a pod, a process of the rehearsal runs it, on loopback. The API server finds its webhooks as in a cluster,
-by their Service: here one that stands for this machine (type ExternalName).
+The replica gets the kinds and webhooks that a chart installs with the values of the release. On a
+cluster, the controller runs in a pod; here, a process on loopback runs it. The API server finds its
+webhooks as on a cluster, by a Service, which leads to this machine (type ExternalName).
 """
 
 import base64
@@ -39,9 +39,9 @@ _INSTALLED = (
     "Secret",
     "ValidatingWebhookConfiguration",
 )
-"""The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
+"""The kinds of a chart that the replica needs. A process replaces the other objects."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
-"""The certificate comes last: a controller takes both as there when it is."""
+"""In the order of writing: a controller expects the key once it sees the certificate."""
 
 _VALUES, _CONFIG, _CERTIFICATES = "values.json", "config.yaml", "certificates"
 _PORTS, _PATHS = "ports.json", "paths.json"
@@ -50,34 +50,34 @@ _PORTS, _PATHS = "ports.json", "paths.json"
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller that is published as a Go module with its Helm chart in it."""
+    """A controller that is published as a Go module with its Helm chart."""
 
     group: Group
     namespace: str
     settings: Mapping[str, Any]
-    """What its configuration says otherwise than the release's."""
+    """The values of its configuration that differ from the chart's."""
     makes_certificate: bool
-    """Whether it makes its webhooks' certificate itself; otherwise it uses the control plane's."""
+    """Whether it creates the certificate of its webhooks. Otherwise it uses the control plane's."""
 
     @property
     def name(self) -> str:
-        """The name of the controller, its binary and its chart."""
+        """Return the name of the controller, its binary and its chart."""
         return self.group.name
 
 
 KUEUE = Controller(
     groups.KUEUE,
     NAMESPACE,
-    # The visibility server is an API server of its own; nothing here asks it.
+    # The visibility server is a separate API server, which nothing here uses.
     {"featureGates": {"VisibilityOnDemand": False}},
-    # Otherwise it insists on a certificate for its metrics in /etc/kueue.
+    # Otherwise it requires a certificate for its metrics in /etc/kueue.
     makes_certificate=True,
 )
 JOBSET = Controller(
     groups.JOBSET,
     "jobset-system",
     {"internalCertManagement": {"enable": False}},
-    # Otherwise it insists on a certificate in /tmp, which rehearsals would share.
+    # Otherwise it requires a certificate in /tmp, which rehearsals would share.
     makes_certificate=False,
 )
 CONTROLLERS = (JOBSET, KUEUE)
@@ -86,26 +86,23 @@ CONTROLLERS = (JOBSET, KUEUE)
 def start(
     rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
 ) -> None:
-    """Install and start a controller as its chart's values say, and wait until its webhooks answer.
+    """Install and start a controller with the values of its chart, and wait until it is ready.
 
-    There is nothing to do for one that runs so already.
+    A controller that already runs with these values is left as it is.
 
     Raises:
         RehearsalError: it could not be built, or did not become ready.
     """
-    built, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
+    build, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
+    kubeconfig = rehearsal.kubeconfig
     command = [
-        built / controller.name,
+        str(build / controller.name),
         f"--config={folder / _CONFIG}",
-        f"--kubeconfig={rehearsal.kubeconfig}",
+        f"--kubeconfig={kubeconfig}",
     ]
-    # Another binary, other values or another way to the API server take another process.
-    parts = [
-        *map(str, command),
-        json.dumps(values, sort_keys=True),
-        rehearsal.kubeconfig.read_text(),
-    ]
-    version = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    # A change of the binary, the values or the kubeconfig requires another process.
+    inputs = [*command, json.dumps(values, sort_keys=True), kubeconfig.read_text()]
+    version = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
     def is_ready() -> bool:
         _mount_certificate(rehearsal, controller)
@@ -115,174 +112,154 @@ def start(
     if not (process.is_current(version) and is_ready()):
         with Step(f"starting {controller.name}"):
             process.stop()
-            _install(rehearsal, tools, controller, built, values)
+            _install(rehearsal, tools, controller, build, values)
             process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
 
 
 def resume(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Start those again whose charts are released: without them, their webhooks would refuse every object."""
+    """Start the controllers of released charts. Without them, their webhooks reject all objects."""
+    for controller in _installed(rehearsal):
+        values = read_json(_folder(rehearsal, controller) / _VALUES, {})
+        start(rehearsal, tools, controller, values)
+
+
+def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
+    """Remove the objects of a release as Helm does: kinds in a chart's folder crds stay."""
+    if controller not in _installed(rehearsal):
+        return
+    folder = _folder(rehearsal, controller)
+    chart = _render(tools, controller, toolchain.build(controller.group), folder / _VALUES)
+    objects = [item for item in chart if item["kind"] in _INSTALLED]
+    timeout = f"--timeout={_READY_SECONDS}s"
+    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", timeout)
+    _process(rehearsal, controller).stop()
+    shutil.rmtree(folder)
+
+
+def stop(rehearsal: Rehearsal) -> None:
+    """Stop all controllers. Their objects stay in the replica."""
     for controller in CONTROLLERS:
-        if _is_installed(rehearsal, controller):
-            start(
-                rehearsal,
-                tools,
-                controller,
-                read_json(_folder(rehearsal, controller) / _VALUES, {}),
-            )
+        _process(rehearsal, controller).stop()
+
+
+def processes(rehearsal: Rehearsal) -> list[Process]:
+    """Return the processes of the installed controllers, whether or not they run."""
+    return [_process(rehearsal, controller) for controller in _installed(rehearsal)]
+
+
+def _installed(rehearsal: Rehearsal) -> list[Controller]:
+    """Return the controllers that may be installed: their values are written first."""
+    return [
+        controller
+        for controller in CONTROLLERS
+        if (_folder(rehearsal, controller) / _VALUES).exists()
+    ]
 
 
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
-    """What answers 200 once a controller is ready: it listens for its webhooks before it knows their paths."""
+    """Yield port, path and TLS settings of all requests that a ready controller answers with 200.
+
+    A controller listens for its webhooks before it serves their paths.
+    """
     ports = read_json(folder / _PORTS, {})
     yield ports["health"], "/readyz", None
     for path in read_json(folder / _PATHS, []):
         yield ports["webhook"], path, ssl._create_unverified_context()
 
 
-def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
-    """Take away what a release has brought, as Helm does: kinds of a chart's folder crds stay."""
-    folder = _folder(rehearsal, controller)
-    if not _is_installed(rehearsal, controller):
-        return
-    chart = _rendered(tools, controller, toolchain.build(controller.group), folder / _VALUES)
-    objects = [item for item in chart if item["kind"] in _INSTALLED]
-    _kubectl(
-        rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_READY_SECONDS}s"
-    )
-    _process(rehearsal, controller).stop()
-    shutil.rmtree(folder)
-
-
-def stop(rehearsal: Rehearsal) -> None:
-    """Stop all controllers; what they installed stays in the replica."""
-    for controller in CONTROLLERS:
-        _process(rehearsal, controller).stop()
-
-
-def processes(rehearsal: Rehearsal) -> list[Process]:
-    """The processes of the controllers that this rehearsal has, whether or not they run."""
-    return [
-        _process(rehearsal, controller)
-        for controller in CONTROLLERS
-        if _is_installed(rehearsal, controller)
-    ]
-
-
-def _mappings(value: Any) -> Iterator[Object]:
-    if isinstance(value, dict):
-        yield value
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _mappings(item)
-
-
 def _install(
     rehearsal: Rehearsal,
     tools: Tools,
     controller: Controller,
-    built: Path,
+    build: Path,
     values: Mapping[str, Any],
 ) -> None:
     folder = _folder(rehearsal, controller)
     ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
     write_json(folder / _PORTS, ports)
     write_json(folder / _VALUES, values)
-    # A certificate of before the replica lost its data would be no good.
+    # The replica may have lost its data, and with it the Secret of this certificate.
     shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
-    chart = _rendered(tools, controller, built, folder / _VALUES, "--include-crds")
+    chart = _render(tools, controller, build, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
-    webhooks = (webhook for item in objects for webhook in item.get("webhooks", ()))
-    write_json(
-        folder / _PATHS,
-        sorted({webhook["clientConfig"]["service"]["path"] for webhook in webhooks}),
-    )
-    _kubectl(
-        rehearsal,
-        tools,
-        objects,
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--field-manager=rehearsal",
-    )
-    # A controller that starts before its kinds are served looks for them again after 10 seconds.
+    paths: set[str] = set()
+    for item in objects:
+        for webhook in item.get("webhooks", ()):
+            paths.add(webhook["clientConfig"]["service"]["path"])
+    write_json(folder / _PATHS, sorted(paths))
+    options = ("--server-side", "--force-conflicts", "--field-manager=rehearsal")
+    _kubectl(rehearsal, tools, objects, "apply", *options)
+    # A controller that does not find its kinds looks for them again only after 10 seconds.
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    _kubectl(
-        rehearsal,
-        tools,
-        kinds,
-        "wait",
-        "--for=condition=Established",
-        f"--timeout={_READY_SECONDS}s",
-    )
+    options = ("--for=condition=Established", f"--timeout={_READY_SECONDS}s")
+    _kubectl(rehearsal, tools, kinds, "wait", *options)
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
 
 
-def _rendered(
-    tools: Tools, controller: Controller, built: Path, values: Path, *options: str
+def _render(
+    tools: Tools, controller: Controller, build: Path, values: Path, *options: str
 ) -> list[Object]:
+    """Return the objects of a controller's chart."""
+    command = [tools.helm, "template", controller.name, build / "chart"]
+    options = ("--namespace", controller.namespace, "--values", str(values), *options)
+    failure = f"the chart of {controller.name} cannot be rendered"
+    output = run([*command, *options], failure)
+    return [item for item in yaml.safe_load_all(output) if item]
+
+
+def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *words: str) -> None:
     command = [
-        tools.helm,
-        "template",
-        controller.name,
-        built / "chart",
-        "--namespace",
-        controller.namespace,
-    ]
-    done = run(
-        [*command, "--values", values, *options],
-        f"the chart of {controller.name} cannot be rendered",
-    )
-    return [item for item in yaml.safe_load_all(done) if item]
-
-
-def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *command: str) -> None:
-    to = [
+        tools.kubectl,
+        *words,
         f"--kubeconfig={rehearsal.kubeconfig}",
         f"--cache-dir={rehearsal.kubectl_cache_dir}",
         "--filename=-",
     ]
-    run(
-        [tools.kubectl, *command, *to],
-        f"kubectl {command[0]} failed",
-        input=yaml.safe_dump_all(objects),
-    )
+    run(command, f"kubectl {words[0]} failed", input=yaml.safe_dump_all(objects))
 
 
 def _objects(
     rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int
 ) -> list[Object]:
-    """Kinds and webhooks, with a Service that leads to the process."""
-    # A chart's Secret is empty: what the controller has put into it must stay.
-    installed = (item for item in chart if item["kind"] in _INSTALLED)
-    objects = [{key: part for key, part in item.items() if key != "data"} for item in installed]
-    clients = [
-        found["clientConfig"]
-        for found in _mappings(objects)
-        if "service" in (found.get("clientConfig") or {})
-    ]
-    for client in clients:
+    """Return the kinds and webhooks of a chart, with Services that lead to the process."""
+    objects: list[Object] = []
+    for item in chart:
+        if item["kind"] in _INSTALLED:
+            # A chart's Secret is empty. What the controller has written into it must stay.
+            objects.append({key: part for key, part in item.items() if key != "data"})
+    services: set[str] = set()
+    for client in _webhook_clients(objects):
         client["service"]["port"] = port
+        services.add(client["service"]["name"])
         if not controller.makes_certificate:
-            client["caBundle"] = base64.b64encode(
-                configuration.credentials(rehearsal).ca.read_bytes()
-            ).decode()
-    leads_here = {"type": "ExternalName", "externalName": LOOPBACK}
-    names = sorted({client["service"]["name"] for client in clients})
-    places = [{"name": name, "namespace": controller.namespace} for name in names]
-    services = [api_object("v1", "Service", place, spec=leads_here) for place in places]
-    return [api_object("v1", "Namespace", {"name": controller.namespace}), *services, *objects]
+            ca = configuration.credentials(rehearsal).ca
+            client["caBundle"] = base64.b64encode(ca.read_bytes()).decode()
+    prefix = [api_object("v1", "Namespace", {"name": controller.namespace})]
+    to_loopback = {"type": "ExternalName", "externalName": LOOPBACK}
+    for name in sorted(services):
+        metadata = {"name": name, "namespace": controller.namespace}
+        prefix.append(api_object("v1", "Service", metadata, spec=to_loopback))
+    return [*prefix, *objects]
+
+
+def _webhook_clients(value: Any) -> Iterator[Object]:
+    """Yield each ``clientConfig`` with a Service, of webhooks and of the conversions of kinds."""
+    if isinstance(value, dict):
+        if "service" in (value.get("clientConfig") or {}):
+            yield value["clientConfig"]
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from _webhook_clients(item)
 
 
 def _configuration(
     folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]
 ) -> Object:
-    """The chart's own configuration, on loopback and for one process alone."""
-    [text] = [
-        text for item in chart if item["kind"] == "ConfigMap" for text in item["data"].values()
-    ]
+    """Return the chart's configuration, on loopback and for a single process."""
+    [config_map] = [item for item in chart if item["kind"] == "ConfigMap"]
+    [text] = config_map["data"].values()
     return {
         **merged(yaml.safe_load(text), controller.settings),
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
@@ -297,14 +274,15 @@ def _configuration(
 
 
 def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
-    """Do what the kubelet does with the Secret of the webhooks' certificate, once the controller has filled it."""
+    """Write the webhooks' certificate to files once it exists, as a kubelet mounts its Secret."""
     folder = _folder(rehearsal, controller) / _CERTIFICATES
     if folder.exists():
         return
     if controller.makes_certificate:
-        secret = f"/api/v1/namespaces/{controller.namespace}/secrets/{controller.name}-webhook-server-cert"
-        found = Api(Access(rehearsal.kubeconfig)).get(secret).get("data") or {}
-        data = {name: base64.b64decode(found.get(name, "")) for name in _CERTIFICATE_FILES}
+        secrets = f"/api/v1/namespaces/{controller.namespace}/secrets"
+        path = f"{secrets}/{controller.name}-webhook-server-cert"
+        encoded = Api(Access(rehearsal.kubeconfig)).get(path).get("data") or {}
+        data = {name: base64.b64decode(encoded.get(name, "")) for name in _CERTIFICATE_FILES}
     else:
         access = configuration.credentials(rehearsal)
         data = {"tls.key": access.key.read_bytes(), "tls.crt": access.cert.read_bytes()}
@@ -322,8 +300,3 @@ def _folder(rehearsal: Rehearsal, controller: Controller) -> Path:
 def _process(rehearsal: Rehearsal, controller: Controller) -> Process:
     log = rehearsal.log_dir / f"{controller.name}.log"
     return Process(controller.name, _folder(rehearsal, controller) / "process.pid", log)
-
-
-def _is_installed(rehearsal: Rehearsal, controller: Controller) -> bool:
-    """Whether its webhooks may be in the replica: the values are written before."""
-    return (_folder(rehearsal, controller) / _VALUES).exists()

@@ -1,19 +1,19 @@
-"""The replica's control plane: the real etcd, API server, controller manager and scheduler, and kwok for the nodes.
+"""The replica's control plane: etcd, API server, controller manager, scheduler, and kwok.
 
-kwokctl's binary runtime writes the certificates and starts the processes. This module chooses the ports, waits until
-all of it is ready, and recovers after a crash or a reboot: whatever is left is stopped, and kwokctl sets the cluster
-up again around the certificates and the etcd data that it finds.
+kwokctl's binary runtime writes the certificates and starts the processes. This module chooses the
+ports, waits until all processes are ready, and recovers after a crash or a reboot: it stops the
+remaining processes, and kwokctl sets the cluster up again with the existing certificates and data.
 """
 
 import os
 import shutil
 import ssl
 import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -34,9 +34,9 @@ COMPONENTS = (
 _PORT_ATTEMPTS = 3
 _READY_SECONDS = 300
 _GO_MEMORY = "2500MiB"
-"""Above it, Go's collectors work harder: 5,000 nodes with 40,000 pods are to fit into 8 GB."""
+"""The soft memory limit of each process, so that 5,000 nodes with 40,000 pods fit into 8 GB."""
 _GAVE_UP = ("failed to wait for apiserver", "Failed to list nodes")
-"""What the controller manager and kwok say last where the API server is not ready within 10 or 15 s."""
+"""The last log lines of the controller manager and kwok if the API server needs over 10 s."""
 
 
 class _PortTakenError(Exception):
@@ -44,14 +44,14 @@ class _PortTakenError(Exception):
 
 
 def start(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Bring the control plane up, whatever state it is in; return at once where it is up already.
+    """Start the control plane, whatever state it is in; return at once if it is ready.
 
     Raises:
-        RehearsalError: it did not become ready; the message names the process and shows the end of its log.
+        RehearsalError: it did not become ready. The message shows the end of the process's log.
     """
     rehearsal.make()
-    if configuration.is_current(rehearsal, tools) and not _missing(rehearsal):
-        if not rehearsal.kubeconfig.exists():  # the start was killed before it came to that
+    if configuration.is_current(rehearsal, tools) and not _not_ready(rehearsal):
+        if not rehearsal.kubeconfig.exists():  # an earlier start was killed before this step
             configuration.write_kubeconfig(rehearsal)
         return
     with Step(
@@ -71,34 +71,35 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
             return
         stop(rehearsal)
         raise RehearsalError(
-            f"other programs took the control plane's ports {_PORT_ATTEMPTS} times while it started. Try again"
+            f"other programs took the control plane's ports {_PORT_ATTEMPTS} times "
+            "while it started. Try again"
         )
 
 
 def stop(rehearsal: Rehearsal) -> None:
-    """Stop the control plane and keep its data. A kill is what etcd is built to survive."""
-    # kwokctl first: it would go on starting processes.
+    """Stop the control plane and keep its data. The processes are killed: etcd survives that."""
+    # kwokctl first, as it would go on starting processes.
     kwokctl = _kwokctl(rehearsal)
-    if found := kwokctl.find():
+    if process := kwokctl.find():
         with suppress(psutil.NoSuchProcess):
-            found.suspend()  # or it might start another kubectl meanwhile
-            end([found, *found.children(recursive=True)])
+            process.suspend()  # so that it starts no other kubectl meanwhile
+            end([process, *process.children(recursive=True)])
     kwokctl.stop()
-    while found := list(_started(rehearsal)):
-        end(found)
-    # No pid file is left for kwokctl to trust.
+    while running := _running_processes(rehearsal):
+        end(running)
+    # kwokctl would trust its pid files.
     shutil.rmtree(configuration.cluster_folder(rehearsal) / "pids", ignore_errors=True)
 
 
 def delete(rehearsal: Rehearsal) -> None:
-    """Stop the control plane and remove everything that it wrote."""
+    """Stop the control plane and remove all of its files."""
     stop(rehearsal)
     shutil.rmtree(rehearsal.cluster_dir, ignore_errors=True)
     rehearsal.kubeconfig.unlink(missing_ok=True)
 
 
 def processes(rehearsal: Rehearsal) -> list[Process]:
-    """The control plane's processes, whether or not they run."""
+    """Return the control plane's processes, whether or not they run."""
     cluster = configuration.cluster_folder(rehearsal)
     return [
         Process(name, cluster / "pids" / name, cluster / "logs" / f"{name}.log")
@@ -111,101 +112,108 @@ def _kwokctl(rehearsal: Rehearsal) -> Process:
     return Process("kwokctl", folder / "kwokctl.pid", folder / "kwokctl.log")
 
 
-def _started(rehearsal: Rehearsal) -> Iterator[psutil.Process]:
-    """The processes that run, and by their executable those of which no record was made, or is left."""
+def _running_processes(rehearsal: Rehearsal) -> list[psutil.Process]:
+    """Return the running processes of the control plane.
+
+    A process whose record is missing is found by the folder of its executable.
+    """
     folder = configuration.cluster_folder(rehearsal) / "bin"
-    known = {found.pid: found for process in processes(rehearsal) if (found := process.find())}
-    yield from known.values()
+    running: dict[int, psutil.Process] = {}
+    for component in processes(rehearsal):
+        if process := component.find():
+            running[process.pid] = process
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"]
-        if command and Path(command[0]).parent == folder and process.pid not in known:
-            yield process
+        if command and Path(command[0]).parent == folder:
+            running.setdefault(process.pid, process)
+    return list(running.values())
 
 
 def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
-    """Run kwokctl, and watch what it starts: alone, it would wait for minutes for an API server that has died."""
+    """Run kwokctl until all processes are ready, and watch them.
+
+    kwokctl itself would wait for minutes for an API server that has ended.
+    """
     kwokctl = _kwokctl(rehearsal)
     environment = _environment(rehearsal, tools)
-    command = [
-        tools.kwokctl,
-        "create",
-        "cluster",
-        "--config",
-        configuration.config_file(rehearsal),
-        "--kubeconfig",
-        "",
-    ]
-    running = kwokctl.launch(command, env=environment)
+    create = [tools.kwokctl, "create", "cluster", "--config"]
+    command = [*create, configuration.config_file(rehearsal), "--kubeconfig", ""]
+    child = kwokctl.launch(command, env=environment)
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         _record(rehearsal)
-        impatient = _require_alive(rehearsal)
-        if impatient and running.poll() == 0:
-            for process in impatient:
+        ended = _ended_early(rehearsal)
+        if ended and child.poll() == 0:
+            for process in ended:
                 process.file.unlink()
                 process.file.with_suffix(".pid").unlink()
-            running = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
-        if running.poll():
+            child = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
+        if child.poll():
             raise RehearsalError(
                 f"kwokctl could not set the control plane up. {kwokctl.end_of_log}"
             )
-        missing = _missing(rehearsal)
-        if not missing and running.poll() == 0:
+        waiting = _not_ready(rehearsal)
+        if not waiting and child.poll() == 0:
             return
         if time.monotonic() > deadline:
-            name, what = next(iter(missing.items()), ("kwokctl", "still running"))
-            late = next(
-                (process for process in processes(rehearsal) if process.name == name), kwokctl
-            )
-            raise RehearsalError(
-                f"{name} was not ready within {_READY_SECONDS} s: {what}. {late.end_of_log}"
-            )
-        progress.detail(", ".join(missing))
+            _raise_timeout(rehearsal, waiting)
+        progress.detail(", ".join(waiting))
         time.sleep(0.1)
 
 
+def _raise_timeout(rehearsal: Rehearsal, waiting: dict[str, str]) -> NoReturn:
+    name, reason = next(iter(waiting.items()), ("kwokctl", "still running"))
+    by_name = {process.name: process for process in processes(rehearsal)}
+    process = by_name.get(name, _kwokctl(rehearsal))
+    raise RehearsalError(
+        f"{name} was not ready within {_READY_SECONDS} s: {reason}. {process.end_of_log}"
+    )
+
+
 def _record(rehearsal: Rehearsal) -> None:
-    """Record what kwokctl has started: its own files hold pids alone."""
+    """Record the processes that kwokctl has started. Its own files contain only pids."""
     for process in processes(rehearsal):
-        if not process.file.exists() and (
-            pid := read_text(process.file.with_suffix(".pid")).strip()
-        ):
-            process.record(int(pid))
+        if not process.file.exists():
+            pid = read_text(process.file.with_suffix(".pid")).strip()
+            if pid:
+                process.record(int(pid))
 
 
 def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
-    """The user's environment without kwok's own variables, and with our kubectl, which kwokctl takes from PATH."""
+    """Return the user's environment without kwok's variables, and with our kubectl on PATH."""
     ambient = {name: value for name, value in os.environ.items() if not name.startswith("KWOK_")}
     path = os.pathsep.join([str(tools.kubectl.parent), ambient.get("PATH", os.defpath)])
-    # Its folder is below its HOME: of a path in KWOK_WORKDIR it takes what stands before the first space.
-    own = {"HOME": str(rehearsal.cluster_dir.resolve()), "PATH": path}
-    return {"GOMEMLIMIT": _GO_MEMORY} | ambient | own
+    # kwokctl's folder is below HOME: it cuts a path in KWOK_WORKDIR at the first space.
+    home = str(rehearsal.cluster_dir.resolve())
+    return {"GOMEMLIMIT": _GO_MEMORY} | ambient | {"HOME": home, "PATH": path}
 
 
-def _require_alive(rehearsal: Rehearsal) -> list[Process]:
-    """Fail where a process that kwokctl started has ended: the first one, since the others depend on it.
+def _ended_early(rehearsal: Rehearsal) -> list[Process]:
+    """Return the processes to start again: they gave up because the API server was not ready yet.
 
-    But those that gave an API server on a busy machine up too soon are to start again.
+    Raises:
+        RehearsalError: a process ended for another reason. The first one has the cause.
     """
     ended = [process for process in processes(rehearsal) if process.has_ended]
     for process in ended:
         if "address already in use" in read_text(process.log):
             raise _PortTakenError
-        if not any(said in process.end_of_log for said in _GAVE_UP):
+        end_of_log = process.end_of_log
+        if not any(message in end_of_log for message in _GAVE_UP):
             raise RehearsalError(
-                f"{process.name} ended as soon as it was started. If its log does not tell you what to change, start "
-                f"afresh: {rehearsal.command('down')}, then {rehearsal.command('up')}. {process.end_of_log}"
+                f"{process.name} ended as soon as it was started. If its log does not show what to "
+                f"change, start afresh: {rehearsal.command('down')}, then "
+                f"{rehearsal.command('up')}. {end_of_log}"
             )
     return ended
 
 
-def _missing(rehearsal: Rehearsal) -> dict[str, str]:
-    """What keeps components from being ready, the API server before all others; empty when all of them are."""
-    missing = {
-        process.name: "it does not run" for process in processes(rehearsal) if not process.running
-    }
-    if missing:
-        return missing
+def _not_ready(rehearsal: Rehearsal) -> dict[str, str]:
+    """Return why components are not ready. The API server alone is reported if it is not ready."""
+    stopped = [process.name for process in processes(rehearsal) if not process.running]
+    if stopped:
+        return dict.fromkeys(stopped, "it does not run")
+    reasons: dict[str, str] = {}
     ports, admin = configuration.ports(rehearsal), configuration.admin_context(rehearsal)
     default_account = "/api/v1/namespaces/default/serviceaccounts/default"
     for name, port, path, context in (
@@ -215,15 +223,15 @@ def _missing(rehearsal: Rehearsal) -> dict[str, str]:
         ("kube-scheduler", "kubeSchedulerPort", "/readyz", admin),
         ("kwok-controller", "kwokControllerPort", "/readyz", None),
     ):
-        if wrong := probe(ports[port], path, context):
-            missing.setdefault(name, wrong)
-        if "kube-apiserver" in missing:
+        if reason := probe(ports[port], path, context):
+            reasons.setdefault(name, reason)
+        if "kube-apiserver" in reasons:
             break
-    return missing
+    return reasons
 
 
 def probe(port: int, path: str, context: ssl.SSLContext | None = None) -> str | None:
-    """Ask for a path; return what is wrong, or nothing when the answer is 200."""
+    """Request a path. Return what is wrong, or None if the answer is 200."""
     # Not urllib3: it warns the user of each certificate that is not verified.
     connect = partial(HTTPSConnection, context=context) if context else HTTPConnection
     try:

@@ -1,1 +1,1 @@
-"""What a rehearsal shows: the node pools and their GPUs, the workloads, the quotas, and what was only recorded."""
+"""The result of a rehearsal: pools, GPUs, workloads, quotas and recorded resources."""

@@ -88,7 +88,7 @@ def collect(rehearsal: Rehearsal) -> Report:
 
 
 def _to_replace(rehearsal: Rehearsal) -> list[str]:
-    """Return each placeholder value of the deployed stack once, with the first resource that has it."""
+    """Return each placeholder of the deployed stack once, with the first resource that has it."""
     resources, _ = deployed(rehearsal)
     users: dict[str, str] = {}
     for finding in placeholder_findings(resources):

@@ -25,7 +25,7 @@ def deployed(rehearsal: Rehearsal) -> Resources:
 
 
 def previewed(rehearsal: Rehearsal) -> Resources:
-    """Return the resources that the last preview declared. Their secrets and outputs are unknown."""
+    """Return the resources of the last preview. Their secrets and outputs are unknown."""
     states: dict[str, Mapping[str, Any]] = {}
     for line in read_text(rehearsal.preview_events).splitlines():
         step = json.loads(line).get("resourcePreEvent", {}).get("metadata", {})

@@ -92,7 +92,7 @@ def collect(rehearsal: Rehearsal) -> Fleet:
 
 
 def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
-    """Return the report with the errors of the proof, and with what ``pulumi destroy`` would keep."""
+    """Return the report with the proof's errors and what ``pulumi destroy`` would keep."""
     verdicts = judge_stack(rehearsal)
     return replace(report, retained=verdicts.retained, errors=errors(verdicts, rehearsal))
 

@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_seconds: int = 0) -> str:
-    """Return the page of a rehearsal as it was read at a time. It may reload itself periodically."""
+    """Return the page of a rehearsal, as read at a time. It may reload itself periodically."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -40,7 +40,7 @@ def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
 
 
 def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Console) -> None:
-    """Print the quotas of Google Cloud that a stack needs, and the command that enables its APIs."""
+    """Print the quotas of Google Cloud that a stack needs, and the command for its APIs."""
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
         table.add_row(
@@ -123,7 +123,7 @@ def _nodes(row: Workload) -> str:
 
 
 def _recorded_text(report: Report) -> str:
-    """Return the number of recorded resources by type, the recorded charts, and the placeholders."""
+    """Return the recorded resources by type, the recorded charts and the placeholders."""
     counts: Counter[str] = Counter()
     charts: list[str] = []
     for item in report.recorded:

@@ -1,4 +1,4 @@
-"""The groups of tools, of ``groups.toml``: each a Go module beside this file, with every line of source pinned."""
+"""The groups of tools in ``groups.toml``: each is a Go module in a folder with pinned sources."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Group:
-    """A Go module whose ``tool`` lines name the binaries to build; ``groups.toml`` says what the fields are."""
+    """A Go module whose ``tool`` lines name the binaries. ``groups.toml`` explains the fields."""
 
     name: str
     binaries: Mapping[str, str]
@@ -27,46 +27,43 @@ class Group:
     version_by: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     copies: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     left_out: frozenset[str] = frozenset()
-    """The tools that are not built, since the machine has them."""
+    """The tools that are not built because they are on PATH."""
     folder: Path | None = None
-    """Where the module is, if not beside this file."""
+    """The module's folder, if it is not next to this file."""
 
     @property
     def source(self) -> Path:
-        """The folder with go.mod and go.sum."""
+        """Return the folder with go.mod and go.sum."""
         return self.folder or _FOLDER / self.name
 
     @property
     def built(self) -> dict[str, str]:
-        """The binaries that are built."""
+        """Return the binaries to build, as names of the tool and of its Go package."""
         return {name: built for name, built in self.binaries.items() if name not in self.left_out}
 
     def pinned(self, module: str) -> str:
-        """The version of a module that go.mod pins."""
-        found = re.search(
-            rf"^\s*(?:require )?{re.escape(module)} (v\S+)",
-            (self.source / "go.mod").read_text(),
-            re.M,
-        )
-        if found is None:
-            raise RehearsalError(f"{self.source / 'go.mod'} does not pin {module}")
-        return found[1]
+        """Return the version of a module that go.mod pins."""
+        file = self.source / "go.mod"
+        pattern = rf"^\s*(?:require )?{re.escape(module)} (v\S+)"
+        match = re.search(pattern, file.read_text(), re.M)
+        if match is None:
+            raise RehearsalError(f"{file} does not pin {module}")
+        return match[1]
 
     @property
     def linker_flags(self) -> str:
-        """Strip the binaries and stamp their version."""
+        """Return the flags that strip the binaries and set their version."""
         if not self.version_of:
             return "-s -w"
         version = self.pinned(self.version_of)
         major, minor, *_ = version.removeprefix("v").split(".")
-        stamps = (
-            f"-X {variable.format(v=version, major=major, minor=minor)}"
-            for variable in self.version_variables
-        )
-        return " ".join(["-s -w", *stamps])
+        flags = "-s -w"
+        for variable in self.version_variables:
+            flags += f" -X {variable.format(v=version, major=major, minor=minor)}"
+        return flags
 
     def key(self) -> str:
-        """What decides the binaries: the sources, the flags, the platform."""
+        """Return a hash of everything that decides the binaries: sources, flags and platform."""
         digest = hashlib.sha256()
         for part in (
             (self.source / "go.mod").read_bytes(),

@@ -1,7 +1,7 @@
 """The tools of a rehearsal, built once from pinned Go modules and kept in the user's cache.
 
-A group of tools is built into a folder of its own whose name holds a hash of all that decides the result, so that a
-finished folder is never written again, and an unfinished one never used.
+Each group of tools is built into a separate folder. Its name contains a hash of everything that
+decides the result. A finished folder is never changed, and an unfinished one never used.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ from ml_foundations.rehearsal.tools import go_command
 from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Group
 
 _FREE_BYTES = 5 * 1024**3
-"""Room that a build takes at most: Go's module and build caches, and the binaries."""
+"""The space that a build needs at most, for Go's module and build caches and the binaries."""
 _MAJOR = re.compile(r"/v\d+$")
-"""The end of a package's path that is no part of its binary's name."""
+"""The end of a package's path that is not in its binary's name."""
 
 
 @dataclass(frozen=True)
@@ -71,54 +71,51 @@ def ensure() -> Tools:
 
 
 def official_pulumi(minimum: str) -> Path | None:
-    """The ``pulumi`` on PATH, if it is Pulumi's own release, with its language hosts, and new enough."""
-    for found in _on_path("pulumi"):
-        has_hosts = shutil.which(found.resolve().parent / "pulumi-language-python")
-        if has_hosts and go_command.version(
-            go_command.printed(found, "version")
-        ) >= go_command.version(minimum):
-            return found
+    """Return the ``pulumi`` on PATH if it is new enough and a release with language hosts."""
+    for pulumi in _on_path("pulumi"):
+        if shutil.which(pulumi.resolve().parent / "pulumi-language-python"):
+            version = go_command.version(go_command.printed(pulumi, "version"))
+            if version >= go_command.version(minimum):
+                return pulumi
     return None
 
 
 def parts(group: Group) -> tuple[Group, dict[str, Path]]:
-    """What of a group is built, and the tools on PATH that are used as they are; none where all is built already."""
-    yours = {} if is_built(group) else _pinned_on_path(group)
-    return replace(group, left_out=frozenset(yours)), yours
+    """Return the group without the tools on PATH, and these tools; none if the group is built."""
+    on_path = {} if is_built(group) else _pinned_on_path(group)
+    return replace(group, left_out=frozenset(on_path)), on_path
 
 
 def _tools(group: Group) -> tuple[dict[str, Path], Path]:
-    """The tools of a group, and the folder of what is built."""
-    rest, yours = parts(group)
-    folder = build(rest)
-    return yours | {name: folder / name for name in rest.built}, folder
+    """Return the tools of a group, and the folder of the built ones."""
+    to_build, on_path = parts(group)
+    folder = build(to_build)
+    return on_path | {name: folder / name for name in to_build.built}, folder
 
 
 def _pinned_on_path(group: Group) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    """Return the tools of a group that PATH has in the pinned version."""
+    tools: dict[str, Path] = {}
     for name, (module, *arguments) in group.version_by.items():
         version = re.escape(group.pinned(module).removeprefix("v"))
         pinned = re.compile(rf"(?<![\w.])v?{version}(?![\w.-])")
         for path in _on_path(name):
             if pinned.search(go_command.printed(path, *arguments)):
-                found.setdefault(name, path)
-    return found
+                tools.setdefault(name, path)
+    return tools
 
 
 def _on_path(name: str) -> Iterator[Path]:
-    """The executables of a name on PATH, but for those of a rehearsal."""
+    """Yield the executables of a name on PATH, except those of a rehearsal."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        found = Path(folder) / name
-        if (
-            found.is_absolute()
-            and ".rehearsal" not in found.resolve().parts
-            and shutil.which(found)
-        ):
-            yield found
+        path = Path(folder) / name
+        is_of_rehearsal = ".rehearsal" in path.resolve().parts
+        if path.is_absolute() and not is_of_rehearsal and shutil.which(path):
+            yield path
 
 
 def build(group: Group) -> Path:
-    """The folder with a group's verified binaries, built first if it is missing or damaged.
+    """Return the folder with a group's verified binaries. It is built if it is missing or damaged.
 
     Raises:
         RehearsalError: the build failed, the disk is full, or a registry cannot be reached.
@@ -136,18 +133,20 @@ def build(group: Group) -> Path:
 
 
 def folder_of(group: Group) -> Path:
-    """Where a group is, or will be once it is built."""
+    """Return the folder of a group, whether or not it is built."""
     return cache_dir() / "tools" / f"{group.name}-{group.key()}"
 
 
 def to_build() -> list[Group]:
-    """The groups that every rehearsal needs and that are still to be built."""
-    own = [] if official_pulumi(PULUMI.pinned(PULUMI.version_of)) else [PULUMI]
-    return [group for group in (KUBERNETES, HELM, *own) if not is_built(parts(group)[0])]
+    """Return the groups that every rehearsal needs and that are not built yet."""
+    needed = [KUBERNETES, HELM]
+    if not official_pulumi(PULUMI.pinned(PULUMI.version_of)):
+        needed.append(PULUMI)
+    return [group for group in needed if not is_built(parts(group)[0])]
 
 
 def is_built(group: Group) -> bool:
-    """Whether a group is there, whole."""
+    """Return whether a group is built completely, or needs no build."""
     return not (group.built or group.copies) or _verified(folder_of(group))
 
 
@@ -159,15 +158,15 @@ class _Go:
     progress: Step
 
     def run(self, *arguments: str, packages: frozenset[str] = frozenset()) -> str:
-        """What go prints; of ``packages``, those that it names as compiled are counted as progress."""
+        """Run go and return its output. Compiled packages of ``packages`` count as progress."""
         compiled = 0
-        words: deque[str] = deque(maxlen=60)
+        last_lines: deque[str] = deque(maxlen=60)
         with (
             tempfile.TemporaryFile("w+") as output,
             subprocess.Popen(
                 [self.executable, *arguments],
                 cwd=self.group.source,
-                # A go that is killed leaves its work behind: there, the next build removes it.
+                # A killed go leaves files behind. In the draft, the next build removes them.
                 env=go_command.environment(GOBIN=str(self.draft), GOTMPDIR=str(self.draft)),
                 stdout=output,
                 stderr=subprocess.PIPE,
@@ -183,18 +182,18 @@ class _Go:
                     elif line.startswith("go: downloading "):
                         self.progress.detail(f"fetching {line.split()[2]}")
                     else:
-                        words.append(line)
+                        last_lines.append(line)
             except BaseException:
                 process.terminate()
                 raise
             if process.wait() != 0:
-                raise RehearsalError(_explain(self.group, "".join(words)))
+                raise RehearsalError(_explain(self.group, "".join(last_lines)))
             output.seek(0)
             return output.read()
 
 
 def _build(group: Group, target: Path) -> None:
-    """Build beside the target and rename at the end; the caller holds the group's lock."""
+    """Build in a draft folder and rename it at the end. The caller holds the group's lock."""
     if target.exists():
         console().print(f"[yellow]![/] {target.name} is damaged and is built again")
     executable = go_command.find()
@@ -208,19 +207,18 @@ def _build(group: Group, target: Path) -> None:
 
 
 def _install(go: _Go) -> None:
-    """Leave the group's binaries, under their own names, and its data files in the draft."""
+    """Write the group's binaries, under the names of the tools, and its data files to the draft."""
     go.progress.detail("fetching modules")
     left_out = {go.group.binaries[name] for name in go.group.left_out}
-    wanted = [
-        tool
-        for tool in go.run("list", "tool").split()
-        if _MAJOR.sub("", tool).split("/")[-1] not in left_out
-    ]
+    tools: list[str] = []
+    for tool in go.run("list", "tool").split():
+        if _MAJOR.sub("", tool).split("/")[-1] not in left_out:
+            tools.append(tool)
     if go.group.built:
-        packages = frozenset(go.run("list", "-deps", *wanted).split())
-        # The linker strips debug information: not to generate it is a tenth of the work.
+        packages = frozenset(go.run("list", "-deps", *tools).split())
+        # The linker strips debug information. Not generating it saves a tenth of the work.
         flags = ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", go.group.linker_flags]
-        go.run("install", "-v", *flags, *wanted, packages=packages)
+        go.run("install", "-v", *flags, *tools, packages=packages)
     for name, built in go.group.built.items():
         (go.draft / built).replace(go.draft / name)
     for folder, (module, source) in go.group.copies.items():
@@ -230,18 +228,19 @@ def _install(go: _Go) -> None:
 
 
 def _explain(group: Group, output: str) -> str:
-    """Why a build failed and what to do about it, then the end of its output."""
-    reason = next(
-        each["reason"] for each in go_command.FAILURES if re.search(each["said"], output, re.I)
+    """Return why a build failed and how to fix it, then the end of its output."""
+    failure = next(
+        failure for failure in go_command.FAILURES if re.search(failure["pattern"], output, re.I)
     )
-    return f"building {group.name}: {reason.format(room=_FREE_BYTES // 1024**3)}\n{output.strip()[-3000:]}"
+    reason = failure["reason"].format(room=_FREE_BYTES // 1024**3)
+    return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
 
 
 def _require_free_space(executable: Path, folder: Path) -> None:
     caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
-    way_out = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
-    for wanted in (folder, *map(Path, filter(None, caches))):
-        require_free_space(wanted, _FREE_BYTES, f"to build the tools. {way_out}")
+    fix = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
+    for path in (folder, *map(Path, filter(None, caches))):
+        require_free_space(path, _FREE_BYTES, f"to build the tools. {fix}")
 
 
 def _write_manifest(folder: Path) -> None:
@@ -251,10 +250,10 @@ def _write_manifest(folder: Path) -> None:
 
 
 def _verified(folder: Path) -> bool:
-    """Whether a folder holds what was built.
+    """Return whether a folder contains exactly what was built.
 
-    The SHA-256 of each file is checked again only when its size or times are not those of the last check: hashing
-    half a gigabyte at every start would take seconds.
+    The SHA-256 of a file is checked again only after its size or times have changed. Hashing half a
+    gigabyte at every start would take seconds.
     """
     manifest_path, stamp_path = folder / "manifest.json", folder / "verified.json"
     try:
