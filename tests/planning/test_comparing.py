@@ -177,7 +177,7 @@ def test_a_node_that_is_not_there_is_refused(
     code, text = printed(capsys, cluster, "--without", "gpu-b,gpu-a")
     assert code == 2
     assert text == "error: there is no node 'gpu-b'. Did you mean gpu-a or pool:gpu-a?\n"
-    assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''\n")
+    assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''.\n")
 
 
 def test_a_quota_that_limits_nothing_is_not_told(
