@@ -1,4 +1,4 @@
-"""The policy pack: ``pulumi preview --policy-pack policy``, for programs in any of Pulumi's languages."""
+"""The policy pack for programs in any language: ``pulumi preview --policy-pack policy``."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ from pulumi_policy.proxy import UnknownValueError
 PROOF = "proof"
 """The policy that refuses what can never run."""
 ADVICE = "proof-advice"
-"""The policy that tells what else planning has found: what is not proved, and what costs time or money."""
+"""The policy that reports the other findings: what is not proved, or costs time or money."""
 
 
 def plain(value: Any) -> Any:
@@ -48,7 +48,10 @@ def _known(tree: Any, key: Any) -> Any:
 
 
 def remember(args: ResourceValidationArgs, _: ReportViolation) -> None:
-    """Keep the inputs of a resource: its outputs, which the policies of a whole stack see, are unknown at preview."""
+    """Keep the inputs of a resource.
+
+    Policies of a whole stack get its outputs, which are unknown at preview.
+    """
     if is_judged(args.resource_type):
         _inputs[args.urn] = plain(args.props)
 
@@ -67,7 +70,7 @@ def resources(args: StackValidationArgs) -> list[tuple[Resource, str]]:
 
 
 def guard_policy(guard: Guard) -> StackValidationPolicy:
-    """A guard rule as a policy. It looks at objects that are known, so at some of them only during the update."""
+    """Return a guard rule as a policy; it reads some objects only during the update."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
         found = [(as_manifest(resource), urn) for resource, urn in resources(args)]
@@ -81,7 +84,7 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
 
 
 def as_manifest(resource: Resource) -> Manifest:
-    """A Kubernetes object as it is, and a node pool as if it were one."""
+    """Return a Kubernetes object as it is, and a node pool as if it were one."""
     type_, inputs = resource
     return (
         {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs}
@@ -91,12 +94,12 @@ def as_manifest(resource: Resource) -> Manifest:
 
 
 def is_known(item: Manifest) -> bool:
-    """Whether everything that a guard looks at is known."""
+    """Return whether everything that a guard reads is known."""
     return not any(unknown_paths(item.get("spec") or {})) and isinstance(item.get("kind"), str)
 
 
 def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPolicy:
-    """Planning's verdict on the whole program as a policy: its errors, or all that it has to say beside them."""
+    """Return planning's verdict on the program as a policy: its errors, or its other findings."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
         judged = resources(args)
@@ -108,7 +111,8 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
         verdicts = judge_program((resource for resource, _ in judged), rehearsed=is_rehearsed())
         for finding in verdicts.findings:
             if (finding.severity is Severity.ERROR) == mandatory:
-                text = f"{finding.severity} {finding.rule}: {finding.object}: {finding.message}. {finding.remedy}"
+                rule, about = f"{finding.severity} {finding.rule}", finding.object
+                text = f"{rule}: {about}: {finding.message}. {finding.remedy}"
                 report_violation(text, urns.get(finding.object))
 
     return _policy(name, about, validate, mandatory)

@@ -1,4 +1,4 @@
-"""Guard rules: what runs, and still costs money, sleep or data. Pure functions over Kubernetes manifests.
+"""Guard rules about programs that run, and still cost money, sleep or data.
 
 Whether a workload fits at all is not here: that is ``ml_foundations.planning``.
 """
@@ -34,7 +34,7 @@ CHECKPOINT = "ml-foundations/checkpoint"
 
 
 class Guard(NamedTuple):
-    """A rule: its id, whether a violation stops the preview, what it wants and why, and the way out."""
+    """A rule: its id, whether a violation stops the preview, the reason, and how to fix it."""
 
     id: str
     mandatory: bool
@@ -47,7 +47,7 @@ GUARDS: list[Guard] = []
 
 
 def guard(remedy: str, mandatory: bool = False) -> Callable[[Check], Check]:
-    """Add a rule to the pack: its id is the function's name, what it wants and why is the docstring."""
+    """Add a rule to the pack: its id is the function's name, its reason the docstring."""
 
     def add(check: Check) -> Check:
         identity, about = check.__name__.replace("_", "-"), " ".join((check.__doc__ or "").split())
@@ -66,7 +66,7 @@ class Pods(NamedTuple):
 
     @property
     def template(self) -> Manifest:
-        """What has the spec and the metadata of the pods."""
+        """The template of the pods: their spec and metadata."""
         return section(self.item, *filter(None, template_path(self.item["kind"]).split(".")))
 
     @property
@@ -85,7 +85,7 @@ class Pods(NamedTuple):
 
 
 def pods_of(objects: list[Manifest], *kinds: str) -> Iterator[Pods]:
-    """Every object that has pods, of some kinds or of all."""
+    """Yield every object that has pods, of some kinds or of all."""
     for item in objects:
         path = POD_SPECS.get(item["kind"])
         spec = section(item, *path.split(".")) if path else {}
@@ -95,7 +95,7 @@ def pods_of(objects: list[Manifest], *kinds: str) -> Iterator[Pods]:
 
 @guard("Name a tag or a digest.")
 def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
-    """Images have a tag other than latest, or a digest: one that can change under its name cannot be run again."""
+    """Images have a digest, or a tag other than latest: otherwise a run cannot be repeated."""
     for pods in pods_of(objects):
         for path, container in pods.containers:
             image = container.get("image")
@@ -111,7 +111,7 @@ def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard(f"Leave the toleration of {labels.GPU_TAINT_KEY} out.")
 def cpu_pods_off_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
-    """Pods without GPUs, but for DaemonSets, keep off GPU nodes: an expensive machine could not go away."""
+    """Pods without GPUs, except DaemonSets, keep off GPU nodes: these could not scale down."""
     for pods in pods_of(objects):
         if (
             pods.item["kind"] != "DaemonSet"
@@ -141,7 +141,7 @@ def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Leave ttlSecondsAfterFinished out, or make it longer than the time between two updates.")
 def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
-    """Jobs that Pulumi manages do not delete themselves: the next refresh misses them, and the next up trains again."""
+    """Jobs of Pulumi do not delete themselves: the next update would run them again."""
     for item in objects:
         if (
             item["kind"] == "Job"
@@ -160,7 +160,7 @@ def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Add a readinessProbe.")
 def server_probes(objects: list[Manifest]) -> Iterator[Violation]:
-    """A server with GPUs says when it is ready: without a readiness probe, requests reach a model that still loads."""
+    """A server with GPUs has a readiness probe: without it, requests reach a loading model."""
     for pods in pods_of(objects, *SERVERS):
         if pods.gpus and not any(
             container.get("readinessProbe") for _, container in pods.containers
@@ -174,7 +174,7 @@ def server_probes(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Add a PodDisruptionBudget that selects its pods.")
 def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
-    """Servers with several replicas have a PodDisruptionBudget: an upgrade of the nodes may drain all at once."""
+    """Servers with replicas have a PodDisruptionBudget: an upgrade may drain all at once."""
     budgets = [item for item in objects if item["kind"] == "PodDisruptionBudget"]
     for item in objects:
         replicas, template = (
@@ -192,7 +192,7 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Mount an emptyDir of medium Memory there.")
 def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
-    """Pods with several GPUs have a /dev/shm with a size: PyTorch's loaders share data there, and 64 MiB are few."""
+    """Pods with several GPUs have a large /dev/shm: PyTorch's loaders need more than 64 MiB."""
     for pods in pods_of(objects):
         volumes = {
             volume["name"]: section(volume, "emptyDir") for volume in items(pods.spec, "volumes")
@@ -215,7 +215,7 @@ def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard(f"Keep checkpoints on a volume, and say where: annotation {CHECKPOINT}.")
 def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
-    """Jobs on Spot VMs say where they keep their checkpoints: such a VM goes away with half a minute's notice."""
+    """Jobs on Spot VMs name their checkpoints: such a VM stops with half a minute's notice."""
     for pods in pods_of(objects, "Job", "CronJob", "Pod"):
         if pods.gpus and _takes_spot(pods.spec) and CHECKPOINT not in annotations_of(pods.template):
             yield pods.item, f"{pods.path}.nodeSelector", "runs on Spot VMs and names no checkpoint"
@@ -223,7 +223,7 @@ def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard(f"Put requests.{labels.GPU_RESOURCE} under quota.")
 def gpu_quota(objects: list[Manifest]) -> Iterator[Violation]:
-    """Namespaces in which pods ask for GPUs have a quota for them: without one, a team's Job can take every GPU."""
+    """Namespaces with GPU pods have a quota for GPUs: without it, a Job can take every GPU."""
     limited = {
         namespace_of(item)
         for item in objects
@@ -241,7 +241,7 @@ def gpu_quota(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Leave it out, or run it in a namespace of its own that says privileged.", mandatory=True)
 def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
-    """Pods keep to the baseline of Pod Security: a privileged one owns its node, and every other team's data there."""
+    """Pods meet the baseline of Pod Security: a privileged pod can read all data of its node."""
     level = "pod-security.kubernetes.io/enforce"
     namespaces = (item for item in objects if item["kind"] == "Namespace")
     exempt = {
@@ -256,7 +256,7 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
 
 @guard("Leave it out: the device plugin sets it.", mandatory=True)
 def visible_devices(objects: list[Manifest]) -> Iterator[Violation]:
-    """No container, but for DaemonSets', sets NVIDIA_VISIBLE_DEVICES: it would see GPUs that it was not given."""
+    """Only DaemonSets set NVIDIA_VISIBLE_DEVICES: others would use GPUs of other pods."""
     for pods in pods_of(objects, *(POD_SPECS.keys() - {"DaemonSet"})):
         for path, container in pods.containers:
             for index, entry in enumerate(items(container, "env")):

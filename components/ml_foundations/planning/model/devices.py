@@ -1,7 +1,8 @@
 """Devices that pods claim (DRA): how many, and whether the nodes of a pool may have them.
 
-Drivers publish devices in ResourceSlices once a node is there, which are read if they are shown. Before that, only the
-GPUs of a GKE node pool are known, and only for the class of whole NVIDIA GPUs. Any other claim is undetermined.
+Drivers publish devices in ResourceSlices once a node exists, which are read if they are shown.
+Before that, only the GPUs of a GKE node pool are known, and only for the class of whole NVIDIA
+GPUs. Any other claim is undetermined.
 """
 
 import re
@@ -12,7 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 
 PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 """The condition on the product that our components write."""
@@ -42,7 +43,7 @@ class DeviceClaims:
                 self._published[node].update(map(_product, _whole_gpus(spec)))
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
-        """What the claims that are made for each pod count against, by the names of quotas."""
+        """Return the charge of the claims that are made for each pod, by the names of quotas."""
         return total(
             _charge(request)
             for request in self._requests(spec, namespace, "resourceClaimTemplateName")
@@ -64,38 +65,40 @@ class DeviceClaims:
     def refusals(
         self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
     ) -> Iterable[Refusal]:
-        """Requests that no node meets for certain, or none that is set up for claims."""
-        found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
-        for request in (
-            exactly for each in found if (exactly := section(each, "exactly"))
-        ):  # any alternative may do
+        """Yield the refusal of requests that no node meets, or none that is set up for claims."""
+        claimed = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
+        for device_request in claimed:
+            request = section(device_request, "exactly")  # of alternatives, any may do
             if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS:
-                continue  # of another driver's devices, its slices alone tell
+                continue  # only its slices show what another driver has
             able = [node for node in nodes if self._may_meet(node, request)]
             count = _count(request)
-            wanted = (
-                f"{count} {' and '.join(_products(request)) or ('GPU' if count == 1 else 'GPUs')}"
-            )
+            product = " and ".join(_products(request)) or ("GPU" if count == 1 else "GPUs")
+            wanted = f"{count} {product}"
             if not able:
-                there = [
-                    f"{node.name} has {count} {product}"
-                    for node in nodes
-                    for product, count in self._gpus(node)
-                ]
-                offer = ", ".join(there) or "no node has GPUs"
-                yield told("more-devices-than-a-node", "resourceClaims", wanted=wanted, offer=offer)
+                yield Refusal(
+                    rule="device-claim",
+                    path="resourceClaims",
+                    message=f"it claims {wanted} of one node, and {self._offer(nodes)}",
+                    remedy="Claim what one node has.",
+                )
             elif all(self._lacks_driver(node) for node in able):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
-                certain = all(request.get("deviceClassName") in node.lacks for node in able)
-                label = labels.GKE_DRA_DRIVER
-                yield told(
-                    "without-dra",
-                    "resourceClaims",
-                    certain=certain,
-                    wanted=wanted,
-                    names=names,
-                    label=label,
+                yield Refusal(
+                    rule="device-claim",
+                    path="resourceClaims",
+                    message=f"it claims {wanted}, and {names} must have the label "
+                    f"{labels.GKE_DRA_DRIVER} for that",
+                    remedy="Give the pool this label (GpuNodePool: dra), or request counted GPUs.",
+                    certain=all(labels.GPU_DEVICE_CLASS in node.lacks for node in able),
                 )
+
+    def _offer(self, nodes: Sequence[NodeClass]) -> str:
+        """Return the GPUs of nodes in words."""
+        offers: list[str] = []
+        for node in nodes:
+            offers += [f"{node.name} has {count} {product}" for product, count in self._gpus(node)]
+        return ", ".join(offers) or "no node has GPUs"
 
     def _lacks_driver(self, node: NodeClass) -> bool:
         is_of_gke = labels.GKE_NODE_POOL in node.labels and labels.GKE_DRA_DRIVER not in node.labels
@@ -109,31 +112,28 @@ class DeviceClaims:
             labels.GKE_NODE_POOL not in node.labels
             or labels.GKE_ACCELERATOR_COUNT not in node.labels
         )
-        if (
-            name_of(node.manifest) not in self._published
-            and is_open
-            and labels.GKE_ACCELERATOR in node.labels
-        ):
+        is_published = name_of(node.manifest) in self._published
+        if not is_published and is_open and labels.GKE_ACCELERATOR in node.labels:
             return True  # how many there are is not known
-        if (
-            name_of(node.manifest) not in self._published
-            and labels.GKE_NODE_POOL not in node.labels
-        ):
+        if not is_published and labels.GKE_NODE_POOL not in node.labels:
             return True
-        return any(
-            _count(request) <= count
-            and all(product in ("", wanted) for wanted in _products(request))
-            for product, count in self._gpus(node)
-        )
+        for product, count in self._gpus(node):
+            is_wanted = product == "" or set(_products(request)) <= {product}
+            if is_wanted and _count(request) <= count:
+                return True
+        return False
 
     def _gpus(self, node: NodeClass) -> list[tuple[str, int]]:
-        """Return the products of a node's GPUs with their numbers, as its driver publishes them, or by GKE's labels."""
+        """Return the products of a node's GPUs and their numbers.
+
+        They are those that its driver publishes, else those of GKE's labels.
+        """
         return list(
             self._published.get(name_of(node.manifest), Counter()).items()
         ) or _labelled_gpus(node)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
-        """The requests for devices."""
+        """Yield the requests for devices of a pod's claims."""
         for claim in items(spec, "resourceClaims"):
             for field in fields:
                 found = self._specs.get((field, namespace, claim.get(field, "")), {})
@@ -141,7 +141,10 @@ class DeviceClaims:
 
 
 def _charge(request: Manifest) -> Amounts:
-    """What a request counts against: of alternatives, the worst of each class (pkg/quota/v1/evaluator/core)."""
+    """Return the charge of a request: of alternatives, the most of each device class.
+
+    Source: pkg/quota/v1/evaluator/core.
+    """
     charge: Amounts = {}
     for each in items(request, "firstAvailable") or [section(request, "exactly")]:
         name = f"{each.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
@@ -164,7 +167,7 @@ def _product(attributes: Manifest) -> str:
 
 
 def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
-    """The product and the number of a node's GPUs, by GKE's labels; empty for none."""
+    """Return the product and the number of a node's GPUs, by GKE's labels."""
     # Reading the catalog takes a third of the start-up time.
     from ml_foundations.catalog.machine_types import gpu_model
 
@@ -173,7 +176,7 @@ def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
 
 
 def _count(request: Manifest) -> int:
-    """The number that is requested, as far as it is known."""
+    """Return the number that is requested, as far as it is known."""
     count = request.get("count")
     return (
         count

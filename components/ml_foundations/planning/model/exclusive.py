@@ -1,4 +1,7 @@
-"""Exclusive topology of JobSets: a topology domain for each Job, alone (JobSet, pkg/webhooks/pod_webhook.go)."""
+"""Exclusive topology of JobSets: each Job has a topology domain alone.
+
+Source: JobSet, pkg/webhooks/pod_webhook.go.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 
 _ALPHA = "alpha.jobset.sigs.k8s.io/"
 EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
@@ -46,8 +49,8 @@ class Placement:
 def placement(document: Manifest, job: Manifest) -> Placement:
     """Return how JobSet places the pods of one of a JobSet's replicated Jobs.
 
-    The controller copies the annotations to the Job and to its pods (labelAndAnnotateObject). It reads the Job's for
-    the node selector, and the webhook reads those of the pods.
+    The controller copies the annotations to the Job and to its pods (labelAndAnnotateObject). It
+    reads the Job's for the node selector, and the webhook reads those of the pods.
     """
     template = section(job, "template")
     of_job = _annotations(document, job, template)
@@ -66,17 +69,26 @@ def _annotations(document: Manifest, job: Manifest, holder: Manifest) -> dict[st
 
 
 def refusals(document: Manifest) -> Iterator[Refusal]:
-    """Return why the webhook refuses all pods of a JobSet's Jobs: it creates none before that of index 0."""
+    """Yield why JobSet creates no pods of an exclusive Job: it creates that of index 0 first."""
     for index, job in enumerate(items(section(document, "spec"), "replicatedJobs")):
         spec = section(job, "template", "spec")
         is_needed = 0 not in (job.get("replicas"), spec.get("parallelism"), spec.get("completions"))
         is_exclusive = placement(document, job).domain is not None
         if is_exclusive and is_needed and spec.get("completionMode") == "NonIndexed":
-            yield told("no-leader", f"spec.replicatedJobs[{index}].template.spec.completionMode")
+            yield Refusal(
+                rule="invalid",
+                path=f"spec.replicatedJobs[{index}].template.spec.completionMode",
+                message="JobSet creates the pods of an exclusive Job after its pod of index 0, "
+                "which a Job of completionMode NonIndexed does not have",
+                remedy=f"Set completionMode: Indexed, or leave out the annotation {EXCLUSIVE}.",
+            )
 
 
 def job_key(document: Manifest, job: Manifest, index: int) -> str:
-    """Return the label that all pods of a child Job have alone; JobSets without a known name have different ones."""
+    """Return the label that only the pods of a child Job have.
+
+    JobSets without a known name have different ones.
+    """
     name = name_of(document) if name_of(document) not in ("", UNKNOWN) else id(document)
     return sha1(
         f"{namespace_of(document)}/{name}-{job.get('name')}-{index}".encode(), usedforsecurity=False
@@ -86,8 +98,9 @@ def job_key(document: Manifest, job: Manifest, index: int) -> str:
 def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) -> Manifest:
     """Return the spec of a child Job's pods as JobSet's controller and its webhook complete it.
 
-    The webhook adds affinity to the first pod, and gives the others a node selector of that pod's domain. Affinity of
-    all pods to their own Job has the same outcome. Only Jobs with the same priority repel each other.
+    The webhook adds affinity to the first pod, and gives the others a node selector of that pod's
+    domain. Affinity of all pods to their own Job has the same outcome. Only Jobs with the same
+    priority repel each other.
 
     Args:
         spec: The spec of the pods.

@@ -1,4 +1,4 @@
-"""What the scheduler compares: classes of identical pods, and places, the nodes of a class with what they have free."""
+"""Pod classes and node groups: identical pods, and alike nodes with what they have free."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AffinityTerm:
     """None stands for every namespace."""
 
     def matches(self, pod: PodClass) -> bool:
-        """Whether the term is about a pod."""
+        """Return whether the term is about a pod."""
         return (self.namespaces is None or pod.namespace in self.namespaces) and selects(
             self.selector, pod.labels
         )
@@ -70,7 +70,7 @@ class SpreadConstraint:
     honor_taints: bool
 
     def counts(self, pod: PodClass, other: PodClass) -> bool:
-        """Whether another pod counts for the skew of a pod; an empty selector counts none."""
+        """Return whether a pod counts for the skew of another; an empty selector counts none."""
         return (
             not self.is_empty
             and other.namespace == pod.namespace
@@ -84,7 +84,7 @@ class SpreadConstraint:
         return not section(selector, "matchLabels") and not items(selector, "matchExpressions")
 
     def counts_itself(self, pod: PodClass) -> bool:
-        """Whether the pod itself counts once it is placed."""
+        """Return whether the pod itself counts once it is placed."""
         return selects(self.selector, pod.labels)
 
 
@@ -116,24 +116,24 @@ class PodClass:
     exclusive_claims: frozenset[str] = frozenset()
     """Claims with the access mode ReadWriteOncePod: one pod at a time, in the whole cluster."""
     made_claims: tuple[Manifest, ...] = ()
-    """The claims that are made for each pod: of a StatefulSet's templates, and of generic ephemeral volumes."""
+    """The claims made for each pod: of a StatefulSet's templates, and of ephemeral volumes."""
     volumes: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What each pod takes of free volumes that its node alone reaches, by their names as a resource."""
+    """The free volumes that each pod takes and its node alone reaches, by resource names."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
-    """What the device claims that are made for each pod count against, by the names of quotas."""
+    """The charge of the device claims that are made for each pod, by the names of quotas."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
     ignored: frozenset[str] = frozenset()
     """The rules that the user accepts to break: nodes are judged as if these did not exist."""
 
     @cached_property
     def requests(self) -> Amounts:
-        """What each pod takes of a node, the pod itself as ``pods`` included; only cpu has fractions."""
+        """The resources that each pod takes of a node, with ``pods``; only cpu has fractions."""
         amounts = scheduled(pod_requests(self.spec)).items()
         return {**{name: amount for name, amount in amounts if amount}, PODS: WHOLE, **self.volumes}
 
     @cached_property
     def charge(self) -> Amounts:
-        """What each pod counts against, and its claims of devices, by the names of quotas, in thousandths."""
+        """The charge of each pod and its device claims, by names of quotas, in thousandths."""
         limits, charge = pod_limits(self.spec), {"pods": WHOLE, "count/pods": WHOLE, **self.devices}
         for name, amount in pod_requests(self.spec).items():
             if is_own := name in _LIMITED or name.startswith(HUGE_PAGES):
@@ -161,19 +161,22 @@ class PodClass:
 
     @property
     def writes_to_disks(self) -> list[_Disk]:
-        """The disks of Google Cloud that each pod mounts by name to write: one node attaches each."""
+        """The disks of Google Cloud that each pod writes to: one node attaches each."""
         return [disk for disk in self.disks if disk[0] == "gcePersistentDisk" and not disk[-1]]
 
     @cached_property
     def node_key(self) -> Hashable:
-        """Pods with the same key are refused by the same nodes, volumes apart."""
+        """A key of pods that the same nodes refuse, volumes disregarded."""
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
         told = [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)]
         return fingerprint(told) or repr(told)
 
     def of(self, **others: Any) -> PodClass:
-        """The same for other pods, with what is known of these already; another spec is one with other amounts."""
+        """Return the class of other pods that differ in some fields, keeping what is computed.
+
+        A spec may differ in the amounts of its resources only.
+        """
         _ = self.excludes_itself_per_node, self.requests, self.node_key  # which are known then
         found = object.__new__(PodClass)
         vars(found).update(vars(self), **others)
@@ -183,7 +186,7 @@ class PodClass:
 
     @property
     def is_simple(self) -> bool:
-        """Whether nothing but the room on a node decides, once the node accepts the pod at all."""
+        """Whether only free resources decide, on the nodes that accept the pods."""
         return not (self.affinity or self.anti_affinity or self.spread or self.exclusive_claims)
 
     @property
@@ -193,11 +196,11 @@ class PodClass:
 
     @cached_property
     def excludes_itself_per_node(self) -> bool:
-        """Whether a node takes one of these pods at most: by a host port, a disk, or by anti-affinity."""
+        """Whether a node takes one of these pods: by a host port, a disk, or anti-affinity."""
         return self.one_per_node or (self.is_exclusive and self.excludes_on_node(self))
 
     def excludes_on_node(self, other: PodClass) -> bool:
-        """Whether a node cannot hold both: ports or disks collide, or anti-affinity of one is about the other."""
+        """Return whether no node can hold both: by ports, disks or anti-affinity."""
         return (
             (self is other and self.one_per_node)
             or _collide(self.ports, other.ports)
@@ -215,9 +218,10 @@ class PodClass:
         return all(term.matches(other) for term in self.affinity)
 
     def is_eligible(self, constraint: SpreadConstraint, node: NodeClass) -> bool:
-        """Whether a node takes part in the skew of a spread constraint."""
-        if any(other.key != HOSTNAME and other.key not in node.labels for other in self.spread):
-            return False
+        """Return whether a node takes part in the skew of a spread constraint."""
+        for other in self.spread:
+            if other.key != HOSTNAME and other.key not in node.labels:
+                return False
         if constraint.honor_affinity and not selects_node(self.spec, node.manifest):
             return False
         return not (
@@ -265,7 +269,7 @@ def pod_class(
 
 
 def pod_of(pod: Manifest) -> PodClass:
-    """The class of one Pod, as the API server has it."""
+    """Return the class of one Pod, as the API server has it."""
     return pod_class(name_of(pod), namespace_of(pod), labels_of(pod), section(pod, "spec"), {})
 
 
@@ -285,11 +289,11 @@ class NodeGroup:
 
     @property
     def count(self) -> int:
-        """How many such nodes there are."""
+        """The number of such nodes."""
         return self.node.count
 
     def room(self, pod: PodClass) -> int:
-        """How many pods of a class fit into what one node has free, one where they exclude each other."""
+        """Return how many pods of a class one node has room for; one if they exclude each other."""
         free, most = self.free, sys.maxsize
         for name, amount in pod.requests.items():
             if (fitting := free.get(name, 0) // amount) < most:
@@ -319,7 +323,7 @@ class PodGroup:
 
 
 def carrying(node: NodeClass, pods: Iterable[PodClass]) -> NodeGroup:
-    """The nodes of a class, each with some pods."""
+    """Return the nodes of a class, each with some pods."""
     free, running = dict(node.allocatable), tuple(pods)
     for pod in running:
         take(free, pod)
@@ -327,7 +331,7 @@ def carrying(node: NodeClass, pods: Iterable[PodClass]) -> NodeGroup:
 
 
 def take(free: Amounts, pod: PodClass, count: int = 1) -> None:
-    """Take the room of some pods."""
+    """Subtract the requests of some pods from free resources."""
     for name, amount in pod.requests.items():
         free[name] = free.get(name, 0) - amount * count
 
@@ -339,12 +343,15 @@ def _affinity_term(
     namespaces: Mapping[str, Mapping[str, Any]],
 ) -> AffinityTerm:
     by_label: Manifest | None = term.get("namespaceSelector")
-    named = term.get("namespaces") or ([namespace] if by_label is None else ())
-    selected = (name for name, own in namespaces.items() if by_label and selects(by_label, own))
-    where = frozenset({*named, *selected}) if by_label or by_label is None else None
-    return AffinityTerm(
-        term["topologyKey"], _with_label_keys(term.get("labelSelector"), term, pod_labels), where
-    )
+    where: set[str] | None = set(term.get("namespaces") or ())
+    if by_label is None:
+        where = where or {namespace}
+    elif not by_label:
+        where = None  # an empty selector selects every namespace
+    else:
+        where.update(n for n, own_labels in namespaces.items() if selects(by_label, own_labels))
+    selector = _with_label_keys(term.get("labelSelector"), term, pod_labels)
+    return AffinityTerm(term["topologyKey"], selector, None if where is None else frozenset(where))
 
 
 def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> SpreadConstraint:
@@ -361,29 +368,25 @@ def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> S
 def _with_label_keys(
     selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]
 ) -> Manifest | None:
-    """A selector with matchLabelKeys and mismatchLabelKeys, which the API server turns into expressions."""
-    extra = [
-        {"key": key, "operator": operator, "values": [pod_labels[key]]}
-        for operator, field in (("In", "matchLabelKeys"), ("NotIn", "mismatchLabelKeys"))
-        for key in holder.get(field) or ()
-        if key in pod_labels
-    ]
-    if not extra or selector is None:
+    """Return a selector with the expressions that matchLabelKeys and mismatchLabelKeys add."""
+    added: list[Manifest] = []
+    for operator, keys in (("In", "matchLabelKeys"), ("NotIn", "mismatchLabelKeys")):
+        for key in holder.get(keys) or ():
+            if key in pod_labels:
+                added.append({"key": key, "operator": operator, "values": [pod_labels[key]]})
+    if not added or selector is None:
         return selector
-    return {**selector, "matchExpressions": [*items(selector, "matchExpressions"), *extra]}
+    return {**selector, "matchExpressions": [*items(selector, "matchExpressions"), *added]}
 
 
 def _ports(spec: Manifest) -> Iterable[_Port]:
-    sidecars = [
-        container
-        for container in items(spec, "initContainers")
-        if container.get("restartPolicy") == "Always"
-    ]
+    init_containers = items(spec, "initContainers")
+    sidecars = [each for each in init_containers if each.get("restartPolicy") == "Always"]
     for container in [*items(spec, "containers"), *sidecars]:
         for port in items(container, "ports"):
-            number = port.get("hostPort") or (
-                port.get("containerPort") if spec.get("hostNetwork") else 0
-            )
+            number = port.get("hostPort")
+            if not number and spec.get("hostNetwork"):
+                number = port.get("containerPort")
             if number:
                 yield port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
 
@@ -393,13 +396,9 @@ def _disks(spec: Manifest) -> Iterable[_Disk]:
         for kind, fields in DISK_FIELDS.items():
             if disk := section(volume, kind):
                 names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
+                is_read = kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
                 for monitor in disk.get("monitors") or [None]:
-                    yield (
-                        kind,
-                        *names,
-                        monitor,
-                        kind != "awsElasticBlockStore" and bool(disk.get("readOnly")),
-                    )
+                    yield kind, *names, monitor, is_read
 
 
 def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:

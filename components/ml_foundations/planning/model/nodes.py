@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType
 
 MAX_NODES = "ml-foundations/max-nodes"
-"""The annotation that makes a Node a template for that many nodes, each with its own name and host name."""
+"""The annotation that makes a Node a template for that many nodes with names of their own."""
 MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
 BOOT_DISK_GIB = "ml-foundations/boot-disk-gib"
@@ -52,10 +52,11 @@ class NodeClass:
         count: How many such nodes there are at most.
         fewest: How many there are at least.
         allocatable: What one node offers to pods, in thousandths.
-        zones: The zones in which the nodes of a pool may be, where there are several; their zone is ``UNKNOWN`` then.
+        zones: The zones in which the nodes of a pool may be, if there are several; their zone is
+            ``UNKNOWN`` then.
         most_per_zone: How many such nodes there are at most in each of these zones.
-        unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
-        lacks: Extended resources and device classes that none of the nodes has, whatever else is not known.
+        unknown: Fields of the pool that are not known yet: then nobody knows which pods it accepts.
+        lacks: Extended resources and device classes that none of the nodes has for certain.
         shutdown_grace: Seconds that pods have to end when Google takes a Spot node back.
         surge: The most nodes that an upgrade of the pool adds for a while.
         disk_gib: The size of a node's boot disk; 0 if it is not known.
@@ -84,7 +85,7 @@ class NodeClass:
 
     @property
     def taints(self) -> list[Manifest]:
-        """The taints of the nodes; a cordoned node gets one that says so."""
+        """The taints of the nodes; a cordoned node has one for that."""
         is_cordoned = section(self.manifest, "spec").get("unschedulable")
         return (
             [*self.declared_taints, labels.UNSCHEDULABLE_TAINT]
@@ -94,29 +95,31 @@ class NodeClass:
 
     @property
     def declared_taints(self) -> list[Manifest]:
-        """The taints of the nodes, with those that stand for their conditions (pkg/controller/nodelifecycle)."""
-        found = [*items(section(self.manifest, "spec"), "taints")]
+        """The taints of the nodes and their conditions (pkg/controller/nodelifecycle)."""
+        taints = [*items(section(self.manifest, "spec"), "taints")]
         for condition in items(section(self.manifest, "status"), "conditions"):
-            if condition.get("status") == "True" and (
-                key := _PRESSURES.get(condition.get("type", ""))
-            ):
-                found.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
-        return found
+            key = _PRESSURES.get(condition.get("type", ""))
+            if key and condition.get("status") == "True":
+                taints.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
+        return taints
 
     def keeps(self, taint: Manifest) -> bool:
-        """Whether a taint stays: the node controller takes that of a condition away that the nodes do not have."""
+        """Return whether a taint stays.
+
+        The node controller removes the taint of a condition that the nodes do not have.
+        """
         if taint.get("effect") != "NoSchedule" or str(taint.get("key")) not in _BROUGHT:
             return True
         brought = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
         return any(each["key"] == taint["key"] for each in brought)
 
     def domain(self, key: str) -> Any:
-        """The nodes' topology domain under a label key; None where they have none, or each its own."""
+        """Return the nodes' topology domain by a key; None if they have none, or each its own."""
         return None if key == labels.HOSTNAME else self.labels.get(key)
 
 
 def node_class(node: Manifest) -> NodeClass:
-    """The class of one Node manifest, without what its pods take."""
+    """Return the class of one Node manifest, without what its pods take."""
     name, annotations, status = name_of(node), annotations_of(node), section(node, "status")
     # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
     offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")
@@ -130,16 +133,19 @@ def node_class(node: Manifest) -> NodeClass:
 
 
 EXPENDABLE_BELOW = -10
-"""For pods of a lower priority no node is made (kubernetes/autoscaler, FAQ, expendable-pods-priority-cutoff)."""
+"""The autoscaler makes no node for pods of a lower priority.
+
+Source: kubernetes/autoscaler, FAQ, expendable-pods-priority-cutoff.
+"""
 
 
 def comes_on_request(node: NodeClass) -> bool:
-    """Whether nodes are not there yet, and come for a ProvisioningRequest only."""
+    """Return whether nodes do not exist yet, and come for a ProvisioningRequest only."""
     return node.is_template and any(taint.get("key") == labels.GKE_QUEUED for taint in node.taints)
 
 
 def machine_of(node: NodeClass) -> MachineType | None:
-    """The machine type of nodes, where their label names one of the catalog."""
+    """Return the machine type of nodes, if their label names one of the catalog."""
     name = node.labels.get(labels.INSTANCE_TYPE)
     if not isinstance(name, str):
         return None
@@ -153,7 +159,10 @@ def machine_of(node: NodeClass) -> MachineType | None:
 
 
 def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
-    """The nodes of a pool in each of its zones: as evenly split as they go, or as many as each zone may ever have."""
+    """Return the nodes of a pool in each of its zones.
+
+    They are split evenly; with ``most``, each zone has as many as it may ever have.
+    """
     if not node.zones:
         return [node]
     return [
@@ -168,21 +177,21 @@ def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
 
 
 def by_host(nodes: Sequence[NodeClass]) -> list[NodeClass]:
-    """The nodes, where some share a host name: each by itself, with the name as any other topology label."""
+    """Return the nodes; each by itself if some share a host name.
+
+    The host name is a topology label like any other then.
+    """
     hosts = [node.labels.get(labels.HOSTNAME) for node in nodes if not node.is_template]
     if len(set(hosts)) == len(hosts):
         return list(nodes)
-    return [
-        replace(
-            node,
-            manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: host}),
-            count=1,
-            fewest=int(index < node.fewest),
-        )
-        for node in nodes
-        for index in range(node.count)
-        for host in [f"{node.name} {index}" if node.is_template else node.labels[labels.HOSTNAME]]
-    ]
+    single: list[NodeClass] = []
+    for node in nodes:
+        for index in range(node.count):
+            host = f"{node.name} {index}" if node.is_template else node.labels[labels.HOSTNAME]
+            manifest = _with_labels(node.manifest, {SHARED_HOSTNAME: host})
+            fewest = int(index < node.fewest)
+            single.append(replace(node, manifest=manifest, count=1, fewest=fewest))
+    return single
 
 
 def _part(whole: int, index: int, parts: int) -> int:
@@ -192,7 +201,10 @@ def _part(whole: int, index: int, parts: int) -> int:
 def _with_labels(
     node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None
 ) -> Manifest:
-    """A node with more labels: some where it has none of that key, others in place of its own."""
+    """Return a node with more labels.
+
+    Its own labels replace those of ``under``; those of ``over`` replace its own.
+    """
     if not over and under.keys() <= labels_of(node).keys():
         return node
     return {

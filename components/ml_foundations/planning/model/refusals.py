@@ -6,7 +6,7 @@ from ml_foundations.catalog.tables import rows
 
 
 class Refusal(NamedTuple):
-    """Why the API server refuses an object, a node a pod, or something else keeps pods from running."""
+    """A reason why the API server, a node or something else keeps pods from running."""
 
     rule: str
     path: str
@@ -18,7 +18,7 @@ class Refusal(NamedTuple):
     object: str = ""
     """What it is about, where that is not the workload."""
     only_refuses: bool = False
-    """Whether what is not known can refuse pods, and can make none fit that would not fit without it."""
+    """Whether the unknown value can only refuse pods: no value of it makes more pods fit."""
 
 
 _TEXTS = {
@@ -55,13 +55,13 @@ _ONLY_REFUSE = frozenset(
         ),
     }
 )
-"""What may keep pods from being created, or from nodes, and adds nothing that helps them, such as a toleration."""
+"""Unknowns that may keep pods from being created or from nodes, and add nothing that helps."""
 
 
 def told(
     name: str, path: str = "", /, *, certain: bool | None = None, object: str = "", **values: object
 ) -> Refusal:
-    """A refusal in the words of the table beside this module; what is beyond planning is not certain."""
+    """Return a refusal in the words of the table; what is beyond planning is not certain."""
     row = _TEXTS[name]
     message, remedy = row["message"].format_map(values), row["remedy"].format_map(values)
     is_certain = row["rule"] != "beyond-planning" if certain is None else certain
@@ -69,7 +69,7 @@ def told(
 
 
 def invalid(path: str, wrong: str, about: str = "") -> Refusal:
-    """The API server refuses an object for what is wrong with a field."""
+    """Return the API server's refusal of an object for an invalid field."""
     return Refusal(
         "invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about
     )

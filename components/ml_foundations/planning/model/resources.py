@@ -1,4 +1,4 @@
-"""What a pod requests and may use, summed over its containers as Kubernetes sums it; amounts in thousandths."""
+"""Requests and limits of pods, summed over their containers as Kubernetes does, in thousandths."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,29 +16,32 @@ Field = Literal["requests", "limits"]
 
 
 def pod_requests(spec: Manifest) -> Amounts:
-    """What counts for a pod at admission: its containers, the pod-level requests and its overhead."""
+    """Return what counts for a pod at admission: containers, pod-level requests and overhead."""
     return total((without_overhead(spec, "requests"), millis(section(spec, "overhead"))))
 
 
 def pod_limits(spec: Manifest) -> Amounts:
-    """What a pod may use at most; overhead adds to what is limited."""
+    """Return what a pod may use at most; overhead adds to what is limited."""
     limits = without_overhead(spec, "limits")
     overhead = millis(section(spec, "overhead"))
     return total((limits, {name: amount for name, amount in overhead.items() if limits.get(name)}))
 
 
 def without_overhead(spec: Manifest, field: Field) -> Amounts:
-    """Requests or limits of a pod's containers, with those of the pod as a whole in their place."""
+    """Return the requests or limits of a pod: of the pod as a whole, else of its containers."""
     sums = of_containers(spec, field)
-    if "resources" not in spec:
-        return sums
-    return sums | {
-        name: amount for name, amount in _pod_level(spec, field).items() if is_pod_level(name)
-    }
+    if "resources" in spec:
+        for name, amount in _pod_level(spec, field).items():
+            if is_pod_level(name):
+                sums[name] = amount
+    return sums
 
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:
-    """Requests or limits of a pod's containers: an init container runs beside the sidecars that started before it."""
+    """Return the requests or limits of a pod's containers together.
+
+    An init container runs next to the sidecars that started before it.
+    """
     sums = total(_own(container, field) for container in items(spec, "containers"))
     if not items(spec, "initContainers"):
         return sums
@@ -55,27 +58,27 @@ def of_containers(spec: Manifest, field: Field) -> Amounts:
 
 
 def gpus(amounts: Amounts) -> int:
-    """The GPUs among amounts."""
+    """Return the GPUs among amounts."""
     return amounts.get(GPU_RESOURCE, 0) // WHOLE
 
 
 def is_pod_level(name: str) -> bool:
-    """Whether a resource may be given for the pod as a whole."""
+    """Return whether a resource may be given for the pod as a whole."""
     return name in ("cpu", "memory") or name.startswith(HUGE_PAGES)
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is an extended one: of a domain other than kubernetes.io."""
+    """Return whether a resource is an extended one: of a domain other than kubernetes.io."""
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def is_overcommitted(name: str) -> bool:
-    """Whether limits may be above requests."""
+    """Return whether limits may be above requests."""
     return not is_extended(name) and not name.startswith(HUGE_PAGES)
 
 
 def maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
-    """The larger amount of each resource."""
+    """Return the larger amount of each resource."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
@@ -88,10 +91,10 @@ def _own(container: Manifest, field: Field) -> Amounts:
 
 def _pod_level(spec: Manifest, field: Field) -> Amounts:
     resources = section(spec, "resources")
-    own, limits = millis(section(resources, field)), millis(section(resources, "limits"))
+    amounts, limits = millis(section(resources, field)), millis(section(resources, "limits"))
     if field == "limits" or not limits:
-        return own
+        return amounts
     requested = of_containers(spec, "requests")
     overcommitted = {name: amount for name, amount in requested.items() if is_overcommitted(name)}
-    # What containers request goes before the pod-level limit, except for huge pages.
-    return limits | overcommitted | own
+    # The requests of containers have priority over the pod-level limit, except for huge pages.
+    return limits | overcommitted | amounts

@@ -29,16 +29,16 @@ GROUPS: Mapping[str, str] = {
 """The API group of each kind of workloads."""
 WORKLOAD_KINDS = frozenset(GROUPS)
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
-"""The kinds that make so many pods, of one kind."""
+"""The kinds that make a declared number of alike pods."""
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
-"""Labels that controllers give to pods (Kubernetes, "Well-known labels"; JobSet, api/jobset/v1alpha2)."""
+"""Labels that JobSet gives to pods (JobSet, api/jobset/v1alpha2)."""
 _MOST_APART = 24
-"""As many pods as are placed one by one."""
+"""The most pods of a workload that are placed one by one."""
 
 _READ = {
     row["of"]: frozenset(row["fields"].split())
@@ -51,7 +51,7 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "iscsi": ("iqn",),
     "rbd": ("pool", "image"),
 }
-"""The kinds of volumes that pods of one node exclude each other from, with what tells two of them apart."""
+"""The kinds of disks that one pod of a node may mount, with the fields that identify a disk."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,7 +61,8 @@ class PodSet:
     Attributes:
         template: What the pods are made of: their ``metadata`` and ``spec``, whole.
         spec: The fields of the pods' spec that decide where they may run.
-        labels: The pods' labels, with those that controllers add; what they draw by lot stands for itself.
+        labels: The pods' labels, with those that controllers add; in place of random values, the
+            name of the workload.
         count: How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes.
         path: Where the pods' spec is in the workload's manifest.
         count_path: Where their number is.
@@ -82,8 +83,10 @@ class Workload:
     Attributes:
         manifest: The workload's manifest.
         pods: Its sets of pods; one but for a JobSet.
-        all_at_once: Whether the pods are of use only together, as those of always-on workloads and of gangs.
-        phases: Of a JobSet in which Jobs wait until others have completed, the count paths of sets that run together.
+        all_at_once: Whether the pods are of use only together, as those of always-on workloads and
+            of gangs.
+        phases: Of a JobSet in which Jobs wait until others have completed, the count paths of sets
+            that run together.
         surge: Pods beyond ``count`` during a rollout.
         ceiling: The most replicas that an autoscaler may set, where there is one.
         claims: Claims that the workload makes for each of its pods.
@@ -112,17 +115,17 @@ class Workload:
 
     @property
     def may_make_room(self) -> bool:
-        """Return whether it may make room for others that wait: a Pod that ends, or a JobSet that is no gang."""
+        """Whether it may make room for others: a Pod that ends, or a JobSet without a gang."""
         return self.may_start_in_parts or (self.kind == "Pod" and may_end(self.manifest))
 
     @property
     def may_start_in_parts(self) -> bool:
-        """Return whether it is a JobSet whose pods may run one after the other: nothing says that they must not."""
+        """Whether it is a JobSet whose pods may run one after the other, as it is not a gang."""
         return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
 
     @property
     def ends(self) -> bool:
-        """Return whether it stops using its nodes by itself."""
+        """Whether it stops using its nodes by itself."""
         return self.is_finite or self.may_make_room
 
     @property
@@ -133,7 +136,7 @@ class Workload:
 
     @property
     def replaces_evicted(self) -> bool:
-        """Whether a new pod is made for one that is evicted, for certain: those of Jobs count as failed."""
+        """Whether a new pod is certainly made for an evicted one: those of Jobs count as failed."""
         stops = {
             "backoffLimit",
             "backoffLimitPerIndex",
@@ -148,13 +151,13 @@ class Workload:
 
     @property
     def deadline(self) -> int | None:
-        """The seconds that a run may last, where the workload says so."""
+        """The seconds that a run may last, if the workload limits them."""
         seconds = self._job_spec.get("activeDeadlineSeconds") if self.is_finite else None
         return seconds if isinstance(seconds, int) else None
 
     @property
     def completions(self) -> int:
-        """The pods of a Job that must still do their work, one after the other or at once; 0 where it does not say."""
+        """The pods of a Job that must still do their work; 0 if it has no ``completions``."""
         wanted = self._job_spec.get("completions") if self.is_finite else None
         return (
             max(0, wanted - (section(self.manifest, "status").get("succeeded") or 0))
@@ -164,7 +167,7 @@ class Workload:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
+        """Whether it leaves room to others in time: plain Jobs, and Jobs in a queue of Kueue."""
         return self.is_finite and (
             not self.all_at_once or bool(self.phases) or self.queue is not None
         )
@@ -181,7 +184,7 @@ class Workload:
 
     @property
     def ceilings(self) -> Iterable[tuple[str, int]]:
-        """More pods than at first: the rule that is about them, and how many there are then."""
+        """Higher numbers of pods that it may have later, each with the rule that is about them."""
         count = self.pods[0].count
         if self.surge:
             yield "rollout-surge", count + self.surge
@@ -190,7 +193,7 @@ class Workload:
 
 
 def told_apart(workload: Workload) -> frozenset[str]:
-    """The keys of labels whose values differ from pod to pod of a workload."""
+    """Return the keys of labels whose values differ from pod to pod of a workload."""
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
@@ -207,7 +210,7 @@ def told_apart(workload: Workload) -> frozenset[str]:
 
 
 def one_by_one(workload: Workload) -> list[PodSet] | None:
-    """A set for each pod of a workload, with the labels that tell it apart; None where those are not known."""
+    """Return a set for each pod of a workload, with its own labels; None if they are not known."""
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
@@ -226,7 +229,7 @@ def one_by_one(workload: Workload) -> list[PodSet] | None:
 
 
 def ordinals(workload: Workload) -> range:
-    """The numbers of a StatefulSet's pods, those that run already included."""
+    """Return the numbers of a StatefulSet's pods, those that run already included."""
     spec = section(workload.manifest, "spec")
     first, replicas = section(spec, "ordinals").get("start"), spec.get("replicas")
     first = first if isinstance(first, int) else 0
@@ -234,7 +237,7 @@ def ordinals(workload: Workload) -> range:
 
 
 def is_indexed(workload: Workload) -> bool:
-    """Whether a workload is a Job whose pods have numbers."""
+    """Return whether a workload is a Job whose pods have numbers."""
     return (
         workload.kind == "Job"
         and section(workload.manifest, "spec").get("completionMode") == "Indexed"
@@ -242,7 +245,10 @@ def is_indexed(workload: Workload) -> bool:
 
 
 def _controller_labels(document: Manifest) -> Mapping[str, str]:
-    """Labels that controllers give to all pods of a workload."""
+    """Return the labels that controllers give to all pods of a workload.
+
+    The name of the workload replaces the random part of a label.
+    """
     by_lot = f"{namespace_of(document)}/{name_of(document)}"
     match document["kind"]:
         case "Deployment":
@@ -261,7 +267,7 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
 
 
 def is_running(document: Manifest) -> bool:
-    """Whether a document is a pod that takes room on a node already."""
+    """Return whether a document is a pod that takes room on a node already."""
     return (
         document.get("kind") == "Pod"
         and bool(section(document, "spec").get("nodeName"))
@@ -270,7 +276,7 @@ def is_running(document: Manifest) -> bool:
 
 
 def _ignores_evictions(policy: Manifest) -> bool:
-    """Whether evicted pods do not count as failed: of the rules, the first that matches decides."""
+    """Return whether evicted pods do not count as failed: the first rule that matches decides."""
     first = next(filter(is_mapping, items(policy, "rules")), dict[str, Any]())
     conditions = filter(is_mapping, items(first, "onPodConditions"))
     is_met = any(
@@ -280,7 +286,7 @@ def _ignores_evictions(policy: Manifest) -> bool:
 
 
 def may_end(pod: Manifest) -> bool:
-    """Whether a pod ends with its containers, or at its deadline."""
+    """Return whether a pod ends with its containers, or at its deadline."""
     spec = section(pod, "spec")
     return (
         spec.get("restartPolicy", "Always") != "Always"
@@ -289,30 +295,26 @@ def may_end(pod: Manifest) -> bool:
 
 
 def is_finished(document: Manifest) -> bool:
-    """Whether a document is a pod or a Job that has ended."""
+    """Return whether a document is a pod or a Job that has ended."""
     status = section(document, "status")
     if document.get("kind") == "Job":
-        ended = [
-            each
-            for each in items(status, "conditions")
-            if each.get("type") in ("Complete", "Failed")
-        ]
-        return any(each.get("status") == "True" for each in ended)
-    is_there = is_stored(document) or bool(section(document, "spec").get("nodeName"))
-    return (
-        document.get("kind") == "Pod"
-        and is_there
-        and status.get("phase") in ("Succeeded", "Failed")
-    )
+        for condition in items(status, "conditions"):
+            is_end = condition.get("type") in ("Complete", "Failed")
+            if is_end and condition.get("status") == "True":
+                return True
+        return False
+    if document.get("kind") != "Pod" or status.get("phase") not in ("Succeeded", "Failed"):
+        return False
+    return is_stored(document) or bool(section(document, "spec").get("nodeName"))
 
 
 def is_stored(document: Manifest) -> bool:
-    """Whether the API server has accepted an object: it gives each a uid."""
+    """Return whether the API server has accepted an object: it gives each a uid."""
     return bool(section(document, "metadata").get("uid"))
 
 
 def beside(found: Workload, running: int) -> Workload:
-    """A workload without the pods of it that run already."""
+    """Return a workload without the pods of it that run already."""
     if found.kind not in COUNTED or not running:
         return found
     pods = replace(found.pods[0], count=max(0, found.pods[0].count - running))
@@ -325,9 +327,12 @@ def workload(
     autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]],
     priority: Callable[[Manifest], str],
 ) -> Workload:
-    """The workload that a document of one of ``WORKLOAD_KINDS`` declares.
+    """Return the workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    HorizontalPodAutoscalers go by kind, namespace and name of what they scale. The priority is that of a pod's spec.
+    Args:
+        document: The manifest.
+        autoscalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
+        priority: Returns the priority of a pod's spec.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind)) if fingerprint(document) is None else ()
@@ -335,14 +340,8 @@ def workload(
         return Workload(kind, namespace, name, document, (), unknown=unknown)
     match kind:
         case "Pod":
-            pods = PodSet(
-                document,
-                read_fields(section(document, "spec")),
-                labels_of(document),
-                1,
-                "spec",
-                "spec",
-            )
+            spec = read_fields(section(document, "spec"))
+            pods = PodSet(document, spec, labels_of(document), 1, "spec", "spec")
             return Workload(kind, namespace, name, document, (pods,))
         case "Job" | "CronJob":
             return _job(document, kind)
@@ -350,20 +349,16 @@ def workload(
             sets = tuple(_of_job_set(document, priority))
             return Workload(kind, namespace, name, document, sets, phases=_phases(document))
         case "DaemonSet":
-            return Workload(
-                kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),)
-            )
+            pods = _pod_set(document, 0, "spec.template")
+            return Workload(kind, namespace, name, document, (pods,))
         case _:
             return _replicated(document, kind, autoscalers.get((kind, namespace, name), ()))
 
 
 def read_fields(spec: Manifest) -> Manifest:
-    """A pod's spec without the fields that do not decide where it may run."""
-    kept = {
-        key: value
-        for key, value in spec.items()
-        if key in _READ["pod"] and value not in (None, [], {})
-    }
+    """Return a pod's spec without the fields that do not decide where it may run."""
+    given = {key: value for key, value in spec.items() if value not in (None, [], {})}
+    kept = _only(given, _READ["pod"])
     for key in ("containers", "initContainers"):
         if key in kept:
             kept[key] = [_only(container, _READ["container"]) for container in kept[key]]
@@ -377,7 +372,7 @@ def _only(tree: Any, keys: frozenset[str]) -> Any:
 
 
 def _unknown(document: Manifest, kind: str) -> Iterable[str]:
-    """Where a workload holds a value that is not known and decides."""
+    """Yield the paths of unknown values that decide where a workload's pods run."""
     if kind == "JobSet":
         yield from unknown_paths(
             section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs"
@@ -398,9 +393,8 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
         yield prefix
         return
     spec = section(template, "spec")
-    unknown_lists = [
-        key for key in ("containers", "initContainers", "volumes") if spec.get(key) is UNKNOWN
-    ]
+    lists = ("containers", "initContainers", "volumes")
+    unknown_lists = [key for key in lists if spec.get(key) is UNKNOWN]
     yield from (f"{prefix}.{key}" for key in unknown_lists)
     if not unknown_lists:
         yield from unknown_paths(read_fields(spec), prefix)
@@ -420,21 +414,15 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
 
 
 def template_path(kind: str) -> str:
-    """Where the template of a kind's pods is; that of a Pod is the Pod itself."""
+    """Return the path of a kind's pod template; that of a Pod is the Pod itself."""
     return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
 
 
 def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
     template = section(document, *path.split("."))
     pod_labels = {**labels_of(template), **_controller_labels(document)}
-    return PodSet(
-        template,
-        read_fields(section(template, "spec")),
-        pod_labels,
-        count,
-        f"{path}.spec",
-        count_path,
-    )
+    spec = read_fields(section(template, "spec"))
+    return PodSet(template, spec, pod_labels, count, f"{path}.spec", count_path)
 
 
 def _job(document: Manifest, kind: str) -> Workload:
@@ -452,14 +440,17 @@ def _job(document: Manifest, kind: str) -> Workload:
 
 
 def _at_once(spec: Manifest, succeeded: int = 0) -> int:
-    """Pods of a Job that run at once; of those that it needs, some may have succeeded."""
+    """Return how many pods of a Job run at once; some that it needs may have succeeded."""
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     most = 1 if parallelism is None else parallelism
     return most if completions is None else min(most, max(0, completions - succeeded))
 
 
 def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
-    """Yield a set for each child Job if its pods are to be told from those of other Jobs, else for all of them."""
+    """Yield the pod sets of a JobSet.
+
+    Each child Job has its own set if the Jobs are placed exclusively.
+    """
     jobs = items(section(document, "spec"), "replicatedJobs")
     ways = [exclusive.placement(document, job) for job in jobs]
     for index, (job, how) in enumerate(zip(jobs, ways, strict=True)):
@@ -475,14 +466,8 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
             **({exclusive.PRIORITY: value} if how.has_priority else {}),
         }
-        pods = PodSet(
-            template,
-            spec,
-            pod_labels,
-            count,
-            f"{path}.template.spec.template.spec",
-            f"{path}.replicas",
-        )
+        spec_path = f"{path}.template.spec.template.spec"
+        pods = PodSet(template, spec, pod_labels, count, spec_path, f"{path}.replicas")
         if replicas > 1 and not any(each.is_exclusive for each in ways):
             yield replace(pods, count=replicas * count)
             continue
@@ -496,7 +481,8 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
 def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     """Return for each Job of a JobSet those that may run with it; empty if all may.
 
-    A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet, api/jobset/v1alpha2, DependsOn).
+    A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet,
+    api/jobset/v1alpha2, DependsOn).
     """
     jobs = items(section(document, "spec"), "replicatedJobs")
     index = {job.get("name"): number for number, job in enumerate(jobs)}
@@ -506,18 +492,20 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
         for each in items(job, "dependsOn"):
             number = index.get(each.get("name"), len(completed))
             if number < len(completed):
-                before |= completed[number] | (
-                    {number} if each.get("status") == "Complete" else set()
-                )
+                before |= completed[number]
+                if each.get("status") == "Complete":
+                    before.add(number)
         completed.append(frozenset(before))
-    everyone = range(len(jobs))
-    together = (
-        [j for j in everyone if j not in completed[i] and i not in completed[j]] for i in everyone
-    )
-    found = [
-        frozenset(f"spec.replicatedJobs[{j}].replicas" for j in indices) for indices in together
-    ]
-    return tuple(dict.fromkeys(found)) if any(completed) else ()
+    if not any(completed):
+        return ()
+    phases: dict[frozenset[str], None] = {}
+    for one in range(len(jobs)):
+        phase: set[str] = set()
+        for other in range(len(jobs)):
+            if other not in completed[one] and one not in completed[other]:
+                phase.add(f"spec.replicatedJobs[{other}].replicas")
+        phases[frozenset(phase)] = None
+    return tuple(phases)
 
 
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
@@ -537,7 +525,7 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
 
 
 def _surge(spec: Manifest, replicas: int) -> int:
-    """Pods that a rolling update may add: a quarter, rounded up, where nothing else is said."""
+    """Return how many pods a rolling update may add: by default a quarter, rounded up."""
     strategy = section(spec, "strategy")
     if strategy.get("type") == "Recreate":
         return 0

@@ -43,7 +43,8 @@ _METADATA = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
 _GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 _URL = re.compile(
     r"\b(?P<scheme>https?|grpc|tcp)://(?P<name>[a-z0-9-]+)"
-    r"(?:\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.cluster\.local)?)?)?(?::(?P<port>\d+))?(?=[/?\s]|$)"
+    r"(?:\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.cluster\.local)?)?)?(?::(?P<port>\d+))?"
+    r"(?=[/?\s]|$)"
 )
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
