@@ -1,8 +1,8 @@
-"""What the API server holds before the workloads: nodes, limits, volumes, priorities, queues, and pods that run."""
+"""What the API server holds before the workloads: nodes, limits, volumes, queues, running pods."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -67,7 +67,7 @@ _FIELDS_OF_RULES = {
 
 
 class Spread(Enum):
-    """How the nodes of a pool are taken to be spread over its zones, where zones matter."""
+    """How nodes of a pool are assumed to be spread over its zones, if zones matter."""
 
     EVEN = "even"
     """As GKE does where it can."""
@@ -78,26 +78,22 @@ class Spread(Enum):
 
 
 class Cluster:
-    """What is there, or will be, before the workloads.
+    """What is in the cluster, or will be, before the workloads.
+
+    The constructor only files the documents. Every other part is computed when it is first read,
+    so no order has to be kept.
 
     Attributes:
         by_kind: The documents by kind.
-        declared: The classes of nodes, a pool as one.
-        is_split: Whether some pool is split over its zones, because zones matter.
         limit_ranges: LimitRanges by namespace.
         priority_classes: PriorityClasses by name.
         runtime_classes: RuntimeClasses by name.
-        service_accounts: ServiceAccounts that are declared, by namespace and name.
-        volumes: Claims, volumes and storage classes.
+        service_accounts: The declared ServiceAccounts by namespace and name.
         devices: Claims of devices.
         queues: Kueue's queues.
-        workloads: What is judged.
-        running: Pods that take room already, by the name of their node.
-        replaced: Other pods that are there: their workloads are judged with all their pods.
-        fully_running: The workloads, by their id, all of whose pods run.
-        places: The nodes with what those leave free.
-        ignored: The rules that the user accepts to break.
-        scalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
+        declared: The classes of nodes, each pool as one.
+        ignored: The rules whose errors the user accepts.
+        scalers: The HorizontalPodAutoscalers by kind, namespace and name of their targets.
     """
 
     def __init__(
@@ -108,89 +104,129 @@ class Cluster:
         gke: Manifest | None = None,
         ignored: frozenset[str] = frozenset(),
     ) -> None:
-        self.ignored = ignored
+        self._documents, self._spread, self._gke, self.ignored = documents, spread, gke, ignored
+        self._accepted: dict[Hashable, list[int]] = {}
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
-        self.limit_ranges: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
             self.by_kind[document["kind"]].append(document)
-        for limit_range in self.by_kind["LimitRange"]:
-            self.limit_ranges[namespace_of(limit_range)].append(limit_range)
         self.priority_classes = {name_of(each): each for each in self.by_kind["PriorityClass"]}
         self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
-        self.service_accounts = {
-            (namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]
-        }
-        self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
-        self._taints = {
-            name_of(n): [*items(section(n, "spec"), "taints")] for n in self.by_kind["Node"]
-        }
-        self._going = {
-            name_of(n)
-            for n in self.by_kind["Node"]
-            if section(n, "metadata").get("deletionTimestamp")
-        }
-        self.some_end = any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
-        others = (each for each in documents if each["kind"] not in ("Node", "ConfigMap", "Secret"))
-        has_zones = any(node.zones for node in self.declared)
-        self.is_split = has_zones and not mentions(others).isdisjoint(labels.ZONES)
-        nodes = self.declared
-        if self.is_split and spread is not Spread.UNKNOWN:
-            parts = (
-                part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL)
-            )
-            nodes = [part for part in parts if part.count]
-        nodes = by_host(nodes)
-        self._shares_hosts = any(SHARED_HOSTNAME in node.labels for node in nodes[:1])
-        self.volumes = Volumes(self.by_kind, gke)
-        self.devices = DeviceClaims(self.by_kind)
-        self.queues = Queues(self.by_kind)
-        self._up = Counter(
-            owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod)
-        )
+        accounts = self.by_kind["ServiceAccount"]
+        self.service_accounts = {(namespace_of(each), name_of(each)): each for each in accounts}
+        self.limit_ranges: defaultdict[str, list[Manifest]] = defaultdict(list)
+        for limit_range in self.by_kind["LimitRange"]:
+            self.limit_ranges[namespace_of(limit_range)].append(limit_range)
         self.scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
         for scaler in self.by_kind["HorizontalPodAutoscaler"]:
             target = section(scaler, "spec", "scaleTargetRef")
-            if {"apiVersion", "kind", "name"} <= target.keys() and _is_ours(target):
+            if {"apiVersion", "kind", "name"} <= target.keys() and _is_kubernetes_kind(target):
                 self.scalers[target["kind"], namespace_of(scaler), target["name"]].append(scaler)
-        self.fully_running: set[int] = set()
-        self.workloads = list(self._workloads(documents))
-        nodes = self.volumes.settle(self.workloads, nodes)
-        self.replaced: list[PodClass] = []
-        self.running = self._running_pods(all_stay=spread is Spread.EVEN)
-        self.places = [carrying(*each) for each in grouped(nodes, self.running, self._mentioned())]
-        self._accepted: dict[Hashable, list[int]] = {}
+        self.devices = DeviceClaims(self.by_kind)
+        self.queues = Queues(self.by_kind)
+        self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
 
-    def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
-        """The workloads that are to be judged: no pod that runs or has ended, and none that another one makes."""
+    @cached_property
+    def is_split(self) -> bool:
+        """Whether pools are split over their zones, because some document mentions zones."""
+        if not any(node.zones for node in self.declared):
+            return False
+        without_zones = ("Node", "ConfigMap", "Secret")
+        documents = (each for each in self._documents if each["kind"] not in without_zones)
+        return not mentions(documents).isdisjoint(labels.ZONES)
+
+    @cached_property
+    def _split_nodes(self) -> list[NodeClass]:
+        """The declared nodes, by zone if the cluster is split."""
+        if not self.is_split or self._spread is Spread.UNKNOWN:
+            return by_host(self.declared)
+        is_full = self._spread is Spread.FULL
+        parts = [part for node in self.declared for part in by_zone(node, most=is_full)]
+        return by_host([part for part in parts if part.count])
+
+    @cached_property
+    def _shares_hosts(self) -> bool:
+        return any(SHARED_HOSTNAME in node.labels for node in self._split_nodes[:1])
+
+    @cached_property
+    def _found_workloads(self) -> tuple[list[Workload], frozenset[Workload]]:
+        """The workloads to judge, and those of them whose pods all run already.
+
+        Pods that run or have ended are no workloads, nor is an object that another workload makes.
+        """
         declared = {
-            (d["kind"], namespace_of(d), name_of(d))
+            (kind, namespace_of(document), name_of(document))
             for kind in WORKLOAD_KINDS
-            for d in self.by_kind[kind]
+            for document in self.by_kind[kind]
         }
-        for document in documents:
-            if (
-                document["kind"] not in WORKLOAD_KINDS
-                or is_running(document)
-                or is_finished(document)
-            ):
+        running_pods = Counter[tuple[str, str, str]]()
+        for pod in self.by_kind["Pod"]:
+            if is_running(pod):
+                running_pods.update(_owners(pod))
+        workloads: list[Workload] = []
+        fully_running: set[Workload] = set()
+        for document in self._documents:
+            is_workload = document["kind"] in WORKLOAD_KINDS
+            if not is_workload or is_running(document) or is_finished(document):
                 continue
-            if not _owners(document) & declared:
-                found = workload(document, self.scalers, self._priority_label)
-                if found.claims:
-                    found = replace(
-                        found, claims=tuple(map(self.volumes.with_default_class, found.claims))
-                    )
-                if is_stored(document) and not found.unknown:
-                    up = self._up[found.kind, found.namespace, found.name]
-                    found = beside(found, up)
-                    wanted = section(document, "status").get("desiredNumberScheduled", math.inf)
-                    if (
-                        up >= wanted
-                        if found.kind == "DaemonSet"
-                        else up and not any(p.count for p in found.pods)
-                    ):
-                        self.fully_running.add(id(found))
-                yield found
+            if _owners(document) & declared:
+                continue
+            found = workload(document, self.scalers, self._priority_label)
+            if found.claims:
+                claims = tuple(map(self._unsettled_volumes.with_default_class, found.claims))
+                found = replace(found, claims=claims)
+            if is_stored(document) and not found.unknown:
+                running = running_pods[found.kind, found.namespace, found.name]
+                found = beside(found, running)
+                if _has_all_pods(found, running):
+                    fully_running.add(found)
+            workloads.append(found)
+        return workloads, frozenset(fully_running)
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """The workloads to judge."""
+        return self._found_workloads[0]
+
+    @property
+    def fully_running(self) -> frozenset[Workload]:
+        """The workloads whose pods all run already."""
+        return self._found_workloads[1]
+
+    @cached_property
+    def _unsettled_volumes(self) -> Volumes:
+        return Volumes(self.by_kind, self._gke)
+
+    @cached_property
+    def _nodes(self) -> list[NodeClass]:
+        """All nodes, with the free volumes that only they reach."""
+        return self._unsettled_volumes.settle(self.workloads, self._split_nodes)
+
+    @cached_property
+    def volumes(self) -> Volumes:
+        """Claims, volumes and storage classes, once it is known which claims compete."""
+        _ = self._nodes  # reading them settles the volumes
+        return self._unsettled_volumes
+
+    @property
+    def running(self) -> Mapping[str, list[PodClass]]:
+        """Pods that use resources already, by the name of their node."""
+        return self._stored_pods[0]
+
+    @property
+    def replaced(self) -> list[PodClass]:
+        """Other stored pods: their workloads are judged with all their pods."""
+        return self._stored_pods[1]
+
+    @cached_property
+    def places(self) -> list[NodeGroup]:
+        """The nodes with what the running pods leave free."""
+        groups = grouped(self._nodes, self.running, self._mentioned)
+        return [carrying(node, pods) for node, pods in groups]
+
+    @cached_property
+    def some_end(self) -> bool:
+        """Whether some running pod may leave its node by itself."""
+        return any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
 
     @cached_property
     def is_gke(self) -> bool:
@@ -206,85 +242,99 @@ class Cluster:
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
-        known = {
-            namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]
-        }
-        declared = {
-            name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]
-        }
-        return {
-            name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})}
-            for name in (*known, *declared)
-        }
+        declared = {name_of(each): labels_of(each) for each in self.by_kind["Namespace"]}
+        names = set(declared)
+        for kind in WORKLOAD_KINDS:
+            names.update(map(namespace_of, self.by_kind[kind]))
+        return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in names}
 
-    def _running_pods(self, *, all_stay: bool) -> dict[str, list[PodClass]]:
-        """Pods that keep their room: none of workloads judged with all their pods; unless all stay, none that end."""
-        afresh = {
-            (w.kind, w.namespace, w.name)
-            for w in self.workloads
-            if id(w) not in self.fully_running and not (is_stored(w.manifest) and w.kind in COUNTED)
+    @cached_property
+    def _stored_pods(self) -> tuple[dict[str, list[PodClass]], list[PodClass]]:
+        """The pods that stay on their nodes, by node, and the pods that do not.
+
+        A pod does not stay if its workload is judged with all its pods. A pod that may leave its
+        node stays only if nodes are spread evenly: a relaxed cluster is without it.
+        """
+        judged_whole = {
+            (workload.kind, workload.namespace, workload.name)
+            for workload in self.workloads
+            if workload not in self.fully_running
+            and not (is_stored(workload.manifest) and workload.kind in COUNTED)
         }
-        found: dict[str, list[PodClass]] = {}
-        for pod in self.by_kind["Pod"]:
-            if is_finished(pod) or not (is_running(pod) or is_stored(pod)) or self._is_evicted(pod):
+        staying: dict[str, list[PodClass]] = {}
+        replaced: list[PodClass] = []
+        for document in self.by_kind["Pod"]:
+            is_there = is_running(document)
+            if is_finished(document) or not (is_there or is_stored(document)):
                 continue
-            spec = section(pod, "spec")
+            if self._is_evicted(document):
+                continue
+            spec = section(document, "spec")
             stored = admitted(read_fields(spec), ())
-            there = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
-            if (
-                is_running(pod)
-                and not _owners(pod) & afresh
-                and (all_stay or not self._may_leave(pod))
-            ):
-                found.setdefault(spec["nodeName"], []).append(there)
+            name, namespace = name_of(document), namespace_of(document)
+            pod = self.pod_class(name, namespace, labels_of(document), stored)
+            may_leave = self._spread is not Spread.EVEN and self._may_leave(document)
+            if is_there and not _owners(document) & judged_whole and not may_leave:
+                staying.setdefault(spec["nodeName"], []).append(pod)
             else:
-                self.replaced.append(there)
-        return found
+                replaced.append(pod)
+        return staying, replaced
+
+    @cached_property
+    def _taints(self) -> Mapping[str, list[Manifest]]:
+        nodes = self.by_kind["Node"]
+        return {name_of(node): [*items(section(node, "spec"), "taints")] for node in nodes}
+
+    @cached_property
+    def _deleted_nodes(self) -> frozenset[str]:
+        nodes = self.by_kind["Node"]
+        deleted = (n for n in nodes if section(n, "metadata").get("deletionTimestamp"))
+        return frozenset(map(name_of, deleted))
 
     def _may_leave(self, pod: Manifest) -> bool:
-        """Return whether a running pod may leave its node by itself: it ends, is deleted, or is evicted by a taint."""
+        """Return whether a running pod may leave: it ends, is deleted, or is evicted by a taint."""
         node = section(pod, "spec").get("nodeName")
-        is_deleted = section(pod, "metadata").get("deletionTimestamp") or node in self._going
-        return bool(is_deleted) or may_end(pod) or bool(self._evicting_taints(pod))
+        is_deleted = bool(section(pod, "metadata").get("deletionTimestamp"))
+        is_deleted = is_deleted or node in self._deleted_nodes
+        return is_deleted or may_end(pod) or bool(self._evicting_taints(pod))
 
     def _is_evicted(self, pod: Manifest) -> bool:
-        """Return whether a taint of its node evicts a pod at once, and no controller makes another one."""
-        evicting = untolerated_taints(
-            items(section(pod, "spec"), "tolerations"), self._evicting_taints(pod)
-        )
-        return bool(evicting) and not section(pod, "metadata").get("ownerReferences")
+        """Return whether a taint evicts a pod at once, and no controller creates another one."""
+        if section(pod, "metadata").get("ownerReferences"):
+            return False
+        tolerations = items(section(pod, "spec"), "tolerations")
+        return bool(untolerated_taints(tolerations, self._evicting_taints(pod)))
 
     def _evicting_taints(self, pod: Manifest) -> list[Manifest]:
-        """Return the NoExecute taints of a pod's node that it does not tolerate for ever; none for mirror pods."""
-        spec = section(pod, "spec")
-        lasting = [
-            each for each in items(spec, "tolerations") if each.get("tolerationSeconds") is None
-        ]
-        taints = [
-            t
-            for t in self._taints.get(str(spec.get("nodeName")), ())
-            if t.get("effect") == "NoExecute"
-        ]
-        return [] if _MIRROR in annotations_of(pod) else untolerated_taints(lasting, taints)
+        """Return the NoExecute taints of a pod's node that it does not tolerate forever.
 
+        A kubelet runs mirror pods whatever the taints, so they have none.
+        """
+        if _MIRROR in annotations_of(pod):
+            return []
+        spec = section(pod, "spec")
+        taints = self._taints.get(str(spec.get("nodeName")), ())
+        evicting = [taint for taint in taints if taint.get("effect") == "NoExecute"]
+        tolerations = items(spec, "tolerations")
+        forever = [each for each in tolerations if each.get("tolerationSeconds") is None]
+        return untolerated_taints(forever, evicting)
+
+    @cached_property
     def _mentioned(self) -> frozenset[str]:
-        """What can tell nodes apart: pods that run already do so by their anti-affinity alone."""
-        kinds = (
-            found for kind, found in self.by_kind.items() if kind not in ("Node", "Pod", "Job")
-        )
-        declared = [document for found in kinds for document in found]
-        pending = [
-            pods.spec
-            for each in self.workloads
-            if each.kind in ("Pod", "Job")
-            for pods in each.pods
-        ]
-        repelling = [
-            section(pod.spec, "affinity").get("podAntiAffinity")
-            for pods in self.running.values()
-            for pod in pods
-        ]
-        return mentions([*declared, *pending, *repelling, SHARED_HOSTNAME])
+        """Every string that can tell nodes apart.
+
+        Running pods tell nodes apart by their anti-affinity alone.
+        """
+        trees: list[Any] = [SHARED_HOSTNAME]
+        for kind, documents in self.by_kind.items():
+            if kind not in ("Node", "Pod", "Job"):
+                trees += documents
+        for pending in self.workloads:
+            if pending.kind in ("Pod", "Job"):
+                trees += (pods.spec for pods in pending.pods)
+        for pods in self.running.values():
+            trees += (section(pod.spec, "affinity").get("podAntiAffinity") for pod in pods)
+        return mentions(trees)
 
     def pod_class(
         self,
@@ -294,45 +344,41 @@ class Cluster:
         spec: Manifest,
         **others: Any,
     ) -> PodClass:
-        """The class of pods with an admitted spec: their priority and their claims are looked up."""
+        """Return the class of pods with an admitted spec; their priority and claims are looked up.
+
+        The rules that the user accepts do not apply to it.
+        """
         priority, preempts = self.priority(spec)
-        claims = self.volumes.exclusive_claims(spec, namespace)
-        devices = self.devices.charge(spec, namespace)
-        others |= {
-            "priority": priority,
-            "preempts": preempts,
-            "exclusive_claims": claims,
-            "devices": devices,
-        }
-        found = pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
-        if self.ignored:
-            dropped = {
-                field: () for rule, field in _FIELDS_OF_RULES.items() if rule in self.ignored
-            }
-            found = replace(found, ignored=self.ignored, **dropped)
-        if not self._shares_hosts:
-            return found
-
-        def shared(rule: Any) -> Any:
-            return replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
-
-        fields = ("affinity", "anti_affinity", "spread")
-        return replace(
-            found, **{field: tuple(map(shared, getattr(found, field))) for field in fields}
+        pod = pod_class(
+            name,
+            namespace,
+            own_labels,
+            spec,
+            self.namespaces,
+            priority=priority,
+            preempts=preempts,
+            exclusive_claims=self.volumes.exclusive_claims(spec, namespace),
+            devices=self.devices.charge(spec, namespace),
+            **others,
         )
+        if self.ignored:
+            rules = _FIELDS_OF_RULES.items()
+            dropped = {field: () for rule, field in rules if rule in self.ignored}
+            pod = replace(pod, ignored=self.ignored, **dropped)
+        return _with_shared_hosts(pod) if self._shares_hosts else pod
 
     def priority(self, spec: Manifest) -> tuple[int, bool]:
-        """The priority of pods, and whether they preempt others."""
+        """Return the priority of pods, and whether they preempt others."""
         name = spec.get("priorityClassName")
         if name in SYSTEM_PRIORITIES:
             return SYSTEM_PRIORITIES[name], spec.get("preemptionPolicy") != "Never"
-        found = self.priority_classes.get(name) if name else self.default_priority
-        value = int(found.get("value") or 0) if found else int(spec.get("priority") or 0)
-        policy = spec.get("preemptionPolicy") or (found or {}).get("preemptionPolicy")
+        declared = self.priority_classes.get(name) if name else self.default_priority
+        value = int(declared.get("value") or 0) if declared else int(spec.get("priority") or 0)
+        policy = spec.get("preemptionPolicy") or (declared or {}).get("preemptionPolicy")
         return value, policy != "Never"
 
     def _priority_label(self, spec: Manifest) -> str:
-        """Return the priority of pods as a label; the name of a class that is not declared stands for its value."""
+        """Return the priority of pods as a label, or the name of a class that is not declared."""
         name = spec.get("priorityClassName") or ""
         is_known = name in ("", *SYSTEM_PRIORITIES, *self.priority_classes)
         return str(self.priority(spec)[0]) if is_known else name
@@ -340,51 +386,77 @@ class Cluster:
     @cached_property
     def default_priority(self) -> Manifest | None:
         """The PriorityClass of pods that name none."""
-        defaults = [
-            priority for priority in self.priority_classes.values() if priority.get("globalDefault")
-        ]
+        defaults = [each for each in self.priority_classes.values() if each.get("globalDefault")]
         return min(defaults, key=lambda priority: priority.get("value") or 0, default=None)
 
     def accepting(self, pod: PodClass, among: Sequence[NodeGroup] | None = None) -> list[NodeGroup]:
-        """The places whose nodes accept the pods whatever their room; of a DaemonSet, those that it wants."""
+        """Return the node groups that accept the pods, whatever is free on them.
+
+        Of a DaemonSet, these are the groups on which its controller wants a pod.
+
+        Args:
+            pod: The pods.
+            among: The cluster's node groups with more pods on them, in the same order.
+        """
         among = self.places if among is None else among
         if pod.one_per_node:
             return [place for place in among if is_wanted_on(pod, place.node)]
         if pod.volume_refusals is not None:
             return [place for place in among if not refusals(pod, place.node)]
+        # Thousands of workloads have few keys: each key looks at the nodes once.
         if pod.node_key not in self._accepted:
-            indices = (
-                index for index, place in enumerate(self.places) if not refusals(pod, place.node)
-            )
-            self._accepted[pod.node_key] = list(indices)
+            places = enumerate(self.places)
+            accepting = [index for index, place in places if not refusals(pod, place.node)]
+            self._accepted[pod.node_key] = accepting
         return [among[index] for index in self._accepted[pod.node_key]]
 
     def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
-        """The places whose nodes may accept the pods: a name or a label is not known."""
-        refused = [(place, refusals(pod, place.node)) for place in self.places]
-        return [
-            place
-            for place, found in refused
-            if found and not any(refusal.certain for refusal in found)
-        ]
+        """Return the node groups that may accept the pods: a name or a label is not known."""
+        possible: list[NodeGroup] = []
+        for place in self.places:
+            refused = refusals(pod, place.node)
+            if refused and not any(refusal.certain for refusal in refused):
+                possible.append(place)
+        return possible
 
 
-def _is_ours(reference: Manifest) -> bool:
-    """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
+def _has_all_pods(workload: Workload, running: int) -> bool:
+    """Return whether as many pods of a stored workload run as its controller wants."""
+    if workload.kind == "DaemonSet":
+        wanted = section(workload.manifest, "status").get("desiredNumberScheduled", math.inf)
+        return running >= wanted
+    return bool(running) and not any(pods.count for pods in workload.pods)
+
+
+def _with_shared_hosts(pod: PodClass) -> PodClass:
+    """Return a pod class whose rules about host names are about groups of nodes that share one."""
+    fields: dict[str, Any] = {}
+    for name in ("affinity", "anti_affinity", "spread"):
+        fields[name] = tuple(
+            replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
+            for rule in getattr(pod, name)
+        )
+    return replace(pod, **fields)
+
+
+def _is_kubernetes_kind(reference: Manifest) -> bool:
+    """Return whether a reference is to a workload of Kubernetes, not to another API's kind."""
     version = reference.get("apiVersion")
-    return version is None or str(version).rpartition("/")[0] == GROUPS.get(
-        str(reference.get("kind"))
-    )
+    group = GROUPS.get(str(reference.get("kind")))
+    return version is None or str(version).rpartition("/")[0] == group
 
 
 def _owners(document: Manifest) -> set[tuple[str, str, str]]:
-    """Return the workloads that an object may belong to; a Deployment's ReplicaSet has its name and the pods' hash."""
-    found: set[tuple[str, str, str]] = set()
-    owners = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
-    for owner in filter(_is_ours, owners):
+    """Return the workloads that an object may belong to, by kind, namespace and name.
+
+    A Deployment's ReplicaSet has the Deployment's name and the hash of the pods.
+    """
+    owners: set[tuple[str, str, str]] = set()
+    references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
+    for owner in filter(_is_kubernetes_kind, references):
         kind, name = str(owner.get("kind")), str(owner.get("name"))
-        found.add((kind, namespace_of(document), name))
+        owners.add((kind, namespace_of(document), name))
         suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
         if kind == "ReplicaSet" and name.endswith(suffix):
-            found.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
-    return found
+            owners.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
+    return owners

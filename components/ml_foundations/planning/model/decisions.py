@@ -1,22 +1,24 @@
-"""What is decided, as data: verdicts, and the reasons for them, for ``verdict/explain.py`` to put into words."""
+"""Decisions as data: verdicts, and their reasons, which ``verdict/explain.py`` puts into words."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import verb
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.performance import unique
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
 
 
 class Verdict(StrEnum):
-    """Whether something finds its place."""
+    """A decision whether all pods of a workload, or of a stack, can run at once."""
 
     FITS = "fits"
-    """Whatever the arrival order and the scheduler's choices, everything finds its place."""
+    """All pods run, whatever the arrival order and the scheduler's choices."""
     CANNOT_FIT = "cannot-fit"
     """No assignment exists."""
     UNDETERMINED = "undetermined"
@@ -28,13 +30,13 @@ RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on several things of which each must find its place."""
+    """Return the verdict on several things that must all fit: the worst of theirs."""
     return max(verdicts, key=RANKS.__getitem__, default=Verdict.FITS)
 
 
 @dataclass(frozen=True)
 class QuotaExceeded:
-    """More is charged than a quota leaves, in thousandths: by the workload alone, or by several together."""
+    """A charge above what a quota leaves, in thousandths: by one workload or by several."""
 
     quota: Manifest
     resource: str
@@ -43,12 +45,12 @@ class QuotaExceeded:
     hard: int
     workloads: Sequence[Workload | str] = ()
     in_all: bool = False
-    """Whether it is so in time only, by what pods that have ended leave until their Job is deleted."""
+    """Whether it happens in time only: pods that have ended count until their Job is deleted."""
 
 
 @dataclass(frozen=True)
 class GrowthStops:
-    """A rollout or an autoscaler finds no room for more pods: in a quota, or on the nodes for more than ``most``."""
+    """A rollout or an autoscaler that cannot add pods: a quota or the nodes set a limit."""
 
     rule: str
     pods: PodSet
@@ -58,18 +60,23 @@ class GrowthStops:
 
 
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
-    """Only this many pods of a Job run at a time, because of a limit such as "the nodes allow"."""
+    """Return that only some pods of a Job run at a time, for a limit like "the nodes allow"."""
     path, run = pods.count_path, verb(most, "runs", "run")
-    return told("in-turns", path, most=most, count=pods.count, run=run, limit=limit, field=path)
+    return Refusal(
+        rule="runs-in-turns",
+        path=path,
+        message=f"{most} of {pods.count} pods {run} at a time: {limit} no more",
+        remedy=f"Lower {path} to {most}, or make room for {pods.count}.",
+    )
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """Fewer pods than wanted find a place for certain: at least ``least``, and ``most`` at most.
+    """Nodes for fewer pods than wanted: for ``least`` in any order, for ``most`` in the best order.
 
     Attributes:
-        places: All places, with what DaemonSets take.
-        limited_by: The rule that makes ``most`` smaller than the nodes' room.
+        places: All node groups, with the pods of DaemonSets.
+        limited_by: The rule that makes ``most`` smaller than the free resources would.
     """
 
     pods: PodSet
@@ -83,7 +90,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """What demands need together, and what all nodes offer that take any of them, of the resources that are short."""
+    """The resources that are short: what pod groups need, and what their nodes offer."""
 
     needed: Mapping[str, int]
     offered: Mapping[str, int]
@@ -92,14 +99,14 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Competition:
-    """Demands that compete do not find their places at once, or perhaps not.
+    """Pod groups that compete for nodes and cannot all run at once, or perhaps not.
 
     Attributes:
-        demands: The pods.
-        shortfall: What is missing for certain, where that is known.
-        job: The Job that may wait, where the others stay.
+        demands: The pod groups.
+        shortfall: What is missing for certain, if that is known.
+        job: The Job that may wait, if the others stay.
         beside: The workloads that stay.
-        of_one: Where one workload says how many there are, where all are of one.
+        of_one: The field with the number of pods, if all are of one workload.
     """
 
     demands: Sequence[PodGroup]
@@ -114,137 +121,211 @@ Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
 
 
 _MAKES_VOLUMES = "volumeClaimPolicies"
-"""The field by which a JobSet adds volumes to its pods, which they mount without declaring them."""
+"""The field by which a JobSet adds volumes that its pods mount without declaring them."""
 
 QueueUsage = tuple[Manifest, str, Manifest, Amounts]
-"""What pods draw from a ClusterQueue of Kueue: it, the path of their number, their template's spec, their requests."""
+"""Pods' use of a ClusterQueue: the queue, the path of their number, their spec, their requests."""
 
 
-@dataclass(eq=False, slots=True)
-class AdmittedWorkload:
-    """A workload with its pods as the scheduler would see them, and what is decided about it.
+PodSets = tuple[tuple[PodSet, PodClass], ...]
+"""Sets of pods as the manifest declares them, each with its pods as the scheduler sees them."""
 
-    Attributes:
-        pod_sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
-        claims: The declared claims that its pods mount.
-        existing_claims: The claims that are there already, of those that are made for its pods.
-        is_refused: Whether the API server refuses some of its pods.
-        unknowns: What planning does not know of it: nothing is certain then.
-        queue_usage: What it draws from the queue that it waits in.
-        flavor_choices: Its sets as each flavor of its queue makes them; empty if the flavors are not known.
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict on a workload so far, with its reasons and warnings.
+
+    Outcomes of several checks are added: the worst verdict counts. It is None if none decides.
     """
 
-    workload: Workload
-    pod_sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
-    claims: Sequence[Manifest] = ()
-    existing_claims: Sequence[Manifest] = ()
     verdict: Verdict | None = None
-    reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
-    warnings: list[Reason] = field(default_factory=list[Reason])
-    is_refused: bool = False
-    unknowns: Sequence[Refusal] = ()
-    queue_usage: Sequence[QueueUsage] = ()
-    flavor_choices: Sequence[Sequence[tuple[PodSet, PodClass]]] = ()
+    reasons: tuple[tuple[Verdict, Reason], ...] = ()
+    warnings: tuple[Reason, ...] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is said of it, and its pods have nothing of their own."""
-        said = self.verdict or self.reasons or self.warnings or self.claims or self.existing_claims
-        return not said and all(
-            pod.volume_refusals is None and not pod.made_claims for _, pod in self.pod_sets
+    @classmethod
+    def of(cls, verdict: Verdict, *reasons: Reason) -> Self:
+        """Return a verdict with its reasons."""
+        return cls(verdict, tuple([(verdict, reason) for reason in reasons]))
+
+    @classmethod
+    def refused(cls, reasons: Iterable[Refusal | QuotaExceeded]) -> Self:
+        """Return what the API server rejects for certain, or may reject, as a verdict."""
+        verdicts = tuple(
+            [
+                (Verdict.CANNOT_FIT if _is_certain(reason) else Verdict.UNDETERMINED, reason)
+                for reason in reasons
+            ]
+        )
+        return cls(together([verdict for verdict, _ in verdicts]), verdicts) if verdicts else cls()
+
+    @classmethod
+    def warned(cls, warnings: Iterable[Reason]) -> Self:
+        """Return warnings without a verdict."""
+        return cls(warnings=tuple(warnings))
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        # Most checks find nothing.
+        if other.verdict is None and not other.warnings:
+            return self
+        verdicts = [each for each in (self.verdict, other.verdict) if each is not None]
+        return Outcome(
+            together(verdicts) if verdicts else None,
+            self.reasons + other.reasons,
+            self.warnings + other.warnings,
         )
 
-    def copy_for(self, workload: Workload) -> "AdmittedWorkload":
-        """The same of another workload that nothing tells apart."""
-        whose = {"name": str(workload), "namespace": workload.namespace}
-        sets = [
-            (own, pod.of(**whose, labels=own.labels))
-            for own, (_, pod) in zip(workload.pods, self.pod_sets, strict=True)
-        ]
-        return AdmittedWorkload(workload, sets, queue_usage=self.queue_usage)
-
-    def phases(self) -> list[list[tuple[PodSet, PodClass]]]:
-        """Return its sets of pods that run at the same time: all, or those of each phase of a JobSet."""
-        phases = self.workload.phases or (frozenset(pods.count_path for pods, _ in self.pod_sets),)
-        return [[each for each in self.pod_sets if each[0].count_path in phase] for phase in phases]
-
-    def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
-        """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
-        count = pods.count if self.workload.all_at_once else min(pods.count, 1)
-        return max(count, self.workload.completions) if in_all else count
-
-    def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
-        """The claims that are made for its pods, with their number; in all, for each that is created."""
-        for pod_set, pod in self.pod_sets:
-            for claim in pod.made_claims:
-                count = max(self.required_pods(pod_set, in_all=in_all), in_all * pod_set.count)
-                kept = sum(
-                    name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-")
-                    for each in self.existing_claims
-                )
-                yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
-
-    def decide(self, verdict: Verdict, *reasons: Reason) -> None:
-        """Give the verdict, unless it has a worse one."""
-        self.verdict = together([verdict] if self.verdict is None else [verdict, self.verdict])
-        self.reasons += [(verdict, reason) for reason in reasons]
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is decided, and there is no warning."""
+        return not (self.verdict or self.reasons or self.warnings)
 
     @property
     def is_refused_at_worst(self) -> bool:
-        """Whether all that is decided so far keeps its pods from being created, or may do so, and changes no pod."""
+        """Whether every reason keeps pods from being created, or may do so, and changes no pod."""
         return all(
             verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason)
             for verdict, reason in self.reasons
         )
 
-    def ignore(self, is_ignored: Callable[[Verdict, Reason], bool]) -> bool:
-        """Drop the reasons that the user accepts and return whether there were any. The others decide the verdict."""
-        kept = [each for each in self.reasons if not is_ignored(*each)]
+    def without(self, is_accepted: Callable[[Verdict, Reason], bool]) -> "Outcome":
+        """Return the outcome without the reasons that the user accepts; the others decide."""
+        kept = tuple([each for each in self.reasons if not is_accepted(*each)])
         if len(kept) == len(self.reasons):
-            return False
-        self.reasons = kept
-        self.verdict = together(verdict for verdict, _ in kept) if kept else None
-        self.is_refused = self.is_refused and self.verdict is Verdict.CANNOT_FIT
-        return True
+            return self
+        verdict = together(verdict for verdict, _ in kept) if kept else None
+        return replace(self, verdict=verdict, reasons=kept)
 
-    def downgrade_unknown(self) -> None:
-        """Take back what is decided where something is not known; what is invalid stays so."""
-        makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.unknowns)
-        is_invalid = any(
-            isinstance(r, Refusal)
-            and r.rule == "invalid"
-            and r.certain
-            and not (makes_volumes and "volume" in r.path)
-            for _, r in self.reasons
-        )
-        if is_invalid and all(gap.rule == "unknown-field" for gap in self.unknowns):
-            self.unknowns = ()
-        if self.unknowns:
-            self.verdict = Verdict.UNDETERMINED
-            self.reasons = [
-                (Verdict.UNDETERMINED, reason)
-                for reason in (*self.unknowns, *(r for _, r in self.reasons))
-            ]
 
-    def refuse(self, reasons: Iterable[Refusal | QuotaExceeded]) -> None:
-        """Decide what the API server refuses, or may refuse."""
-        for reason in reasons:
-            certain = not isinstance(reason, Refusal) or reason.certain
-            self.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
+NOTHING_DECIDED = Outcome()
+
+
+def _is_certain(reason: Refusal | QuotaExceeded) -> bool:
+    return not isinstance(reason, Refusal) or reason.certain
 
 
 def _can_only_refuse(reason: Reason) -> bool:
-    return isinstance(reason, QuotaExceeded) or (
-        isinstance(reason, Refusal) and reason.only_refuses
-    )
+    if isinstance(reason, Refusal):
+        return reason.only_refuses
+    return isinstance(reason, QuotaExceeded)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AdmittedWorkload:
+    """A workload with its pods as the scheduler would see them, and the outcome so far.
+
+    Attributes:
+        pod_sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
+        claims: The declared claims that its pods mount.
+        existing_claims: The claims that exist already, of those that are created for its pods.
+        queue_usage: What it uses of the queue that it waits in.
+        flavor_choices: Its sets as each flavor of its queue changes them; empty if not known.
+        unknowns: What planning does not know of it: then nothing is certain.
+        outcome: What is decided about it so far.
+    """
+
+    workload: Workload
+    pod_sets: PodSets = ()
+    claims: Sequence[Manifest] = ()
+    existing_claims: Sequence[Manifest] = ()
+    queue_usage: Sequence[QueueUsage] = ()
+    flavor_choices: Sequence[PodSets] = ()
+    unknowns: Sequence[Refusal] = ()
+    outcome: Outcome = NOTHING_DECIDED
+
+    def with_outcome(self, outcome: Outcome) -> "AdmittedWorkload":
+        """Return the workload with another outcome."""
+        return replace(self, outcome=outcome)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict so far."""
+        return self.outcome.verdict
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the outcome so far is that it cannot fit."""
+        return self.outcome.verdict is Verdict.CANNOT_FIT
+
+    def is_charged_in(self, namespace: str) -> bool:
+        """Return whether the quotas of a namespace count the workload, as far as it is known."""
+        is_known = bool(self.pod_sets) and not self.unknowns
+        return is_known and self.workload.namespace == namespace
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is decided about it, and its pods have no volumes of their own."""
+        return (
+            self.outcome.is_empty
+            and not (self.claims or self.existing_claims)
+            and all(not (p.volume_refusals or p.made_claims) for _, p in self.pod_sets)
+        )
+
+    def copy_for(self, workload: Workload) -> "AdmittedWorkload":
+        """Return the same for another workload that no rule can tell apart."""
+        name, namespace = str(workload), workload.namespace
+        pod_sets = [
+            (pod_set, pod.of(name=name, namespace=namespace, labels=pod_set.labels))
+            for pod_set, (_, pod) in zip(workload.pods, self.pod_sets, strict=True)
+        ]
+        return AdmittedWorkload(workload, tuple(pod_sets), queue_usage=self.queue_usage)
+
+    def phases(self) -> list[PodSets]:
+        """Return its sets of pods that run together: all, or those of each phase of a JobSet."""
+        if not self.workload.phases:
+            return [self.pod_sets]
+        return [
+            tuple([each for each in self.pod_sets if each[0].count_path in phase])
+            for phase in self.workload.phases
+        ]
+
+    def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
+        """Return how many pods of a set must run at once, or in all with those that follow."""
+        count = pods.count if self.workload.all_at_once else min(pods.count, 1)
+        return max(count, self.workload.completions) if in_all else count
+
+    def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
+        """Yield the claims that are created for its pods, with their number at once, or in all."""
+        for pod_set, pod in self.pod_sets:
+            for claim in pod.made_claims:
+                count = self.required_pods(pod_set, in_all=in_all)
+                if in_all:
+                    count = max(count, pod_set.count)
+                prefix = f"{name_of(claim)}-{self.workload.name}-"
+                existing = sum(name_of(each).startswith(prefix) for each in self.existing_claims)
+                if existing:
+                    count = min(count, len(ordinals(self.workload)) - existing)
+                yield claim, count
+
+    def downgrade_unknown(self) -> "AdmittedWorkload":
+        """Return it as undetermined if something is not known; what is invalid stays invalid.
+
+        An object with an unknown field is invalid anyway if another field is. The exception is a
+        JobSet's field that adds volumes: it can make mounts valid that name no volume.
+        """
+        makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.unknowns)
+        is_invalid = any(
+            isinstance(reason, Refusal)
+            and reason.rule == "invalid"
+            and reason.certain
+            and not (makes_volumes and "volume" in reason.path)
+            for _, reason in self.outcome.reasons
+        )
+        if is_invalid and all(gap.rule == "unknown-field" for gap in self.unknowns):
+            return replace(self, unknowns=())
+        if not self.unknowns:
+            return self
+        reasons = (*self.unknowns, *(reason for _, reason in self.outcome.reasons))
+        undetermined = Outcome.of(Verdict.UNDETERMINED, *reasons)
+        return self.with_outcome(replace(undetermined, warnings=self.outcome.warnings))
 
 
 def needed_claims(
-    candidates: Sequence[AdmittedWorkload], *, in_all: bool = False
+    workloads: Iterable[AdmittedWorkload], *, in_all: bool = False
 ) -> list[tuple[Manifest, int]]:
-    """The claims of some workloads' pods, with their number; a declared one is the same for all."""
-    declared = {id(claim): (claim, 1) for candidate in candidates for claim in candidate.claims}
-    return [
-        *declared.values(),
-        *(made for candidate in candidates for made in candidate.made_claims(in_all=in_all)),
-    ]
+    """Return the claims of some workloads' pods with their number; a declared one counts once."""
+    workloads = list(workloads)
+    declared = unique(claim for admitted in workloads for claim in admitted.claims)
+    claims = [(claim, 1) for claim in declared]
+    for admitted in workloads:
+        claims += admitted.made_claims(in_all=in_all)
+    return claims

@@ -105,7 +105,7 @@ def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
     )
 
 
-def likeness(
+def equivalence_key(
     workload: Workload, selected: Set[str], declared: Set[str]
 ) -> tuple[bytes, bytes] | None:
     """What decides about a workload but for the amounts that its containers ask for, and these amounts.

@@ -1,8 +1,8 @@
-"""Shortcuts for speed: values told apart by their bytes or their identity, and the garbage collector off.
+"""Shortcuts for speed: comparing by bytes or by identity, and the garbage collector off.
 
-No other module of planning uses bytes, ``id()`` or ``gc``. Most classes of planning compare by identity
-(``eq=False``), so their objects are keys of dictionaries; manifests, which are dictionaries, need
-``IdentityMap``.
+No other module of planning uses bytes, ``id()`` or ``gc``. Most classes of planning compare by
+identity (``eq=False``), so their objects are keys of dictionaries. Manifests are dictionaries and
+need an ``IdentityMap``.
 """
 
 import gc
@@ -20,8 +20,8 @@ V = TypeVar("V")
 def fingerprint(tree: Any) -> bytes | None:
     """Return a tree of plain values as bytes that equal trees share.
 
-    Return None if the tree holds another value, such as ``UNKNOWN``. Comparing bytes makes judging
-    20,000 Jobs of 50 kinds three times as fast as admitting each of them.
+    Return None if the tree holds another value, such as ``UNKNOWN``. Thousands of workloads and
+    nodes are of a few kinds, and comparing bytes is faster than comparing trees.
     """
     try:
         # Later versions of the format depend on how many variables refer to a value.
@@ -54,7 +54,8 @@ def cached_by_content(function: Callable[..., V]) -> Callable[..., V]:
 class IdentityMap(Generic[K, V]):
     """Values by object, for objects that have no hash, such as manifests.
 
-    Equal objects have separate values. The map keeps its objects alive, so no identity is used twice.
+    Equal objects have separate values. The map keeps its objects alive, so that none of them shares
+    its identity with a later one.
     """
 
     def __init__(self, pairs: Iterable[tuple[K, V]] = ()) -> None:
@@ -83,7 +84,7 @@ class IdentityMap(Generic[K, V]):
 
 
 def unique(objects: Iterable[K]) -> list[K]:
-    """Return each object once, in the order of its first appearance; equal objects are not the same."""
+    """Return each object once, in the order of first appearance; equal objects are separate."""
     return list({id(each): each for each in objects}.values())
 
 

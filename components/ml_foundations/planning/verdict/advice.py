@@ -1,4 +1,4 @@
-"""What runs, and not as its owner expects: training that bypasses the networks between GPUs, metrics of nobody's."""
+"""Warnings about workloads that run, but not as expected: slow networks, metrics nobody serves."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -20,274 +20,325 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
-"""Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
+"""Types of metrics that an adapter serves, with its API.
+
+See Kubernetes, "Horizontal Pod Autoscaling".
+"""
 _OF_RESOURCES = ("Resource", "ContainerResource")
 
 
-def advise(cluster: Cluster, candidates: Iterable[AdmittedWorkload]) -> None:
-    """Warn the owners of workloads, whether they fit or not."""
-    for candidate in candidates:
-        workload = candidate.workload
-        if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
-            candidate.warnings += _slow_networks(cluster, candidate)
-            candidate.warnings += _on_fleeting_nodes(cluster, candidate)
-        for pod_set, pod in candidate.pod_sets:
-            candidate.warnings += shared_memory_above_limit(pod_set, pod.spec)
-            candidate.warnings += gpus_with_defaults(pod_set, pod.spec)
-        for pod_set, pod in candidate.pod_sets if cluster.is_gke else ():
-            candidate.warnings += _beyond_spot_grace(cluster, pod_set, pod)
-            if pod.spec.get("hostNetwork"):
-                candidate.warnings += cluster.volumes.by_the_nodes_account(
-                    pod_set.template, workload.namespace
-                )
-            shared = (
-                place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps"
-                for place in cluster.accepting(pod)
+def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
+    """Yield warnings for the owner of a workload, whether it fits or not."""
+    workload = admitted.workload
+    if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
+        yield from _slow_networks(cluster, admitted)
+        yield from _fleeting_nodes(cluster, admitted)
+    for pod_set, pod in admitted.pod_sets:
+        yield from shared_memory_above_limit(pod_set, pod.spec)
+        yield from gpus_with_defaults(pod_set, pod.spec)
+    for pod_set, pod in admitted.pod_sets if cluster.is_gke else ():
+        yield from _beyond_spot_grace(cluster, pod_set, pod)
+        if pod.spec.get("hostNetwork"):
+            yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
+        if _lacks_ipc(cluster, pod_set, pod):
+            yield Refusal(
+                rule="mps-ipc",
+                path="hostIPC",
+                message="GKE shares its GPU by MPS, which pods reach by the node's IPC: without it"
+                " CUDA does not start",
+                remedy="Set hostIPC (host_ipc of our workloads; the namespace must allow privileged"
+                " pods), or share by TIME_SHARING.",
             )
-            if (
-                pod.most_gpus
-                and not section(pod_set.template, "spec").get("hostIPC")
-                and any(shared)
-            ):
-                # GKE, "Share GPUs with multiple workloads using NVIDIA MPS"; NVIDIA/k8s-device-plugin issue 843.
-                candidate.warnings.append(told("mps-ipc", "hostIPC"))
-            candidate.warnings += _cut_off(cluster, workload, pod_set.template)
-        for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
-            candidate.warnings += _unmeasured(candidate, scaler)
+        if _is_cut_off(cluster, workload, pod_set.template):
+            yield Refusal(
+                rule="bucket-identity",
+                path="metadata.labels",
+                message="network policies keep its pods from the metadata server, where the sidecar"
+                " of a bucket gets its token",
+                remedy="Allow egress to 169.254.169.252/32, port 988, and to 169.254.169.254/32,"
+                " port 80.",
+            )
+    for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
+        yield from _unmeasured(admitted, scaler)
 
 
-def _cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> Iterator[Refusal]:
-    """Pods with a bucket whose network policies close the way to the metadata server, and so to any token.
+def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
+    """Return whether pods may share a GPU by MPS and do not use the node's IPC.
 
-    It is at one address or the other, by the cluster's dataplane (GKE, "Workload Identity Federation for GKE").
+    See GKE, "Share GPUs with multiple workloads using NVIDIA MPS", and NVIDIA/k8s-device-plugin
+    issue 843.
     """
-    near = (
-        section(each, "spec")
-        for each in cluster.by_kind["NetworkPolicy"]
-        if namespace_of(each) == workload.namespace
-    )
-    mine = [each for each in near if selects(section(each, "podSelector"), labels_of(template))]
-    mine = [
-        each
-        for each in mine
-        if "Egress" in (each.get("policyTypes") or ["Egress"] * ("egress" in each))
-    ]
-    mounts = labels.GCS_FUSE_VOLUMES in annotations_of(template) and not section(
-        template, "spec"
-    ).get("hostNetwork")
-    if (
-        mounts
-        and mine
-        and not any(_reaches_metadata(rule) for each in mine for rule in items(each, "egress"))
-    ):
-        yield told("cut-off-from-metadata", "metadata.labels")
+    if not pod.most_gpus or section(pod_set.template, "spec").get("hostIPC"):
+        return False
+    nodes = [place.node for place in cluster.accepting(pod)]
+    return any(node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for node in nodes)
+
+
+def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> bool:
+    """Return whether network policies keep pods with a bucket from the metadata server.
+
+    They get no token then. The server's address depends on the cluster's dataplane (GKE, "Workload
+    Identity Federation for GKE").
+    """
+    on_host_network = section(template, "spec").get("hostNetwork")
+    if labels.GCS_FUSE_VOLUMES not in annotations_of(template) or on_host_network:
+        return False
+    rules: list[Manifest] = []
+    is_limited = False
+    for policy in cluster.by_kind["NetworkPolicy"]:
+        spec = section(policy, "spec")
+        types = spec.get("policyTypes") or (["Egress"] if "egress" in spec else [])
+        is_about = selects(section(spec, "podSelector"), labels_of(template))
+        if namespace_of(policy) == workload.namespace and "Egress" in types and is_about:
+            is_limited = True
+            rules += items(spec, "egress")
+    return is_limited and not any(map(_reaches_metadata, rules))
 
 
 def _reaches_metadata(rule: Manifest) -> bool:
-    """Whether a rule for egress may let through what goes to the metadata server."""
-    blocks = [section(each, "ipBlock") for each in items(rule, "to")]
-    near = [str(each.get("cidr")) for each in blocks if "169.254." not in str(each.get("except"))]
-    ports = [
-        (each.get("port"), each.get("endPort") or each.get("port")) for each in items(rule, "ports")
-    ]
-    numbers = [(low, high) for low, high in ports if isinstance(low, int) and isinstance(high, int)]
-    is_open = len(numbers) == 0 or any(
-        low <= port <= high for low, high in numbers for port in (80, 988)
-    )
-    return is_open and (
-        not blocks or any(each.startswith("169.254.") or each.endswith("/0") for each in near)
-    )
+    """Return whether a rule for egress may allow traffic to the metadata server."""
+    blocks = [section(peer, "ipBlock") for peer in items(rule, "to")]
+    allowed = [str(b.get("cidr")) for b in blocks if "169.254." not in str(b.get("except"))]
+    if blocks and not any(cidr.startswith("169.254.") or cidr.endswith("/0") for cidr in allowed):
+        return False
+    ranges: list[tuple[int, int]] = []
+    for port in items(rule, "ports"):
+        low, high = port.get("port"), port.get("endPort") or port.get("port")
+        if isinstance(low, int) and isinstance(high, int):
+            ranges.append((low, high))
+    ports = (80, 988)
+    return not ranges or any(low <= port <= high for low, high in ranges for port in ports)
 
 
 def _has_ranks(workload: Workload) -> bool:
-    """Whether the pods of a Job find each other: each has its index and its name, and all run at the same time."""
+    """Return whether the pods of a Job find each other: by index and name, all at the same time."""
     spec = section(workload.manifest, "spec")
-    together = spec.get("parallelism") == spec.get("completions")
-    return (
-        together
-        and is_indexed(workload)
-        and bool(section(spec, "template", "spec").get("subdomain"))
+    at_once = spec.get("parallelism") == spec.get("completions")
+    subdomain = section(spec, "template", "spec").get("subdomain")
+    return at_once and is_indexed(workload) and bool(subdomain)
+
+
+def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal]:
+    """Yield resources whose use an autoscaler cannot measure, so that it never scales.
+
+    See Kubernetes, pkg/controller/podautoscaler.
+    """
+    containers = [each for _, pod in admitted.pod_sets for each in items(pod.spec, "containers")]
+    of_pod: set[str] = set()
+    for _, pod in admitted.pod_sets:
+        of_pod.update(section(pod.spec, "resources", "requests"))
+    for type_, source in _metrics(scaler, _OF_RESOURCES):
+        resource, wanted = source.get("name"), source.get("container")
+        if not isinstance(resource, str):
+            continue
+        measured = [c for c in containers if wanted in (None, c.get("name"), UNKNOWN)]
+        requests = [section(each, "resources", "requests").keys() | of_pod for each in measured]
+        is_relative = section(source, "target").get("type") == "Utilization"
+        if resource not in ("cpu", "memory"):
+            why = f"of resources, only the use of cpu and memory is measured, not of {resource}"
+        elif not measured:
+            why = f"the pods have no container {wanted}"
+        elif is_relative and not all(resource in requested for requested in requests):
+            part = f"the part of the requested {resource} that is used"
+            why = f"it goes by {part}, and not all containers request {resource}"
+        else:
+            continue
+        yield Refusal(
+            rule="autoscaling-metric",
+            path=f"spec.metrics.{type_}",
+            message=f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}",
+            remedy=f"Request {resource} in each container, or scale by what is measured.",
+        )
+
+
+def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
+    """Yield pods of one training without interfaces in the networks between GPUs.
+
+    These are pods that use whole nodes with such networks.
+    """
+    for pod_set, pod in admitted.pod_sets:
+        annotations = annotations_of(pod_set.template)
+        claims = section(pod_set.template, "spec").get("resourceClaims")
+        if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
+            continue
+        of_nodes = (machine_of(place.node) for place in cluster.accepting(pod))
+        machines = {machine.name: machine for machine in of_nodes if machine}
+        requested = gpus(pod.requests)
+        for _, machine in sorted(machines.items()):
+            one, all_ = machine.interface_gbps, machine.nic_gbps
+            if requested < machine.gpu_count or one is None or all_ is None:
+                continue
+            pods = f"its {pod_set.count} pods of {requested} GPUs"
+            template_path = pod_set.path.removesuffix(".spec")
+            yield Refusal(
+                rule="gpu-network",
+                path=f"{template_path}.metadata.annotations.{labels.GKE_INTERFACES}",
+                message=f"{pods} talk to each other over one network interface of {machine.name}:"
+                f" at most {one} of {all_} Gbps",
+                remedy="Give the pool its networks between GPUs, and the pods an interface in each,"
+                f" or expect exchanges between nodes to take up to {all_ // one} times as long.",
+            )
+
+
+def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
+    """Yield pods that run at once on nodes that come one by one (flex-start) or go (Spot).
+
+    For flex-start, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start
+    with queued provisioning").
+    """
+    for pod_set, pod in admitted.pod_sets:
+        if pod_set.count < 2:
+            continue
+        nodes = [place.node for place in cluster.accepting(pod)]
+        for label, reason in (
+            (labels.GKE_FLEX_START, _one_by_one),
+            (labels.GKE_SPOT, _gang_on_spot),
+        ):
+            if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
+                yield reason(pod_set)
+
+
+def _one_by_one(pods: PodSet) -> Refusal:
+    return Refusal(
+        rule="one-by-one",
+        path=pods.path,
+        message=f"its {pods.count} pods run at once, and nodes of flex-start come one by one: the"
+        " first are paid while they wait",
+        remedy="Have them come together: queuedProvisioning of the pool, and a queue whose flavor"
+        " says so.",
     )
 
 
-def _unmeasured(candidate: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal]:
-    """The use of resources that an autoscaler cannot tell: then it never scales (pkg/controller/podautoscaler)."""
-    containers = [each for _, pod in candidate.pod_sets for each in items(pod.spec, "containers")]
-    of_pod = {
-        key for _, pod in candidate.pod_sets for key in section(pod.spec, "resources", "requests")
-    }
-    for type_, source in _metrics(scaler, _OF_RESOURCES):
-        name = source.get("name")
-        measured = [
-            each
-            for each in containers
-            if source.get("container") in (None, each.get("name"), UNKNOWN)
-        ]
-        asked = [section(each, "resources", "requests").keys() | of_pod for each in measured]
-        if not isinstance(name, str):
-            continue
-        if name not in ("cpu", "memory"):
-            why = f"of resources, only the use of cpu and memory is measured, not of {name}"
-        elif not measured:
-            why = f"the pods have no container {source.get('container')}"
-        elif section(source, "target").get("type") == "Utilization" and not all(
-            name in each for each in asked
-        ):
-            why = f"it goes by the part of the requested {name} that is used, and not all containers request {name}"
-        else:
-            continue
-        yield told(
-            "unmeasured", f"spec.metrics.{type_}", scaler=name_of(scaler), why=why, name=name
-        )
-
-
-def _slow_networks(cluster: Cluster, candidate: AdmittedWorkload) -> Iterator[Refusal]:
-    """Pods of one training that take whole nodes with networks between GPUs, and have no interface in them."""
-    for pod_set, pod in candidate.pod_sets:
-        annotations, claims = (
-            annotations_of(pod_set.template),
-            section(pod_set.template, "spec").get("resourceClaims"),
-        )
-        if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
-            continue
-        machines = {
-            machine.name: machine
-            for place in cluster.accepting(pod)
-            if (machine := machine_of(place.node))
-        }
-        for name, machine in sorted(machines.items()):
-            wanted = gpus(pod.requests)
-            if (
-                wanted < machine.gpu_count
-                or machine.interface_gbps is None
-                or machine.nic_gbps is None
-            ):
-                continue
-            path = (
-                f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}"
-            )
-            one, all_ = machine.interface_gbps, machine.nic_gbps
-            said: dict[str, Any] = {
-                "count": pod_set.count,
-                "gpus": wanted,
-                "machine": name,
-                "one": one,
-                "all": all_,
-            }
-            yield told("one-interface", path, times=all_ // one, **said)
-
-
-def _on_fleeting_nodes(cluster: Cluster, candidate: AdmittedWorkload) -> Iterator[Refusal]:
-    """Pods that run at once on nodes that come as Google has them (flex-start), or go as it wants them back (Spot).
-
-    For the first, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start with queued
-    provisioning").
-    """
-    for pod_set, pod in candidate.pod_sets:
-        nodes = [place.node for place in cluster.accepting(pod) if pod_set.count > 1]
-        for label, name in (
-            (labels.GKE_FLEX_START, "one-by-one"),
-            (labels.GKE_SPOT, "gang-on-spot"),
-        ):
-            if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
-                yield told(name, pod_set.path, count=pod_set.count)
+def _gang_on_spot(pods: PodSet) -> Refusal:
+    return Refusal(
+        rule="gang-on-spot",
+        path=pods.path,
+        message=f"its {pods.count} pods run at once, on Spot VMs alone: one that Google takes back"
+        " stops all of them",
+        remedy="Keep checkpoints and have all pods restarted, or take nodes that stay.",
+    )
 
 
 def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
-    """Yield the times that pods declare to end in, if they may land on Spot nodes that leave them less.
+    """Yield the times that pods need to end, if they may run on Spot nodes that leave less.
 
     A hook that sleeps has to end before the pod's containers get SIGTERM.
     """
-    nodes = [
-        place.node
-        for place in cluster.accepting(pod)
-        if place.node.labels.get(labels.GKE_SPOT) == "true"
-    ]
-    if not nodes:
+    nodes = [place.node for place in cluster.accepting(pod)]
+    spot = [node for node in nodes if node.labels.get(labels.GKE_SPOT) == "true"]
+    if not spot:
         return
-    left = min(node.shutdown_grace for node in nodes)
+    left = min(node.shutdown_grace for node in spot)
     spec, field = section(pod_set.template, "spec"), "terminationGracePeriodSeconds"
     grace = spec.get(field)
     if isinstance(grace, int) and grace > left:
-        yield told("spot-grace", f"{pod_set.path}.{field}", left=left, wanted=grace, field=field)
+        yield _spot_grace(f"{pod_set.path}.{field}", left, grace, field)
     field = "lifecycle.preStop.sleep.seconds"
     for index, container in enumerate(items(spec, "containers")):
         sleep = section(container, "lifecycle", "preStop", "sleep").get("seconds")
         if isinstance(sleep, int) and sleep >= left:
             path = f"{pod_set.path}.containers[{index}].{field}"
-            yield told("spot-grace", path, left=left, wanted=sleep, field=field)
+            yield _spot_grace(path, left, sleep, field)
+
+
+def _spot_grace(path: str, left: int, wanted: int, field: str) -> Refusal:
+    return Refusal(
+        rule="spot-grace",
+        path=path,
+        message=f"a Spot node that Google takes back leaves its pods {left} s, and these count on"
+        f" {wanted} s ({field})",
+        remedy=f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server), or"
+        " give the pool kubelet.shutdownGracePeriodSeconds.",
+    )
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
-    """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only.
+    """Yield metrics that nothing declared serves.
 
-    It is certain where the cluster's properties are given: then all that is in it is declared.
+    Their autoscaler does nothing, and only its status reports it. It is certain if the cluster's
+    properties are given: then everything in it is declared.
     """
-    served = {
-        str(section(each, "spec").get("group")).partition(".")[0]
-        for each in cluster.by_kind["APIService"]
-    }
+    groups = [section(each, "spec").get("group") for each in cluster.by_kind["APIService"]]
+    served = {str(group).partition(".")[0] for group in groups}
     for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
         for type_, source in _metrics(scaler, _BY_ADAPTER):
             name = section(source, "metric").get("name")
             if not isinstance(name, str):
                 continue
             if name.startswith(labels.GKE_METRIC):
-                found = _not_by_gke(cluster, scaler, name, gke)
+                problem = _not_by_gke(cluster, scaler, name, gke)
             else:
-                found = None if _BY_ADAPTER[type_] in served else ("no-adapter", dict[str, str]())
-            if found:
-                about = f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}"
-                (row, said), path = found, f"spec.metrics.{type_.lower()}.metric.name"
-                yield told(row, path, certain=gke is not None, object=about, name=name, **said)
+                problem = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
+            if problem:
+                message, remedy = problem
+                yield Refusal(
+                    rule="autoscaling-metric",
+                    path=f"spec.metrics.{type_.lower()}.metric.name",
+                    message=f"it scales by {name}, {message}",
+                    remedy=remedy,
+                    certain=gke is not None,
+                    object=f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}",
+                )
 
 
 def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:
-    """The metrics of some types that an autoscaler goes by, each with its type."""
-    given = section(scaler, "spec").get("metrics")
-    for metric in filter(is_mapping, cast("list[Any]", given) if isinstance(given, list) else []):
+    """Yield an autoscaler's metrics of some types, each with its type."""
+    metrics = section(scaler, "spec").get("metrics")
+    listed = cast("list[Any]", metrics) if isinstance(metrics, list) else []
+    for metric in filter(is_mapping, listed):
         if (type_ := str(metric.get("type"))) in types:
             yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
 
 
+_NO_ADAPTER = (
+    "which nothing serves that is declared: without an adapter it never scales",
+    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have"
+    " GKE serve the metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by"
+    " gke), or scale by CPU.",
+)
+
+
 def _not_by_gke(
     cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None
-) -> tuple[str, dict[str, str]] | None:
-    """Why GKE does not serve a metric, or may not: the refusal's name, and what its words give."""
+) -> tuple[str, str] | None:
+    """Return why GKE does not serve a metric, or may not, and the remedy; None if it does."""
     if gke is None:
-        return "gke-may-serve", {"need": METRICS_NEED}
+        message = "which GKE may serve: whether the cluster does is not known"
+        return message, f"See that it has {METRICS_NEED}."
     if missing := missing_for_metrics(gke):
-        return "gke-does-not-serve", {"missing": missing}
+        message = "which GKE does not serve in this cluster"
+        return message, f"Set {missing}, or scale by CPU."
     owner, _, metric = name.removeprefix(labels.GKE_METRIC).partition("|")
-    for each in cluster.by_kind["AutoscalingMetric"]:
-        is_its = _may_be(namespace_of(each), namespace_of(scaler)) and _may_be(name_of(each), owner)
-        if is_its and any(_may_be(gauge, metric) for gauge in _gauges(each)):
+    for served in cluster.by_kind["AutoscalingMetric"]:
+        is_here = _may_be(namespace_of(served), namespace_of(scaler))
+        is_its = is_here and _may_be(name_of(served), owner)
+        if is_its and any(_may_be(gauge, metric) for gauge in _gauges(served)):
             return None
-    return "no-autoscaling-metric", {"wanted": f"{namespace_of(scaler)}/{owner}", "metric": metric}
+    wanted = f"{namespace_of(scaler)}/{owner}"
+    message = "which GKE does not know: no AutoscalingMetric reads it"
+    remedy = f"Declare an AutoscalingMetric {wanted} with a gauge {metric}, or scale by CPU."
+    return message, remedy
 
 
 def _may_be(value: Any, wanted: Any) -> bool:
     return value == wanted or UNKNOWN in (value, wanted)
 
 
-def _gauges(part: Any) -> Iterator[Any]:
-    """The names by which autoscalers may ask for what an AutoscalingMetric reads."""
-    if part is UNKNOWN:
-        yield part
-    elif is_mapping(part):
-        gauge = section(part, "gauge")
+def _gauges(tree: Any) -> Iterator[Any]:
+    """Yield the names by which autoscalers may ask for what an AutoscalingMetric reads."""
+    if tree is UNKNOWN:
+        yield tree
+    elif is_mapping(tree):
+        gauge = section(tree, "gauge")
         yield gauge.get("name") or gauge.get("prometheusMetricName")
-    for each in (
-        part.values()
-        if is_mapping(part)
-        else cast("list[Any]", part)
-        if isinstance(part, list)
-        else ()
-    ):
-        yield from _gauges(each)
+        for value in tree.values():
+            yield from _gauges(value)
+    elif isinstance(tree, list):
+        for value in cast("list[Any]", tree):
+            yield from _gauges(value)

@@ -1,8 +1,7 @@
-"""Reasons in words, for the person who must fix it: the number that is missing, the nearest pool, the way out."""
+"""Reasons in words for the user: what is missing, the nearest pool, and how to fix it."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
@@ -18,7 +17,7 @@ from ml_foundations.planning.model.decisions import (
 )
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
@@ -27,16 +26,15 @@ from ml_foundations.planning.verdict.shortage import lack_text, lacks, needs
 
 
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
-    """A reason of a verdict in words: an error where the verdict is certain. That of ``fits`` is a warning.
+    """Return a reason of a verdict in words: an error if the verdict is certain, else a warning.
 
     A reason of the whole stack is about no workload.
     """
     words = _words(reason, verdict)
-    # Where workloads together exceed a quota, some are refused, whichever comes first.
-    certain = verdict is Verdict.CANNOT_FIT or (
-        isinstance(reason, QuotaExceeded) and not reason.in_all
-    )
-    severity = Severity.ERROR if certain else Severity.WARNING
+    # If workloads together exceed a quota, some are rejected, whichever comes first.
+    is_exceeded = isinstance(reason, QuotaExceeded) and not reason.in_all
+    is_error = verdict is Verdict.CANNOT_FIT or is_exceeded
+    severity = Severity.ERROR if is_error else Severity.WARNING
     about = words.object or str(workload or "stack")
     return Finding(words.rule, severity, about, words.path, words.message, words.remedy)
 
@@ -56,58 +54,74 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
 
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
-    quota, (wanted, free, short, enough) = name_of(reason.quota), _numbers(reason)
+    quota, resource = name_of(reason.quota), reason.resource
+    wanted, free, enough = _amounts(reason)
     wanted = f"in all {wanted}" if reason.in_all else wanted
-    said: dict[str, Any] = dict(
-        wanted=wanted, free=free, short=short, enough=enough, resource=reason.resource
-    )
+    short = f"{readable(reason.wanted - reason.free)} too few"
     if reason.workloads:
-        who, where = (
-            names(map(str, reason.workloads)),
-            f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
+        together = f"{names(map(str, reason.workloads))} together need {wanted} {resource}"
+        return Refusal(
+            rule="quota-sum",
+            path=f"spec.hard.{resource}",
+            message=f"{together}, and the quota leaves {free}: {short}",
+            remedy=f"Raise {resource} to {enough}, or lower what the workloads ask for.",
+            object=f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
         )
-        return told("quota-sum", f"spec.hard.{reason.resource}", object=where, who=who, **said)
-    used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
-    return told(
-        "quota",
-        f"ResourceQuota {quota}.spec.hard.{reason.resource}",
-        quota=quota,
-        used=used,
-        **said,
+    of_all = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
+    leaves = f"ResourceQuota {quota} leaves {free}{of_all}"
+    return Refusal(
+        rule="quota",
+        path=f"ResourceQuota {quota}.spec.hard.{resource}",
+        message=f"it needs {wanted} {resource}, and {leaves}: {short}",
+        remedy=f"Raise {resource} of ResourceQuota {quota} to {enough}, or ask for less.",
     )
 
 
-def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
-    """What is wanted, what is free, what is missing and what would be enough."""
+def _amounts(exceeded: QuotaExceeded) -> tuple[str, str, str]:
+    """Return what is wanted, what is free and what would be enough."""
     wanted, free, hard = exceeded.wanted, exceeded.free, exceeded.hard
-    return *map(readable, (wanted, max(0, free), wanted - free)), readable(
-        hard + wanted - free, math.ceil
-    )
+    enough = readable(hard + wanted - free, math.ceil)
+    return readable(wanted), readable(max(0, free)), enough
+
+
+_GROWTH = {
+    "rollout-surge": (
+        "pods during a rollout",
+        "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1",
+    ),
+    "autoscaling-ceiling": (
+        "pods, which the autoscaler may set,",
+        "lower the autoscaler's maxReplicas",
+    ),
+}
+"""The pods that a rule is about, and another remedy than more resources."""
 
 
 def _growth_stops(reason: GrowthStops) -> Refusal:
-    rule, count, limit = reason.rule, reason.count, reason.limit
+    pods, other_remedy = _GROWTH[reason.rule]
+    count, limit = reason.count, reason.limit
     if isinstance(limit, QuotaExceeded):
-        quota, (wanted, free, _, enough) = f"ResourceQuota {name_of(limit.quota)}", _numbers(limit)
-        said: dict[str, Any] = dict(
-            quota=quota, resource=limit.resource, wanted=wanted, free=free, enough=enough
+        quota, resource = f"ResourceQuota {name_of(limit.quota)}", limit.resource
+        wanted, free, enough = _amounts(limit)
+        return Refusal(
+            rule=reason.rule,
+            path=f"{quota}.spec.hard.{resource}",
+            message=f"{count} {pods} need {wanted} {resource}, and {quota} leaves {free}",
+            remedy=f"Raise {resource} to {enough}, or {other_remedy}.",
         )
-        return told(f"{rule}-quota", f"{quota}.spec.hard.{limit.resource}", count=count, **said)
-    path, more = reason.pods.count_path, count - limit
-    return told(
-        f"{rule}-nodes",
-        path,
-        count=count,
-        limit=number(limit, "pod"),
-        needs=needs(reason.pod),
-        more=more,
+    most = f"{number(limit, 'pod')} of {needs(reason.pod)}"
+    return Refusal(
+        rule=reason.rule,
+        path=reason.pods.count_path,
+        message=f"{count} {pods} do not fit: the nodes take {most}",
+        remedy=f"Make room for {count - limit} more, or {other_remedy}.",
     )
 
 
 def node_refuses(
     pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False
 ) -> Refusal:
-    """A node refuses the pods, or perhaps: one where they might run, or one where a DaemonSet must."""
+    """Return that a node refuses the pods, or perhaps, though they may or must run there."""
     rule, path, message, *_ = refusal
     path = f"{pods.path}.{path}".removesuffix(".")
     if must_run:
@@ -117,78 +131,97 @@ def node_refuses(
     if rule == "unknown-value":
         remedy = "Give it as a plain value, which is known at preview."
         if "list of node pools" in message:
-            remedy = (
-                "Declare its node pools here, or describe the GPU pools of a cluster that exists."
-            )
+            pools = "describe the GPU pools of a cluster that exists"
+            remedy = f"Declare its node pools here, or {pools}."
         if "not in the catalog" in message:
-            remedy = f"Declare its shape by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes."
+            shape = f"the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
+            remedy = f"Declare its shape by {shape}."
     return Refusal(rule, path, f'"{node.name}" may take the pods or not: {message}', remedy)
 
 
 def node_is_full(pods: PodSet, pod: PodClass, place: NodeGroup) -> Refusal:
-    """A node where a DaemonSet must run has no room for its pod."""
-    short = (
-        "; ".join(map(lack_text, lacks(pod, place))) or "host ports or anti-affinity keep it off"
+    """Return that a node on which a DaemonSet must run has no room for its pod."""
+    short = "; ".join(map(lack_text, lacks(pod, place)))
+    short = short or "host ports or anti-affinity keep it off"
+    name = place.node.name
+    return Refusal(
+        rule="daemon-set-room",
+        path=pods.path,
+        message=f'"{name}" has no room for its pod: {short}',
+        remedy=f"Lower the pod's requests, or keep it off {name} by a node selector.",
     )
-    return told("daemon-set-room", pods.path, name=place.node.name, short=short)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
-    """The pods take the place of pods with a lower priority."""
-    return told("by-eviction", f"{pods.path}.priorityClassName", priority=pod.priority)
+    """Return that pods replace running pods with a lower priority."""
+    below = f"a priority below {pod.priority}"
+    return Refusal(
+        rule="preemption",
+        path=f"{pods.path}.priorityClassName",
+        message=f"its pods find room only by evicting running pods of {below}",
+        remedy="Make room for both, or lower the priority.",
+    )
 
 
 def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
-    """Pods on several nodes may mount a claim that one node at a time may attach."""
+    """Return that pods on several nodes may mount a claim that one node may attach."""
     mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
-    return told("one-node-claim", "volumes", mounting=mounting, claim=claim)
+    one_node = "one node at a time may attach (ReadWriteOnce)"
+    return Refusal(
+        rule="volume-access",
+        path="volumes",
+        message=f"{mounting} the claim {claim}, which {one_node}: pods on another one wait",
+        remedy=f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other.",
+    )
 
 
 def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     missing = _missing(reason)
     if reason.of_one:
-        message = missing or "its pods may take each other's places"
         return Refusal(
-            "nodes", reason.of_one, message, "Let pools have more nodes, or lower replicas."
+            rule="nodes",
+            path=reason.of_one,
+            message=missing or "its pods may take each other's places",
+            remedy="Let pools have more nodes, or lower replicas.",
         )
     if reason.job:
-        until = (
-            "until they have ended"
-            if all(workload.is_finite for workload in reason.beside)
-            else "forever"
-        )
-        beside = names(map(str, reason.beside))
+        all_end = all(workload.is_finite for workload in reason.beside)
+        until = "until they have ended" if all_end else "forever"
+        others = names(map(str, reason.beside))
         missing = missing or "they may take all the room"
-        return told(
-            "beside-others", object=str(reason.job), beside=beside, until=until, missing=missing
+        return Refusal(
+            rule="competition",
+            path="",
+            message=f"beside {others} it may wait {until}: {missing}",
+            remedy="Let its pools have more nodes, or give it one of its own.",
+            object=str(reason.job),
         )
     competing = names(dict.fromkeys(demand.pod.name for demand in reason.demands))
-    pools = names(
-        dict.fromkeys(place.node.name for demand in reason.demands for place in demand.places)
+    places = [place for demand in reason.demands for place in demand.places]
+    pools = names(dict.fromkeys(place.node.name for place in places))
+    if not missing and verdict is Verdict.CANNOT_FIT:
+        missing = f"no way of placing them on {pools} has room for all"
+    if not missing:
+        choices = "as the scheduler's choices fall"
+        missing = f"on {pools} they may take each other's room, {choices}"
+    return Refusal(
+        rule="competition",
+        path="",
+        message=f"{competing} run at the same time: {missing}",
+        remedy=f"Raise the maximum of {pools}, or give the workloads pools of their own.",
     )
-    if verdict is Verdict.CANNOT_FIT:
-        missing = missing or f"no way of placing them on {pools} has room for all"
-    missing = (
-        missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"
-    )
-    return told("pools-too-small", "", competing=competing, missing=missing, pools=pools)
 
 
 def _missing(reason: Competition) -> str:
-    """What demands need together of the resources that are short; nothing where none is for certain."""
+    """Return what pod groups need together of the resources that are short, if it is certain."""
     if reason.shortfall is None:
         return ""
-    needed, offered, nodes = (
-        reason.shortfall.needed,
-        reason.shortfall.offered,
-        reason.shortfall.nodes,
-    )
+    needed, offered = reason.shortfall.needed, reason.shortfall.offered
+    nodes = reason.shortfall.nodes
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
     wanted = listed(f"{readable(needed[name])} {name}" for name in short)
+    if not nodes:
+        return f"together they need {wanted}, and no node offers any"
     most = listed(readable(offered[name]) for name in short)
-    offer = (
-        f"{names(nodes)} {verb(len(nodes), 'offers', 'offer')} {most} at most"
-        if nodes
-        else "no node offers any"
-    )
-    return f"together they need {wanted}, and {offer}"
+    offers = verb(len(nodes), "offers", "offer")
+    return f"together they need {wanted}, and {names(nodes)} {offers} {most} at most"

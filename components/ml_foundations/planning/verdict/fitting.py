@@ -1,6 +1,6 @@
-"""Whether each workload finds its place: beside the pods that run already, and DaemonSets that come first or later."""
+"""Placing each workload, next to running pods and to DaemonSets that come first or later."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, takewhile
@@ -10,9 +10,11 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
+    NOTHING_DECIDED,
     AdmittedWorkload,
     Competition,
     GrowthStops,
+    Outcome,
     Shortage,
     Shortfall,
     Verdict,
@@ -27,7 +29,8 @@ from ml_foundations.planning.model.node_groups import (
     SpreadConstraint,
     carrying,
 )
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.performance import IdentityMap
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.storage import access_modes
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
@@ -36,322 +39,309 @@ from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
 
+_MAY_WAIT_TOO_LONG = Refusal(
+    rule="runs-in-turns",
+    path="",
+    message="its deadline may pass while its pods wait for room or for others",
+    remedy="Raise activeDeadlineSeconds or leave it out, or make room for all pods at once.",
+    certain=False,
+    only_refuses=True,
+)
+
+
+def may_wait_too_long(job: AdmittedWorkload) -> Refusal:
+    """Return that a Job's deadline may pass while its pods wait."""
+    return _MAY_WAIT_TOO_LONG._replace(object=str(job.workload))
+
 
 class Fitting:
-    """The nodes of a cluster, for one workload after the other."""
+    """The nodes of a cluster, for placing one workload after another.
 
-    def __init__(self, cluster: Cluster, candidates: Sequence[AdmittedWorkload]) -> None:
-        """Take what the DaemonSets among the candidates need from the nodes."""
+    The workloads are as they are admitted: placing one changes nothing for the others.
+    """
+
+    def __init__(self, cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> None:
+        """Find the nodes of the DaemonSets among the workloads."""
         self._cluster = cluster
-        self._candidates = candidates
-        daemons = [
-            c.pod_sets[0][1]
-            for c in candidates
-            if c.workload.kind == "DaemonSet" and c.pod_sets and _may_run(c)
-        ]
-        self._daemons = [PodGroup(pod, 0, self._of_daemon(pod), everywhere=True) for pod in daemons]
+        self._workloads = workloads
+        self._daemons: list[PodGroup] = []
+        for admitted in workloads:
+            if admitted.workload.kind == "DaemonSet" and admitted.pod_sets and _may_run(admitted):
+                [(_, pod), *_] = admitted.pod_sets
+                self._daemons.append(PodGroup(pod, 0, self._of_daemon(pod), everywhere=True))
 
     def _of_daemon(self, pod: PodClass) -> list[NodeGroup]:
-        """The places where the pods of a DaemonSet run, or may run."""
+        """Return the node groups on which the pods of a DaemonSet run, or may run."""
         wanted = [*self._cluster.accepting(pod), *self._cluster.possibly_accepting(pod)]
-        able = (place for place in wanted if place.room(pod))
-        return list(
-            {
-                id(p): p for p in able if not (pod.volume_refusals and pod.volume_refusals(p.node))
-            }.values()
-        )
+        able = [place for place in dict.fromkeys(wanted) if place.room(pod)]
+        refuses = pod.volume_refusals
+        return [place for place in able if not (refuses and refuses(place.node))]
 
     def _places_for(
         self, daemons: Iterable[PodGroup], least_priority: int | None = None
     ) -> list[NodeGroup]:
-        """All places with DaemonSets' pods; without running pods that pods of a priority may evict."""
-        of_place: dict[int, list[PodClass]] = {}
+        """Return all node groups with the pods of some DaemonSets.
+
+        Args:
+            daemons: The DaemonSets.
+            least_priority: If given, running pods with a lower priority are evicted.
+        """
+        of_place: dict[NodeGroup, list[PodClass]] = {}
         for daemon in daemons:
             for place in daemon.places:
-                of_place.setdefault(id(place), []).append(daemon.pod)
-        found: list[NodeGroup] = []
+                of_place.setdefault(place, []).append(daemon.pod)
+        places: list[NodeGroup] = []
         for place in self._cluster.places:
-            mine = of_place.get(id(place), ())
-            stay = [
-                pod
-                for pod in place.running
-                if least_priority is None or pod.priority >= least_priority
-            ]
-            is_same = not mine and len(stay) == len(place.running)
-            found.append(place if is_same else carrying(place.node, (*stay, *mine)))
-        return found
+            added, stay = of_place.get(place, ()), place.running
+            if least_priority is not None:
+                stay = [pod for pod in place.running if pod.priority >= least_priority]
+            is_same = not added and len(stay) == len(place.running)
+            places.append(place if is_same else carrying(place.node, (*stay, *added)))
+        return places
 
     @cached_property
     def occupied(self) -> list[NodeGroup]:
-        """All places with the pods of the DaemonSets."""
+        """All node groups with the pods of all DaemonSets."""
         return self._places_for(self._daemons)
 
     def _rivals(self, pods: Iterable[PodClass]) -> list[PodGroup]:
-        """The DaemonSets that do not evict all of some pods: whichever comes first takes the room."""
+        """Return the DaemonSets that may come after some pods: they do not evict them all."""
         highest = max(pod.priority for pod in pods)
         return [
-            each
-            for each in self._daemons
-            if not (each.pod.preempts and each.pod.priority > highest)
+            daemon
+            for daemon in self._daemons
+            if not (daemon.pod.preempts and daemon.pod.priority > highest)
         ]
 
     def _without(
         self, rivals: Sequence[PodGroup], least_priority: int | None = None
     ) -> list[NodeGroup]:
-        """All places as pods find them that come before some DaemonSets."""
-        return self._places_for(
-            [each for each in self._daemons if each not in rivals], least_priority
-        )
+        """Return all node groups before the pods of some DaemonSets come."""
+        daemons = [daemon for daemon in self._daemons if daemon not in rivals]
+        return self._places_for(daemons, least_priority)
 
-    def place(self, candidate: AdmittedWorkload) -> None:
-        """Give a workload's verdict."""
-        if candidate.workload.kind == "DaemonSet":
-            self._place_daemons(candidate)
-        elif candidate.workload.may_start_in_parts:
-            self._place_loose(candidate)
-        elif len(candidate.pod_sets) == 1:
-            self._place_one_set(candidate)
-        else:
-            self._place_sets(candidate)
+    def place(self, admitted: AdmittedWorkload) -> Outcome:
+        """Return whether a workload's pods find their nodes."""
+        if admitted.workload.kind == "DaemonSet":
+            return self._place_daemons(admitted)
+        if admitted.workload.may_start_in_parts:
+            return self._place_in_parts(admitted)
+        if len(admitted.pod_sets) == 1:
+            return self._place_one_set(admitted)
+        return self._place_sets(admitted)
 
-    def place_refused(self, candidate: AdmittedWorkload) -> None:
-        """Add why pods that are refused, or may be, would not fit either: all errors of a workload are shown at once.
+    def place_refused(self, admitted: AdmittedWorkload) -> Outcome:
+        """Return why pods that the API server may refuse would not fit either.
 
-        Of a workload in a queue, that holds if no flavor's nodes take the pods.
+        So the user sees all errors of a workload at once. A workload in a queue does not fit if the
+        nodes of no flavor accept its pods.
         """
-        ways = (
-            candidate.flavor_choices
-            if candidate.workload.queue is not None
-            else [candidate.pod_sets]
-        )
-        placed = [AdmittedWorkload(candidate.workload, list(sets)) for sets in ways]
-        for each in placed:
-            self.place(each)
+        choices = [admitted.pod_sets]
+        if admitted.workload.queue is not None:
+            choices = list(admitted.flavor_choices)
+        placed = [self.place(AdmittedWorkload(admitted.workload, choice)) for choice in choices]
         if placed and all(each.verdict is Verdict.CANNOT_FIT for each in placed):
-            candidate.decide(Verdict.CANNOT_FIT)
-            candidate.reasons += placed[0].reasons
+            return Outcome(Verdict.CANNOT_FIT, placed[0].reasons)
+        return NOTHING_DECIDED
 
-    def judge_shared_claims(self) -> None:
-        """Look at claims that pods on several nodes may mount.
+    def shared_claims(self) -> Mapping[AdmittedWorkload, Outcome]:
+        """Return what claims decide that pods on several nodes may mount, by workload.
 
-        The scheduler does not look at whether one node at a time may attach a claim: the later pods wait on their nodes
-        until the disk is detached. Where the first pod decides the zone of the volume, all others must be in it.
+        The scheduler does not check whether several nodes may attach a claim: later pods wait on
+        their nodes until the disk is detached. If the first pod decides the zone of the volume, all
+        other pods must be in that zone.
         """
-        mounting: dict[int, tuple[Manifest, list[AdmittedWorkload]]] = {}
-        for candidate in self._candidates:
-            for claim in candidate.claims:
-                mounting.setdefault(id(claim), (claim, []))[1].append(candidate)
-        for claim, candidates in mounting.values():
-            sets = [
-                (pod_set, pod) for candidate in candidates for pod_set, pod in candidate.pod_sets
-            ]
-            places = list(
-                {
-                    id(place): place for _, pod in sets for place in self._cluster.accepting(pod)
-                }.values()
+        mounting: IdentityMap[Manifest, list[AdmittedWorkload]] = IdentityMap()
+        for admitted in self._workloads:
+            for claim in admitted.claims:
+                mounting.setdefault(claim, []).append(admitted)
+        outcomes: dict[AdmittedWorkload, Outcome] = {}
+        for claim, sharing in mounting.items():
+            for admitted, outcome in self._shared_claim(claim, sharing):
+                outcomes[admitted] = outcomes.get(admitted, NOTHING_DECIDED) + outcome
+        return outcomes
+
+    def _shared_claim(
+        self, claim: Manifest, sharing: Sequence[AdmittedWorkload]
+    ) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
+        """Yield what a claim decides for the workloads that mount it."""
+        pod_sets = [each for admitted in sharing for each in admitted.pod_sets]
+        accepting = [place for _, pod in pod_sets for place in self._cluster.accepting(pod)]
+        places = dict.fromkeys(accepting)
+        if sum(pods.count for pods, _ in pod_sets) < 2 or sum(p.count for p in places) < 2:
+            return
+        volumes = self._cluster.volumes
+        if set(access_modes(claim)) == {"ReadWriteOnce"}:
+            is_of_one_node = volumes.is_of_one_node(claim)
+            apart = [each for each in sharing if is_of_one_node and self._needs_nodes(each)]
+            for admitted in apart:
+                count = admitted.pod_sets[0][0].count
+                yield admitted, Outcome.refused([_one_node_is_too_small(claim, count)])
+            if not apart:
+                workloads = [admitted.workload for admitted in sharing]
+                shared = explain.shared_claim(name_of(claim), workloads)
+                yield sharing[0], Outcome.warned([shared])
+        zones: set[str | None] = set()
+        for place in places:
+            zones.update(place.node.zones or (place.node.labels.get(labels.ZONE),))
+        several = len(sharing) > 1 or sharing[0].workload.all_at_once
+        if several and len(zones) > 1 and volumes.gets_a_zone(claim):
+            first_decides = Refusal(
+                rule="volume-zone",
+                path="volumes",
+                message=f"the first pod decides the zone of claim {name_of(claim)}, and all others"
+                " must be in it",
+                remedy="Keep the pods in one zone by a node selector.",
+                certain=False,
+                only_refuses=True,
             )
-            if (
-                sum(pod_set.count for pod_set, _ in sets) < 2
-                or sum(place.count for place in places) < 2
-            ):
-                continue
-            if set(access_modes(claim)) == {"ReadWriteOnce"}:
-                apart = [
-                    c
-                    for c in candidates
-                    if self._cluster.volumes.is_of_one_node(claim) and self._needs_nodes(c)
-                ]
-                for candidate in apart:
-                    pods = candidate.pod_sets[0][0]
-                    candidate.refuse(
-                        [
-                            told(
-                                "one-node-is-too-small",
-                                "volumes",
-                                claim=name_of(claim),
-                                count=pods.count,
-                            )
-                        ]
-                    )
-                if not apart:
-                    candidates[0].warnings.append(
-                        explain.shared_claim(name_of(claim), [c.workload for c in candidates])
-                    )
-            zones = {
-                zone
-                for place in places
-                for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)
-            }
-            is_split = len(candidates) > 1 or candidates[0].workload.all_at_once
-            if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
-                for candidate in candidates:
-                    candidate.refuse(
-                        [told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))]
-                    )
+            for admitted in sharing:
+                yield admitted, Outcome.refused([first_decides])
 
-    def judge_inline_disks(self) -> None:
-        """Refuse several pods that write to one disk: pods of one node exclude each other, and others cannot attach it.
-
-        The scheduler keeps them apart (its filter VolumeRestrictions), and does not look at the nodes that attach it.
-        """
-        for candidate in self._candidates:
-            for pod_set, pod in candidate.pod_sets:
-                if pod_set.count > 1 and candidate.workload.all_at_once and pod.writes_to_disks:
-                    disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
-                    candidate.refuse(
-                        [
-                            told(
-                                "disk-of-one-pod",
-                                f"{pod_set.path}.volumes",
-                                disk=disk,
-                                count=pod_set.count,
-                            )
-                        ]
-                    )
-
-    def _needs_nodes(self, candidate: AdmittedWorkload) -> bool:
-        """Return whether the pods of a workload, all of which must run at once, never find their place on one node."""
-        [(pod_set, pod), *others] = candidate.pod_sets
-        if others or not candidate.workload.all_at_once or candidate.unknowns or pod_set.count < 2:
+    def _needs_nodes(self, admitted: AdmittedWorkload) -> bool:
+        """Return whether the pods of a workload must run at once and never all fit one node."""
+        [(pod_set, pod), *others] = admitted.pod_sets
+        must_run_at_once = admitted.workload.all_at_once and pod_set.count >= 2
+        if others or not must_run_at_once or admitted.unknowns:
             return False
-        places = [
-            *self._cluster.accepting(pod, self.occupied),
-            *self._cluster.possibly_accepting(pod),
-        ]
+        cluster = self._cluster
+        places = [*cluster.accepting(pod, self.occupied), *cluster.possibly_accepting(pod)]
         if max((place.room(pod) for place in places), default=pod_set.count) < pod_set.count:
             return True
-        over_nodes = (
-            c
-            for c in pod.spread
-            if c.key == HOSTNAME and c.counts_itself(pod) and c.max_skew < pod_set.count
-        )
-        return any(
-            sum(place.count for place in places if pod.is_eligible(c, place.node)) > 1
-            for c in over_nodes
-        )
+        for constraint in pod.spread:
+            is_over_nodes = constraint.key == HOSTNAME and constraint.counts_itself(pod)
+            if is_over_nodes and constraint.max_skew < pod_set.count:
+                eligible = [p for p in places if pod.is_eligible(constraint, p.node)]
+                if sum(place.count for place in eligible) > 1:
+                    return True
+        return False
 
     def failing(self, judged: Sequence[AdmittedWorkload]) -> Iterable[Refusal]:
-        """Why Jobs may fail where not all pods have room at once: time passes, or evicted pods count as failed."""
-        highest = max(
-            (pod.priority for each in judged for _, pod in each.pod_sets if pod.preempts), default=0
-        )
-        fragile: list[tuple[set[int], Refusal]] = []
+        """Yield why Jobs may fail if not all pods have room at once.
+
+        Their deadline passes, or pods with a higher priority evict theirs, which count as failed.
+        """
+        priorities = [pod.priority for each in judged for _, pod in each.pod_sets if pod.preempts]
+        highest = max(priorities, default=0)
+        fragile: list[tuple[set[PodClass], Refusal]] = []
         for job in judged:
-            is_evicted = any(
-                pod.priority < highest and not pod.recreated for _, pod in job.pod_sets
-            )
-            is_left_alone = (
-                job.workload.is_finite
-                and job.workload.queue is None
-                and job.verdict is Verdict.FITS
-            )
-            if is_left_alone and (is_evicted or job.workload.deadline is not None):
-                rule = "evicted-job" if is_evicted else "waits-too-long"
-                own = {id(pod) for _, pod in job.pod_sets}
-                fragile.append((own, told(rule, certain=False, object=str(job.workload))))
-        for group in (
-            independent_sets(self.demands(judged, self._cluster.places)) if fragile else ()
-        ):
-            pods = {id(demand.pod) for demand in group}
-            found = [refusal for own, refusal in fragile if not own.isdisjoint(pods)]
-            if found and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:
+            pods = {pod for _, pod in job.pod_sets}
+            is_evicted = any(pod.priority < highest and not pod.recreated for pod in pods)
+            starts_alone = job.workload.is_finite and job.workload.queue is None
+            if not starts_alone or job.verdict is not Verdict.FITS:
+                continue
+            if is_evicted:
+                evicted = Refusal(
+                    rule="preemption",
+                    path="",
+                    message="pods of a higher priority may evict its pods, which count as failed",
+                    remedy="Make room for all pods at once, or let its podFailurePolicy ignore the"
+                    " condition DisruptionTarget.",
+                    certain=False,
+                    object=str(job.workload),
+                )
+                fragile.append((pods, evicted))
+            elif job.workload.deadline is not None:
+                fragile.append((pods, may_wait_too_long(job)))
+        if not fragile:
+            return
+        places = self._cluster.places
+        for group in independent_sets(self.demands(judged, places)):
+            competing = {demand.pod for demand in group}
+            found = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
+            if found and self.judge_together(group, places)[0] is not Verdict.FITS:
                 yield from found
 
-    def _place_daemons(self, candidate: AdmittedWorkload) -> None:
-        """A DaemonSet runs on every node that takes it."""
-        pod_set, pod = candidate.pod_sets[0]
-        accepting, perhaps = self._cluster.accepting(pod), self._cluster.possibly_accepting(pod)
-        candidate.decide(Verdict.FITS)
-        if not accepting and not perhaps:
-            candidate.warnings.append(
-                shortage.daemon_set_nowhere(pod_set, pod, self._cluster.places)
-            )
-        for place in perhaps:
-            refused = refusals(pod, place.node)
-            candidate.decide(
-                Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0])
-            )
+    def _place_daemons(self, admitted: AdmittedWorkload) -> Outcome:
+        """Place a DaemonSet: it runs on every node that accepts it."""
+        [(pod_set, pod), *_] = admitted.pod_sets
+        cluster = self._cluster
+        accepting, possible = cluster.accepting(pod), cluster.possibly_accepting(pod)
+        outcome = Outcome.of(Verdict.FITS)
+        if not accepting and not possible:
+            nowhere = shortage.daemon_set_nowhere(pod_set, pod, cluster.places)
+            outcome += Outcome.warned([nowhere])
+        for place in possible:
+            [refusal, *_] = refusals(pod, place.node)
+            reason = explain.node_refuses(pod_set, place.node, refusal)
+            outcome += Outcome.of(Verdict.UNDETERMINED, reason)
         for place in accepting:
-            if refused := refusals(pod, place.node):
-                certain = any(refusal.certain for refusal in refused)
-                reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
-                candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
-            elif not place.room(pod):
-                stay = [
-                    each
-                    for each in place.running
-                    if each.priority >= pod.priority or not pod.preempts
-                ]
-                if carrying(place.node, stay).room(pod):
-                    candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
-                else:
-                    candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
-        if not pod.is_simple:
-            demand = PodGroup(pod, pod_set.count, accepting, everywhere=True)
-            verdict, _ = judge_together([demand], self._cluster.places)
-            if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
-                if self._friends(pod):
-                    self._place_with_friends(candidate, pod_set, pod, pod_set.count)
-                else:
-                    verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-                    candidate.decide(verdict, told("daemon-set-apart", pod_set.path, verb=verb))
+            outcome += _daemon_on(place, pod_set, pod)
+        if pod.is_simple:
+            return outcome
+        demand = PodGroup(pod, pod_set.count, accepting, everywhere=True)
+        verdict, _ = judge_together([demand], cluster.places)
+        if verdict is Verdict.FITS or outcome.verdict is not Verdict.FITS:
+            return outcome
+        if self._affecting(pod):
+            return outcome + self._place_with_affecting(admitted, pod_set, pod, pod_set.count)
+        verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
+        kept_apart = Refusal(
+            rule="daemon-set-spread",
+            path=pod_set.path,
+            message=f"its pods {verb} be on every node: affinity, spreading or a claim of one pod"
+            " keeps them apart",
+            remedy="Remove affinity, topologySpreadConstraints and ReadWriteOncePod claims from the"
+            " DaemonSet.",
+        )
+        return outcome + Outcome.of(verdict, kept_apart)
 
-    def _place_one_set(self, candidate: AdmittedWorkload) -> None:
-        workload, (pod_set, pod) = candidate.workload, candidate.pod_sets[0]
+    def _place_one_set(self, admitted: AdmittedWorkload) -> Outcome:
+        """Place a workload whose pods are all alike."""
+        workload, [(pod_set, pod)] = admitted.workload, admitted.pod_sets
         most = max(pod_set.count, *(count for _, count in workload.ceilings), 0)
-        if not pod_set.count or self._is_roomy(pod, most):
-            candidate.decide(Verdict.FITS)
-            return
+        if not pod_set.count or self._has_ample_room(pod, most):
+            return Outcome.of(Verdict.FITS)
         wanted = pod_set.count if workload.all_at_once else 1
-        found = self._bounds(pod, wanted)
-        is_open = found.least < pod_set.count <= found.most
-        if is_open and (outcome := self._search([(pod_set, pod)], pod)):
-            found = Capacity(*outcome, found.limited_by)
-        if found.least < wanted:
-            self._decide_shortage(candidate, pod_set, pod, found, wanted)
-            return
-        candidate.decide(Verdict.FITS)
-        if found.least < pod_set.count:
-            candidate.warnings.append(in_turns(pod_set, found.least, "the nodes allow"))
-            waits = told("waits-too-long", "activeDeadlineSeconds", certain=False)
-            candidate.refuse([waits] if workload.deadline is not None else ())
-        for rule, count in workload.ceilings:
-            is_short = count > found.most
-            most = (
-                self._rollout_room(pod, pod_set.count, count)
-                if is_short and rule == "rollout-surge"
-                else 0
-            )
-            if count > (limit := max(found.most, most)):
-                candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, limit))
+        bounds = self._bounds(pod, wanted)
+        is_open = bounds.least < pod_set.count <= bounds.most
+        if is_open and (exact := self._search([(pod_set, pod)], pod)):
+            bounds = Capacity(*exact, bounds.limited_by)
+        if bounds.least < wanted:
+            return self._shortage(admitted, pod_set, pod, bounds, wanted)
+        outcome = Outcome.of(Verdict.FITS)
+        if bounds.least < pod_set.count:
+            outcome += Outcome.warned([in_turns(pod_set, bounds.least, "the nodes allow")])
+            if workload.deadline is not None:
+                late = _MAY_WAIT_TOO_LONG._replace(path="activeDeadlineSeconds")
+                outcome += Outcome.refused([late])
+        return outcome + Outcome.warned(self._stopped_growth(admitted, bounds.most))
+
+    def _stopped_growth(self, admitted: AdmittedWorkload, most: int) -> Iterable[GrowthStops]:
+        """Yield rollouts and autoscaling for which the nodes have no room."""
+        [(pod_set, pod)] = admitted.pod_sets
+        for rule, count in admitted.workload.ceilings:
+            limit = most
+            if count > limit and rule == "rollout-surge":
+                limit = max(limit, self._rollout_room(pod, pod_set.count, count))
+            if count > limit:
+                yield GrowthStops(rule, pod_set, pod, count, limit)
 
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
-        """Return how many old and new pods find a place if their affinity tells them apart; else 0."""
-        new_labels = {
-            **pod.labels,
-            labels.TEMPLATE_HASH: f"{pod.labels.get(labels.TEMPLATE_HASH)} new",
-        }
+        """Return how many old and new pods find nodes, if affinity distinguishes them; else 0.
+
+        Selectors with the label pod-template-hash look at the pods of one version only.
+        """
+        new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
+        new_labels = {**pod.labels, labels.TEMPLATE_HASH: new_hash}
         new = self._cluster.pod_class(
             pod.name, pod.namespace, new_labels, pod.spec, volume_refusals=pod.volume_refusals
         )
-        if all(
-            old.selector == other.selector
-            for old, other in zip(_terms(pod), _terms(new), strict=True)
-        ):
+        rules = zip(_rules(pod), _rules(new), strict=True)
+        if all(old.selector == other.selector for old, other in rules):
             return 0
         places = self.occupied
         for surge in range(wanted - count, 0, -1):
-            pods = ((pod, count), (new, surge))
             demands = [
-                PodGroup(each, number, self._cluster.accepting(each, places))
-                for each, number in pods
+                PodGroup(version, number, self._cluster.accepting(version, places))
+                for version, number in ((pod, count), (new, surge))
             ]
             if self.judge_together(demands, places)[0] is not Verdict.CANNOT_FIT:
                 return count + surge
         return 0
 
-    def _is_roomy(self, pod: PodClass, wanted: int) -> bool:
-        """Whether nothing but room decides, and there is enough of it: whoever comes first."""
+    def _has_ample_room(self, pod: PodClass, wanted: int) -> bool:
+        """Return whether only free resources decide, and they suffice in any order."""
         if not pod.is_simple or self._daemons or self._cluster.running:
             return False
         for place in self._cluster.accepting(pod, self.occupied):
@@ -361,247 +351,299 @@ class Fitting:
         return False
 
     def _bounds(self, pod: PodClass, wanted: int, least_priority: int | None = None) -> Capacity:
-        """How many pods find a place, whether DaemonSets come before them or after."""
-        late = (
-            self.occupied
-            if least_priority is None
-            else self._places_for(self._daemons, least_priority)
+        """Return how many pods find nodes, whether DaemonSets come before them or after.
+
+        If a spread constraint counts the pods of a DaemonSet, only the free resources bound the
+        number, since the skew depends on the order.
+        """
+        with_all = self.occupied
+        if least_priority is not None:
+            with_all = self._places_for(self._daemons, least_priority)
+        late = self._capacity(pod, with_all)
+        counts_daemons = any(
+            constraint.counts(pod, daemon.pod)
+            for constraint in pod.spread
+            for daemon in self._daemons
         )
-        found = self._capacity(pod, late)
-        counted = any(
-            constraint.counts(pod, each.pod) for constraint in pod.spread for each in self._daemons
-        )
-        rivals = self._rivals([pod]) if found.least < wanted or counted else []
+        if late.least >= wanted and not counts_daemons:
+            return late
+        rivals = self._rivals([pod])
         if not rivals:
-            return found
-        early = self._capacity(pod, free := self._without(rivals, least_priority))
-        most = (
-            sum(place.count * place.room(pod) for place in free)
-            if counted
-            else max(found.most, early.most)
-        )
-        return Capacity(0 if counted else min(found.least, early.least), most, found.limited_by)
+            return late
+        before = self._without(rivals, least_priority)
+        early = self._capacity(pod, before)
+        if counts_daemons:
+            most = sum(place.count * place.room(pod) for place in before)
+            return Capacity(0, most, late.limited_by)
+        least, most = min(late.least, early.least), max(late.most, early.most)
+        return Capacity(least, most, late.limited_by)
 
     def _search(
-        self, sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass
+        self, pod_sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass
     ) -> tuple[int, int] | None:
-        """How many pods of a class find a place beside other sets and the DaemonSets, in every order; None if unknown.
+        """Return the fewest and the most pods of a class that find nodes, over all orders.
 
-        A DaemonSet that the API server refuses is not among them.
+        They compete with other sets and the DaemonSets, except those that the API server rejects.
+        Return None if the search is too long.
         """
-        demands = [self._demand(*each, self._cluster.places) for each in sets]
-        demands += [
-            replace(each, count=sum(place.count for place in each.places)) for each in self._daemons
-        ]
-        outcome = search(demands, self._cluster.places, each=True)
+        demands = [self._demand(*each, self._cluster.places) for each in pod_sets]
+        for daemon in self._daemons:
+            count = sum(place.count for place in daemon.places)
+            demands.append(replace(daemon, count=count))
+        result = search(demands, self._cluster.places, each=True)
         index = next((number for number, demand in enumerate(demands) if demand.pod is pod), None)
-        if index is None or not outcome or not outcome.exhausted:
+        if index is None or not result or not result.exhausted:
             return None
-        return outcome.least[index], outcome.most[index]
+        return result.least[index], result.most[index]
 
-    def _capacity(self, pod: PodClass, occupied: Sequence[NodeGroup]) -> Capacity:
-        return capacity(
-            pod,
-            [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)],
-            occupied,
-        )
+    def _capacity(self, pod: PodClass, places: Sequence[NodeGroup]) -> Capacity:
+        accepting = self._cluster.accepting(pod, places)
+        return capacity(pod, [(place, place.room(pod)) for place in accepting], places)
 
-    def _decide_shortage(
+    def _shortage(
         self,
-        candidate: AdmittedWorkload,
+        admitted: AdmittedWorkload,
         pod_set: PodSet,
         pod: PodClass,
-        found: Capacity,
+        bounds: Capacity,
         wanted: int,
-    ) -> None:
-        """The nodes are not known to have room enough: decide so, unless something else may make it."""
-        if pod.preempts and any(
-            other.priority < pod.priority
-            for place in self._cluster.places
-            for other in place.running
-        ):
+    ) -> Outcome:
+        """Return the outcome for pods that may lack nodes, unless something else provides them.
+
+        Three things may: evicting pods with a lower priority, nodes that may accept the pods, and
+        pods of other workloads that these pods must be near.
+        """
+        if self._can_evict(pod):
             evicting = self._bounds(pod, wanted, pod.priority)
-            is_alone = len(candidate.pod_sets) == 1 and not pod.spread and not pod.affinity
+            by_eviction = explain.eviction(pod_set, pod)
+            is_alone = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
             if is_alone and evicting.least >= wanted:
-                candidate.decide(Verdict.FITS)
-                candidate.warnings.append(explain.eviction(pod_set, pod))
-                return
+                return Outcome.of(Verdict.FITS) + Outcome.warned([by_eviction])
             if evicting.most >= wanted:
-                candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
-                return
-        perhaps = self._cluster.possibly_accepting(pod)
-        if any(place.node.unknown for place in perhaps) or (
-            perhaps and self._room_with(pod, perhaps) >= wanted
-        ):
-            first = perhaps[0].node
-            candidate.decide(
-                Verdict.UNDETERMINED, explain.node_refuses(pod_set, first, refusals(pod, first)[0])
-            )
-        elif found.most < wanted and self._friends(pod):
-            self._place_with_friends(candidate, pod_set, pod, wanted)
-        else:
-            self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
+                return Outcome.of(Verdict.UNDETERMINED, by_eviction)
+        possible = self._cluster.possibly_accepting(pod)
+        is_unknown = any(place.node.unknown for place in possible)
+        if is_unknown or (possible and self._room_with(pod, possible) >= wanted):
+            node = possible[0].node
+            reason = explain.node_refuses(pod_set, node, refusals(pod, node)[0])
+            return Outcome.of(Verdict.UNDETERMINED, reason)
+        if bounds.most < wanted and self._affecting(pod):
+            return self._place_with_affecting(admitted, pod_set, pod, wanted)
+        return self._by_capacity(pod_set, pod, bounds, wanted)
 
-    def _decide_by_capacity(
-        self,
-        candidate: AdmittedWorkload,
-        pod_set: PodSet,
-        pod: PodClass,
-        found: Capacity,
-        wanted: int,
-    ) -> None:
-        reason = Shortage(
-            pod_set, pod, self.occupied, found.least, found.most, found.limited_by, wanted
-        )
-        candidate.decide(
-            Verdict.UNDETERMINED if found.most >= wanted else Verdict.CANNOT_FIT, reason
+    def _can_evict(self, pod: PodClass) -> bool:
+        """Return whether some running pod has a lower priority."""
+        running = chain.from_iterable(place.running for place in self._cluster.places)
+        return pod.preempts and any(other.priority < pod.priority for other in running)
+
+    def _by_capacity(
+        self, pod_set: PodSet, pod: PodClass, bounds: Capacity, wanted: int
+    ) -> Outcome:
+        verdict = Verdict.UNDETERMINED if bounds.most >= wanted else Verdict.CANNOT_FIT
+        least, most, limit = bounds.least, bounds.most, bounds.limited_by
+        return Outcome.of(
+            verdict, Shortage(pod_set, pod, self.occupied, least, most, limit, wanted)
         )
 
-    def _room_with(self, pod: PodClass, perhaps: Sequence[NodeGroup]) -> int:
-        """The room for pods, with the nodes that may accept them."""
-        named = {id(place.node) for place in perhaps}
-        places = [p for p in self.occupied if id(p.node) in named or not refusals(pod, p.node)]
+    def _room_with(self, pod: PodClass, possible: Sequence[NodeGroup]) -> int:
+        """Return the room for pods, with the nodes that may accept them."""
+        nodes = {place.node for place in possible}
+        places = [p for p in self.occupied if p.node in nodes or not refusals(pod, p.node)]
         return sum(place.count * place.room(pod) for place in places)
 
-    def _friends(self, pod: PodClass) -> list[AdmittedWorkload]:
-        """Workloads whose other pods these want to be near, or whose other pods count for their spreading."""
+    def _affecting(self, pod: PodClass) -> list[AdmittedWorkload]:
+        """Return workloads whose pods decide where a pod may go.
 
-        def counts(theirs: PodClass) -> bool:
-            near = any(term.matches(theirs) for term in pod.affinity)
-            return near or any(constraint.counts(pod, theirs) for constraint in pod.spread)
-
-        others = self._candidates if pod.affinity or pod.spread else ()
-        return [other for other in others if any(map(counts, _beside(other, pod)))]
-
-    def _place_with_friends(
-        self, candidate: AdmittedWorkload, pod_set: PodSet, pod: PodClass, wanted: int
-    ) -> None:
-        """The pods want company: judge them with those that they look for."""
-        company = [candidate]
-        for member in company:
-            for _, theirs in member.pod_sets:
-                company += [friend for friend in self._friends(theirs) if friend not in company]
-        members = [member for member in company if member.workload.kind != "DaemonSet"]
-        sets = [each for member in members for each in member.pod_sets if each[0].count]
-        outcome = self._search(sets, pod)
-        least, most = outcome or (0, wanted)
-        # Pods that have ended are no company.
-        others = [member.workload for member in members if member is not candidate]
-        ends = any(other.is_finite or other.may_make_room for other in others)
-        refused = any(member.is_refused or member.unknowns for member in company)
-        # Pods that come to a namespace which a term selects do not make the scheduler look again at once.
-        terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
-        refused = refused or any(term.get("namespaceSelector") for term in terms)
-        if refused or least < wanted <= most or (ends and least >= wanted):
-            candidate.decide(Verdict.UNDETERMINED, told("near-others", f"{pod_set.path}.affinity"))
-        elif least >= wanted:
-            candidate.decide(Verdict.FITS)
-        else:
-            rule = "pod-affinity" if pod.affinity else "topology-spread"
-            self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, rule), wanted)
-
-    def _place_loose(self, candidate: AdmittedWorkload) -> None:
-        """NodeGroup a JobSet of which nothing says that its pods need each other.
-
-        It fits if all pods that may run together find a place, and cannot fit if one pod alone finds none. Else it
-        depends on whether its pods wait for each other.
+        The pod must be near them, or its spread constraints count them.
         """
-        workload = candidate.workload
-        together = [AdmittedWorkload(workload, sets) for sets in candidate.phases()]
-        for each in together:
-            self._place_sets(each)
-        open_ = [each for each in together if each.verdict is not Verdict.FITS]
-        for pod_set, pod in candidate.pod_sets if open_ else ():
-            alone = AdmittedWorkload(
-                workload, [(replace(pod_set, count=min(pod_set.count, 1)), pod)]
+        if not (pod.affinity or pod.spread):
+            return []
+
+        def affects(other: PodClass) -> bool:
+            is_near = any(term.matches(other) for term in pod.affinity)
+            return is_near or any(constraint.counts(pod, other) for constraint in pod.spread)
+
+        return [each for each in self._workloads if any(map(affects, _other_pods(each, pod)))]
+
+    def _place_with_affecting(
+        self, admitted: AdmittedWorkload, pod_set: PodSet, pod: PodClass, wanted: int
+    ) -> Outcome:
+        """Place pods together with those that decide where they may go."""
+        company = [admitted]
+        for member in company:  # which grows
+            for _, member_pod in member.pod_sets:
+                company += [each for each in self._affecting(member_pod) if each not in company]
+        members = [member for member in company if member.workload.kind != "DaemonSet"]
+        pod_sets = [each for member in members for each in member.pod_sets if each[0].count]
+        least, most = self._search(pod_sets, pod) or (0, wanted)
+        # Pods that have ended are not near any others.
+        others = [member.workload for member in members if member is not admitted]
+        may_end = any(other.is_finite or other.may_make_room for other in others)
+        is_unknown = any(member.is_refused or member.unknowns for member in company)
+        # If a term selects namespaces, the scheduler does not retry at once when pods come there.
+        terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
+        is_unknown = is_unknown or any(term.get("namespaceSelector") for term in terms)
+        if is_unknown or least < wanted <= most or (may_end and least >= wanted):
+            near_others = Refusal(
+                rule="pod-affinity",
+                path=f"{pod_set.path}.affinity",
+                message="whether its pods find a place depends on where the pods of other"
+                " workloads are",
+                remedy="Select nodes by labels instead of by pods.",
             )
-            self._place_sets(alone)
+            return Outcome.of(Verdict.UNDETERMINED, near_others)
+        if least >= wanted:
+            return Outcome.of(Verdict.FITS)
+        rule = "pod-affinity" if pod.affinity else "topology-spread"
+        return self._by_capacity(pod_set, pod, Capacity(least, most, rule), wanted)
+
+    def _place_in_parts(self, admitted: AdmittedWorkload) -> Outcome:
+        """Place a JobSet whose pods perhaps need not run at once.
+
+        It fits if all pods that may run together find nodes, and cannot fit if one pod alone finds
+        none. Otherwise it depends on whether its pods wait for each other.
+        """
+        workload = admitted.workload
+        phases = [self._place_sets(AdmittedWorkload(workload, p)) for p in admitted.phases()]
+        not_together = [each for each in phases if each.verdict is not Verdict.FITS]
+        if not not_together:
+            return Outcome.of(Verdict.FITS)
+        impossible = NOTHING_DECIDED
+        for pod_set, pod in admitted.pod_sets:
+            one_pod = replace(pod_set, count=min(pod_set.count, 1))
+            alone = self._place_sets(AdmittedWorkload(workload, ((one_pod, pod),)))
             if alone.verdict is Verdict.CANNOT_FIT:
-                candidate.decide(Verdict.CANNOT_FIT)
-                candidate.reasons += alone.reasons
-        if candidate.verdict is None:
-            candidate.decide(Verdict.UNDETERMINED if open_ else Verdict.FITS)
-            for each in open_[:1]:
-                candidate.refuse(
-                    [told("loose-job-set", "spec.replicatedJobs", certain=False, gang=labels.GANG)]
-                )
-                candidate.decide(Verdict.UNDETERMINED, *(reason for _, reason in each.reasons))
+                impossible += Outcome(Verdict.CANNOT_FIT, alone.reasons)
+        if impossible.verdict is not None:
+            return impossible
+        may_wait = Refusal(
+            rule="runs-in-turns",
+            path="spec.replicatedJobs",
+            message="there is no place for all of its pods at once, and whether they wait for each"
+            " other is not known",
+            remedy=f'If they do, make room for all, and annotate the JobSet {labels.GANG}: "true".'
+            " If they do not, they run one after the other.",
+            certain=False,
+        )
+        reasons = [reason for _, reason in not_together[0].reasons]
+        return Outcome.of(Verdict.UNDETERMINED, may_wait, *reasons)
 
-    def _place_sets(self, candidate: AdmittedWorkload) -> None:
-        """A JobSet: all its sets at once."""
-        for pod_set, pod in candidate.pod_sets:
-            found = self._bounds(pod, pod_set.count)
-            if pod_set.count > found.most:
-                self._decide_shortage(candidate, pod_set, pod, found, pod_set.count)
-        if candidate.verdict in (None, Verdict.FITS):
-            demands = self.demands([candidate], self.occupied)
-            verdict, shortfall = self.judge_together(demands, self.occupied)
-            rivals = (
-                self._rivals(pod for _, pod in candidate.pod_sets)
-                if verdict is Verdict.CANNOT_FIT
-                else ()
-            )
+    def _place_sets(self, admitted: AdmittedWorkload) -> Outcome:
+        """Place several sets of pods at once, such as those of a gang."""
+        outcome = NOTHING_DECIDED
+        for pod_set, pod in admitted.pod_sets:
+            bounds = self._bounds(pod, pod_set.count)
+            if pod_set.count > bounds.most:
+                outcome += self._shortage(admitted, pod_set, pod, bounds, pod_set.count)
+        if outcome.verdict not in (None, Verdict.FITS):
+            return outcome
+        demands = self.demands([admitted], self.occupied)
+        verdict, shortfall = self.judge_together(demands, self.occupied)
+        if verdict is Verdict.CANNOT_FIT:
+            rivals = self._rivals(pod for _, pod in admitted.pod_sets)
             if rivals:
-                early = self._without(rivals)
-                verdict, shortfall = self.judge_together(
-                    demands := self.demands([candidate], early), early
-                )
+                before = self._without(rivals)
+                demands = self.demands([admitted], before)
+                verdict, shortfall = self.judge_together(demands, before)
                 verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
-            candidate.decide(verdict)
-            if verdict is not Verdict.FITS:
-                path = (
-                    "spec.replicatedJobs"
-                    if candidate.workload.kind == "JobSet"
-                    else candidate.pod_sets[0][0].count_path
-                )
-                candidate.decide(verdict, Competition(demands, shortfall, of_one=path))
+        if verdict is Verdict.FITS:
+            return outcome + Outcome.of(verdict)
+        path = "spec.replicatedJobs"
+        if admitted.workload.kind != "JobSet":
+            path = admitted.pod_sets[0][0].count_path
+        return outcome + Outcome.of(verdict, Competition(demands, shortfall, of_one=path))
 
-    def _demand(
-        self, pod_set: PodSet, pod: PodClass, among: Sequence[NodeGroup] | None = None
-    ) -> PodGroup:
-        accepting = self._cluster.accepting(pod, self.occupied if among is None else among)
+    def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[NodeGroup]) -> PodGroup:
+        accepting = self._cluster.accepting(pod, among)
         return PodGroup(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
 
     def judge_together(
         self, demands: Sequence[PodGroup], places: Sequence[NodeGroup]
     ) -> tuple[Verdict, Shortfall | None]:
-        """Whether demands find their place together; not known where other nodes may accept some of them."""
+        """Return whether pod groups fit together, and what is missing.
+
+        It is undetermined if other nodes may accept some of the pods.
+        """
         verdict, shortfall = judge_together(demands, places)
-        if verdict is Verdict.CANNOT_FIT and any(
-            self._cluster.possibly_accepting(demand.pod) for demand in demands
-        ):
-            verdict = Verdict.UNDETERMINED
+        if verdict is Verdict.CANNOT_FIT:
+            possible = any(self._cluster.possibly_accepting(demand.pod) for demand in demands)
+            verdict = Verdict.UNDETERMINED if possible else verdict
         return verdict, shortfall
 
     def demands(
-        self, candidates: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
+        self, workloads: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
     ) -> list[PodGroup]:
-        """What workloads need at once, of these places."""
-        sets = [each for candidate in candidates for each in candidate.pod_sets]
-        return [self._demand(*each, among) for each in sets if each[0].count]
+        """Return the pods that workloads run at once, with the node groups that accept them."""
+        pod_sets: list[tuple[PodSet, PodClass]] = []
+        for admitted in workloads:
+            pod_sets += [each for each in admitted.pod_sets if each[0].count]
+        return [self._demand(*each, among) for each in pod_sets]
 
 
-def _beside(candidate: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
-    """The pods of a workload beside some; of a StatefulSet that makes one after the other, those before them."""
-    pods = [theirs for _, theirs in candidate.pod_sets]
-    before = list(takewhile(lambda theirs: theirs is not pod, pods))
-    in_order = (
-        section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady")
-        != "Parallel"
+def _daemon_on(place: NodeGroup, pod_set: PodSet, pod: PodClass) -> Outcome:
+    """Return whether a DaemonSet's pod runs on each node of a group on which it must run."""
+    if refused := refusals(pod, place.node):
+        is_certain = any(refusal.certain for refusal in refused)
+        reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
+        return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason)
+    if place.room(pod):
+        return NOTHING_DECIDED
+    stay = [each for each in place.running if each.priority >= pod.priority or not pod.preempts]
+    if carrying(place.node, stay).room(pod):
+        return Outcome.of(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
+    return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
+
+
+def _one_node_is_too_small(claim: Manifest, count: int) -> Refusal:
+    return Refusal(
+        rule="volume-access",
+        path="volumes",
+        message=f"its {count} pods mount the claim {name_of(claim)}, which one node at a time may"
+        " attach (ReadWriteOnce), and no node takes all of them: pods on another node never start",
+        remedy=f"Give {name_of(claim)} the access mode ReadWriteMany with a class that has it, or"
+        " run as many pods as one node takes without anti-affinity or spreading over nodes.",
     )
-    return (
-        before
-        if in_order and candidate.workload.kind == "StatefulSet"
-        else [*before, *pods[len(before) + 1 :]]
-    )
 
 
-def _terms(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
+def inline_disks(admitted: AdmittedWorkload) -> Outcome:
+    """Refuse several pods that write to one disk, which their volumes name.
+
+    The scheduler keeps the pods apart (its filter VolumeRestrictions), and does not check which
+    node has attached the disk.
+    """
+    outcome = NOTHING_DECIDED
+    for pod_set, pod in admitted.pod_sets:
+        if pod_set.count > 1 and admitted.workload.all_at_once and pod.writes_to_disks:
+            disk, count = min(str(name) for _, name, *_ in pod.writes_to_disks), pod_set.count
+            one_pod = Refusal(
+                rule="volume-access",
+                path=f"{pod_set.path}.volumes",
+                message=f"its {count} pods write to the disk {disk}, which one node attaches, and"
+                " pods of one node exclude each other: one pod starts",
+                remedy="Run one pod, mount the disk with readOnly, or give the pods a claim of a"
+                " class that has ReadWriteMany.",
+            )
+            outcome += Outcome.refused([one_pod])
+    return outcome
+
+
+def _other_pods(admitted: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
+    """Return the pods of a workload except some; of an ordered StatefulSet, those before them."""
+    pods = [each for _, each in admitted.pod_sets]
+    before = list(takewhile(lambda each: each is not pod, pods))
+    policy = section(admitted.workload.manifest, "spec").get("podManagementPolicy")
+    if admitted.workload.kind == "StatefulSet" and policy != "Parallel":
+        return before
+    return [*before, *pods[len(before) + 1 :]]
+
+
+def _rules(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
     return chain(pod.anti_affinity, pod.spread, pod.affinity)
 
 
-def _may_run(candidate: AdmittedWorkload) -> bool:
-    """Whether the API server accepts pods of a workload, be it too few of them."""
+def _may_run(admitted: AdmittedWorkload) -> bool:
+    """Return whether the API server accepts some pods of a workload, even if not all."""
     return not any(
-        v is Verdict.CANNOT_FIT and isinstance(reason, Refusal) for v, reason in candidate.reasons
+        verdict is Verdict.CANNOT_FIT and isinstance(reason, Refusal)
+        for verdict, reason in admitted.outcome.reasons
     )

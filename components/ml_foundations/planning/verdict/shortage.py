@@ -1,4 +1,4 @@
-"""Too little room in words: the number that is missing, the nearest pool, the way out."""
+"""Shortages in words: how many nodes or resources are missing, the nearest pool, and a remedy."""
 
 import math
 from collections import Counter
@@ -11,14 +11,14 @@ from ml_foundations.kubernetes.tolerations import described_taint, untolerated_t
 from ml_foundations.kubernetes.words import listed, names, number
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS, is_extended
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
 
 def words(reason: Shortage) -> Refusal:
-    """Why the nearest node does not take a pod, or how many nodes are missing."""
+    """Return why the nearest node refuses a pod, or how many nodes are missing."""
     path = reason.pods.path
     if reason.most >= reason.wanted:
         some = f"between {reason.least} and {reason.most} of {reason.wanted} pods"
@@ -27,181 +27,183 @@ def words(reason: Shortage) -> Refusal:
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.places:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    able = [
-        place
-        for place in reason.places
-        if place.room(reason.pod) and not refusals(reason.pod, place.node)
-    ]
+    with_room = [place for place in reason.places if place.room(reason.pod)]
+    able = [place for place in with_room if not refusals(reason.pod, place.node)]
     if not able:
         return _nowhere(reason)
     room = sum(place.count * place.room(reason.pod) for place in able)
-    return (
-        _limited(reason, able)
-        if reason.limited_by and reason.most < room
-        else _too_many(reason, able)
-    )
+    if reason.limited_by and reason.most < room:
+        return _limited(reason, able)
+    return _too_many(reason, able)
 
 
 _DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
-"""How far a node is that refuses the pods: a toleration is soon added, another machine is not."""
+"""How far a node is that refuses pods by a rule: a toleration is easier to add than a machine."""
+_DISTANCE = 10
+"""The same for other rules."""
+
+
+def _refusal_distance(pod: PodClass, place: NodeGroup) -> int:
+    return sum(_DISTANCES.get(each.rule, _DISTANCE) for each in refusals(pod, place.node))
 
 
 def _nowhere(reason: Shortage) -> Refusal:
-    """No node takes even one pod: tell of the nearest, which has the fewest things against it."""
+    """Return why the nearest node, which has the fewest reasons, does not accept even one pod."""
     pods, pod = reason.pods, reason.pod
 
     def distance(place: NodeGroup) -> tuple[float, ...]:
         short = lacks(pod, place)
         missing = sum(20 if is_extended(name) and not free else 3 for name, _, free in short)
-        refused = sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
-        return missing + refused, sum(1 - free / needed for _, needed, free in short), -place.count
+        shares = sum(1 - free / needed for _, needed, free in short)
+        return missing + _refusal_distance(pod, place), shares, -place.count
 
     nearest = min(reason.places, key=distance)
-    found, short = refusals(pod, nearest.node), lacks(pod, nearest)
-    against = [*(refusal.message for refusal in found), *map(lack_text, short)]
-    if not against:
-        against = ["pods that run there keep it off, by host ports or anti-affinity"]
+    refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
+    against = [*(refusal.message for refusal in refused), *map(lack_text, short)]
+    against = against or ["pods that run there keep it off, by host ports or anti-affinity"]
     rule, path = "pod-anti-affinity", pods.path
-    if found:
-        rule, path = found[0].rule, f"{pods.path}.{found[0].path}"
+    if refused:
+        rule, path = refused[0].rule, f"{pods.path}.{refused[0].path}"
     elif short:
         rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
-    message = f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}'
-    return Refusal(rule, path, message, _remedy(reason, nearest, found))
+    name = nearest.node.name
+    message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it'
+    message = f"{message}: {'; '.join(against)}"
+    return Refusal(rule, path, message, _remedy(reason, nearest, refused))
 
 
 def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
     if not places:
-        return told("daemon-set-without-any-node", pods.path)
-
-    def distance(place: NodeGroup) -> int:
-        return sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
-
-    nearest = min(places, key=distance)
-    found = refusals(pod, nearest.node)
-    reason = Shortage(pods, pod, places, 0, 0, "", 1)
-    against = "; ".join(each.message for each in found) or "its controller does not choose it"
-    path = f"{pods.path}.{found[0].path}" if found else pods.path
-    remedy = _remedy(reason, nearest, found)
-    return told("daemon-set-nowhere", path, name=nearest.node.name, against=against, remedy=remedy)
-
-
-def _remedy(reason: Shortage, nearest: NodeGroup, found: Sequence[Refusal]) -> str:
-    """The shortest way to the nearest pool."""
-    pods, pod, name, rules = (
-        reason.pods,
-        reason.pod,
-        nearest.node.name,
-        {refusal.rule for refusal in found},
+        message = "it runs on no node, because there are none"
+        return Refusal("daemon-set-without-nodes", pods.path, message, "Declare a node pool.")
+    nearest = min(places, key=lambda place: _refusal_distance(pod, place))
+    refused = refusals(pod, nearest.node)
+    against = "; ".join(each.message for each in refused) or "its controller does not choose it"
+    name = nearest.node.name
+    return Refusal(
+        rule="daemon-set-without-nodes",
+        path=f"{pods.path}.{refused[0].path}" if refused else pods.path,
+        message=f'it runs on no node; the nearest, "{name}", does not take it: {against}',
+        remedy=_remedy(Shortage(pods, pod, places, 0, 0, "", 1), nearest, refused),
     )
-    keys = [
-        refusal.path.removeprefix("nodeSelector.")
-        for refusal in found
-        if refusal.rule == "node-selector"
-    ]
+
+
+def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> str:
+    """Return the fewest changes with which the nearest pool accepts the pods."""
+    pod, rules = reason.pod, {refusal.rule for refusal in refused}
+    remedies = _remedies(reason, nearest, refused)
+    steps = [remedy for rule, remedy in remedies.items() if rule in rules]
+    for refusal in refused:
+        if refusal.remedy and refusal.rule not in remedies:
+            steps.append(refusal.remedy.rstrip("."))
+    overhead = millis(section(pod.spec, "overhead"))
+    for resource, _, free in lacks(pod, nearest):
+        left = free - overhead.get(resource, 0)
+        besides = " besides the overhead" if overhead.get(resource) else ""
+        if left > 0:
+            most = readable(left, math.floor)
+            steps.append(f"request at most {most} {resource}{besides}")
+        else:
+            steps.append(f"choose a pool that offers {resource}")
+    text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _remedies(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
+    """Return how to satisfy each rule by which the nearest node may refuse the pods."""
+    path, name = reason.pods.path, nearest.node.name
+    selectors = [each.path for each in refused if each.rule == "node-selector"]
+    keys = [selector.removeprefix("nodeSelector.") for selector in selectors]
     values = "; ".join(_values(reason, nearest, key) for key in keys)
-    lasting = [
-        each for each in items(pod.spec, "tolerations") if each.get("tolerationSeconds") is None
-    ]
+    tolerations = items(reason.pod.spec, "tolerations")
+    lasting = [each for each in tolerations if each.get("tolerationSeconds") is None]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
-    for_good = (
-        " without tolerationSeconds" if any("Seconds" in refusal.path for refusal in found) else ""
-    )
-    is_unlabelled = any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in found)
-    of_gpus = (
-        f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)"
-        if is_unlabelled
-        else ""
-    )
-    ways = {
-        "taint": f"tolerate {taints}{for_good}",
-        "node-selector": f"correct {pods.path}.nodeSelector ({values})",
-        "node-affinity": f"correct {pods.path}.affinity.nodeAffinity{of_gpus}",
-        "node-name": f"remove {pods.path}.nodeName",
+    ends = any("Seconds" in refusal.path for refusal in refused)
+    of_gpus = ""
+    if any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in refused):
+        of_gpus = (
+            f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else set accelerator_label)"
+        )
+    return {
+        "taint": f"tolerate {taints}{' without tolerationSeconds' if ends else ''}",
+        "node-selector": f"correct {path}.nodeSelector ({values})",
+        "node-affinity": f"correct {path}.affinity.nodeAffinity{of_gpus}",
+        "node-name": f"remove {path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
         "volume-zone": f"give {name} nodes in the volume's zone",
         "disk-type": "choose a storage class with a disk type that the machine attaches",
     }
-    steps = [way for rule, way in ways.items() if rule in rules]
-    steps += [each.remedy.rstrip(".") for each in found if each.remedy and each.rule not in ways]
-    overhead = millis(section(pod.spec, "overhead"))
-    for resource, _, free in lacks(pod, nearest):
-        own = overhead.get(resource, 0)
-        besides = " besides the overhead" if own else ""
-        at_most = f"request at most {readable(free - own, math.floor)} {resource}{besides}"
-        steps.append(at_most if free > own else f"choose a pool that offers {resource}")
-    text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
-    """Return the values of a label that a pod may select instead of its own, that of the nearest node first."""
-    own = section(reason.pod.spec, "nodeSelector").get(key)
+    """Return the values of a label that a pod may select, those of the nearest node first."""
+    selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
-    others = {
-        str(place.node.labels[key]) for place in reason.places if key in place.node.labels
-    } - {own}
+    labelled = [place.node.labels for place in reason.places if key in place.node.labels]
+    others = {str(node_labels[key]) for node_labels in labelled} - {selected}
     values = sorted(others, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 
 def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
+    """Return that a constraint, and not the nodes' room, limits the number of pods."""
     pod, pods, most = reason.pod, reason.pods, reason.most
-    path, keys = {
-        "topology-spread": (
-            "topologySpreadConstraints",
-            [constraint.key for constraint in pod.spread],
-        ),
-        "pod-anti-affinity": ("affinity.podAntiAffinity", [term.key for term in pod.anti_affinity]),
-        "pod-affinity": ("affinity.podAffinity", [term.key for term in pod.affinity]),
-        "volume-access": ("volumes", []),
+    path, rules = {
+        "topology-spread": ("topologySpreadConstraints", pod.spread),
+        "pod-anti-affinity": ("affinity.podAntiAffinity", pod.anti_affinity),
+        "pod-affinity": ("affinity.podAffinity", pod.affinity),
+        "volume-access": ("volumes", ()),
     }[reason.limited_by]
-    over = f"over {names(dict.fromkeys(keys))}" if keys else "with ReadWriteOncePod"
-    roomy = [f"{number(place.count, 'node')} of {place.node.name}" for place in able]
-    message = (
-        f"{number(reason.wanted, 'pod')} must run at once, and {path} {over} lets {most}: "
-        f"{names(roomy)} would have the room"
-    )
+    keys = dict.fromkeys(rule.key for rule in rules)
+    over = f"over {names(keys)}" if keys else "with ReadWriteOncePod"
+    roomy = names([f"{number(place.count, 'node')} of {place.node.name}" for place in able])
+    wanted = f"{number(reason.wanted, 'pod')} must run at once"
     remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
-    return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
+    return Refusal(
+        rule=reason.limited_by,
+        path=f"{pods.path}.{path}",
+        message=f"{wanted}, and {path} {over} lets {most}: {roomy} would have the room",
+        remedy=remedy,
+    )
 
 
 def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
-    """Each pod fits somewhere, but there are not nodes enough for all at once."""
+    """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod, count_path = reason.pod, reason.pods.count_path
     largest = max(able, key=lambda place: (place.room(pod), place.count))
-    missing = -(-(reason.wanted - reason.most) // largest.room(pod))
-    # A pool that is split over its zones is one to the reader.
+    missing = math.ceil((reason.wanted - reason.most) / largest.room(pod))
+    # A pool that is split over its zones is one pool to the reader.
     by_pool, counts = {place.node.name: place for place in able}, Counter[str]()
     for place in able:
         counts[place.node.name] += place.count
     offers = names(_offer(pod, place, counts[name]) for name, place in by_pool.items())
-    name = largest.node.name
-    of_pool = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
-    more = of_pool if largest.node.is_template else f"the number of nodes by {missing}"
+    name, more = largest.node.name, f"the number of nodes by {missing}"
+    if largest.node.is_template:
+        more = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
-    message = f"each pod needs {needs(pod)}; {offers}: {room}"
     return Refusal(
-        "nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}."
+        rule="nodes",
+        path=count_path,
+        message=f"each pod needs {needs(pod)}; {offers}: {room}",
+        remedy=f"Raise {more} or lower {count_path} to {reason.most}.",
     )
 
 
 def _offer(pod: PodClass, place: NodeGroup, count: int) -> str:
-    """What a number of nodes of a class offer of the resource that runs out first."""
+    """Return what nodes of a class offer of the resource that runs out first."""
     nodes = number(count, "node")
     nodes = f"at most {nodes}" if place.node.is_template else nodes
     if pod.excludes_itself_per_node:
         return f'"{place.node.name}" takes one per node on {nodes}'
     name = min(pod.requests, key=lambda each: (place.free.get(each, 0) // pod.requests[each], each))
-    return (
-        f'"{place.node.name}" offers {readable(place.free.get(name, 0))} {name} per node on {nodes}'
-    )
+    free = readable(place.free.get(name, 0))
+    return f'"{place.node.name}" offers {free} {name} per node on {nodes}'
 
 
 def lacks(pod: PodClass, place: NodeGroup) -> list[tuple[str, int, int]]:
-    """The resources of which one pod needs more than a node has free: name, needed, free."""
+    """Return the resources of which a pod needs more than a node has free: name, needed, free."""
     return [
         (name, amount, max(0, place.free.get(name, 0)))
         for name, amount in sorted(pod.requests.items())
@@ -210,16 +212,16 @@ def lacks(pod: PodClass, place: NodeGroup) -> list[tuple[str, int, int]]:
 
 
 def lack_text(lack: tuple[str, int, int]) -> str:
-    """One of ``lacks`` in words."""
-    name, *amounts = lack
-    needed, free, short = map(readable, (*amounts, amounts[0] - amounts[1]))
+    """Return one of ``lacks`` in words."""
+    name, needed, free = lack
     if name == PODS:
         return "it has no place for one more pod"
-    return f"it needs {needed} {name}, and {free} is free, {short} short"
+    short = f"{readable(needed - free)} short"
+    return f"it needs {readable(needed)} {name}, and {readable(free)} is free, {short}"
 
 
 def needs(pod: PodClass) -> str:
-    """What a pod requests, the rarest resource first: extended ones, then cpu and memory."""
+    """Return what a pod requests: extended resources, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
-    found = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in found) or "a place"
+    requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
+    return ", ".join(f"{readable(pod.requests[n])} {n}" for n in requested) or "a place"

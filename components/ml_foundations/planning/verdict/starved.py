@@ -1,4 +1,4 @@
-"""Containers that run and get too little: shared memory above their limit, GPUs with a LimitRange's default."""
+"""Containers that run with too little: shared memory above a limit, GPUs with a default limit."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,66 +7,66 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli, millis, readable
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
-from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.kubernetes.words import number
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
 
 _LEAST_PER_GPU = {"cpu": 1 * WHOLE, "memory": 4 * 1024**3 * WHOLE}
-"""Less than any machine of the catalog has for each GPU, by far: a default of so little was not meant for GPUs."""
+"""Far less than any machine of the catalog has per GPU: such a default was not meant for GPUs."""
 
 
 def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
-    """Yield volumes in memory that may outgrow the containers that mount them, which are killed then.
+    """Yield volumes in memory that may outgrow the containers that mount them.
 
-    What is written counts against the container's limit (Kubernetes, "emptyDir").
+    Writes to the volume count against the container's limit (Kubernetes, "emptyDir"), so the
+    container is killed.
 
     Args:
         pods: The pods as they are declared.
         spec: Their spec with the LimitRanges' defaults.
     """
     for volume in filter(is_mapping, items(section(pods.template, "spec"), "volumes")):
-        source = section(volume, "emptyDir")
+        source, name = section(volume, "emptyDir"), volume.get("name")
         size: Any = source.get("sizeLimit")
-        if (
-            source.get("medium") != "Memory"
-            or size in (None, UNKNOWN)
-            or volume.get("name") is UNKNOWN
-        ):
+        is_in_memory = source.get("medium") == "Memory"
+        if not is_in_memory or size in (None, UNKNOWN) or name is UNKNOWN:
             continue
-        limits = [*_limits_of_mounting(pods, spec, volume.get("name"))]
+        limits = [*_limits_of_mounting(pods, spec, name)]
         if limits and all(0 < limit < milli(size) for limit, *_ in limits):
             limit, path, by = max(limits)
-            yield told(
-                "shared-memory",
-                path,
-                volume=volume.get("name"),
-                size=size,
-                limit=readable(limit),
-                by=by,
+            counts = "counts against the memory of its containers, which is limited to"
+            yield Refusal(
+                rule="shared-memory",
+                path=path,
+                message=f"the volume {name} in memory may grow to {size}, and {counts}"
+                f" {readable(limit)}{by}",
+                remedy=f"Set limits.memory of the container above {size}, or lower the volume's"
+                " sizeLimit.",
             )
 
 
 def _limits_of_mounting(
     pods: PodSet, spec: Manifest, volume: Any
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the memory limits of the containers that mount a volume, 0 for none, with their fields and givers."""
-    stored = {
-        each.get("name"): each
-        for each in (*items(spec, "initContainers"), *items(spec, "containers"))
-    }
+    """Yield the memory limits of containers that mount a volume, with their fields and sources.
+
+    The limit is 0 if there is none.
+    """
+    stored_containers = (*items(spec, "initContainers"), *items(spec, "containers"))
+    stored = {container.get("name"): container for container in stored_containers}
     of_pod: Any = section(spec, "resources", "limits").get("memory")
     for key in ("initContainers", "containers"):
         for index, container in enumerate(items(section(pods.template, "spec"), key)):
             mounts = filter(is_mapping, items(container, "volumeMounts"))
-            if any(mount.get("name") == volume for mount in mounts):
-                own: Any = section(
-                    stored.get(container.get("name"), {}), "resources", "limits"
-                ).get("memory")
-                limit = min((milli(each) for each in (own, of_pod) if each is not None), default=0)
-                is_default = own is not None and "memory" not in section(
-                    container, "resources", "limits"
-                )
-                path = f"{pods.path}.{key}[{index}].resources.limits.memory"
-                yield limit, path, " by a LimitRange's default" if is_default else ""
+            if not any(mount.get("name") == volume for mount in mounts):
+                continue
+            admitted = stored.get(container.get("name"), {})
+            of_container: Any = section(admitted, "resources", "limits").get("memory")
+            given = [milli(each) for each in (of_container, of_pod) if each is not None]
+            declared = section(container, "resources", "limits")
+            is_default = of_container is not None and "memory" not in declared
+            path = f"{pods.path}.{key}[{index}].resources.limits.memory"
+            yield min(given, default=0), path, " by a LimitRange's default" if is_default else ""
 
 
 def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
@@ -75,28 +75,22 @@ def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
         return
     stored = {each.get("name"): each for each in items(spec, "containers")}
     for index, container in enumerate(items(pods.spec, "containers")):
-        declared = section(container, "resources")
-        limits = millis(section(stored.get(container.get("name"), {}), "resources", "limits"))
+        name, declared = container.get("name"), section(container, "resources")
+        limits = millis(section(stored.get(name, {}), "resources", "limits"))
         gpus = limits.get(GPU_RESOURCE, 0) // WHOLE
         given = {*section(declared, "limits"), *section(declared, "requests")}
         defaults = {
-            name: limits[name] for name in _LEAST_PER_GPU if name in limits and name not in given
+            resource: limits[resource]
+            for resource in _LEAST_PER_GPU
+            if resource in limits and resource not in given
         }
-        if any(amount < gpus * _LEAST_PER_GPU[name] for name, amount in defaults.items()):
-            amounts = " and ".join(
-                f"{readable(amount)} {name}" for name, amount in defaults.items()
-            )
-            values: dict[str, Any] = {
-                "container": container.get("name"),
-                "gpus": gpus,
-                "amounts": amounts,
-            }
-            fields = " and ".join(f"limits.{name}" for name in defaults)
-            plural = "" if gpus == 1 else "s"
-            yield told(
-                "gpu-defaults",
-                f"{pods.path}.containers[{index}].resources",
-                fields=fields,
-                plural=plural,
-                **values,
+        if any(most < gpus * _LEAST_PER_GPU[resource] for resource, most in defaults.items()):
+            amounts = " and ".join(f"{readable(most)} {each}" for each, most in defaults.items())
+            fields = " and ".join(f"limits.{resource}" for resource in defaults)
+            has = f"its container {name} has {number(gpus, 'GPU')}"
+            yield Refusal(
+                rule="gpu-defaults",
+                path=f"{pods.path}.containers[{index}].resources",
+                message=f"{has}, and a LimitRange's default limits it to {amounts}",
+                remedy=f"Set {fields} of the container.",
             )
