@@ -10,7 +10,7 @@ from codegen import ROOT, write
 
 
 def main() -> None:
-    """Make everything: first the arguments, in a process of their own, which the others import."""
+    """Make everything: first the arguments, in a separate process, because the other generators import them."""
     arguments = subprocess.run(
         [sys.executable, "-m", "codegen.arguments", *sys.argv[1:]], cwd=ROOT, check=False
     )

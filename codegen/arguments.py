@@ -126,17 +126,9 @@ def _has_typed_dict(spec: type[Spec]) -> bool:
     return spec in _public_specs() or (not spec.__name__.startswith("_") and bool(_own(spec)))
 
 
-@cache
 def _name(spec: type[Spec]) -> str:
-    """Return the name of a TypedDict.
-
-    A base has its package in front if a public spec has the same name.
-    """
-    name = f"{spec.__name__.removesuffix('Spec')}Args"
-    is_taken = spec not in _public_specs() and spec.__name__ in (
-        other.__name__ for other in _public_specs()
-    )
-    return f"{spec.__module__.split('.')[1].title()}{name}" if is_taken else name
+    """Return the name of a spec's TypedDict."""
+    return f"{spec.__name__.removesuffix('Spec')}Args"
 
 
 def _typed_dict(spec: type[Spec]) -> Iterator[str]:

@@ -25,7 +25,7 @@ _MORE: dict[str, _Arguments] = {
     "ScheduledTraining": {"schedule": "@daily"},
     "ShardedSet": {"shards": 2},
 }
-"""What a workload must be given beside its pod."""
+"""The arguments that a workload requires in addition to its pod."""
 
 LEAST: dict[str, _Arguments] = {
     **{

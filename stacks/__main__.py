@@ -9,10 +9,8 @@ import settings as stack_file
 from ml_foundations import Proof
 from ml_foundations.component.spec import ComponentSpec
 
-COMPONENTS = {
-    component.spec_type(): component
-    for component in (getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS)
-}
+_CLASSES = [getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS]
+COMPONENTS = {component.spec_type(): component for component in _CLASSES}
 """Every component by its arguments."""
 
 

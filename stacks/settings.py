@@ -120,7 +120,7 @@ class Settings(Spec):
 
     @property
     def job_sets(self) -> JobSetControllerSpec | None:
-        """The arguments of the controller of JobSets; None where no training is one."""
+        """The arguments of the controller of JobSets; None if no training uses it."""
         workloads = (workload for team in self.teams.values() for _, _, workload in team.workloads)
         has_some = any(
             isinstance(workload, DistributedTrainingSpec) and workload.jobset

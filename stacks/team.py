@@ -52,7 +52,7 @@ class Team(Tenancy):
 
     @property
     def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
-        """The same of every workload."""
+        """Section, name and arguments of every workload."""
         return [
             (section, name, spec)
             for section, name, spec in self.components

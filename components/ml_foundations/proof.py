@@ -113,7 +113,7 @@ class Proof:
             internals.forget_pending_work()
 
     def finish(self) -> None:
-        """Judge what is declared, and once more when every registration has ended.
+        """Judge the declared resources, and again when all are registered.
 
         Raises:
             pulumi.RunError: Something can never run; the message names every error, and all else

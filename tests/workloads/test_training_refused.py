@@ -139,7 +139,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"fail_on_exit_codes": [0, 3]},
-        ["\n  fail_on_exit_codes: [0] are no exit codes of a failure"],
+        ["\n  fail_on_exit_codes: [0] are not exit codes of a failure"],
     ),
     (
         job_spec,

@@ -12,7 +12,7 @@ _CHARGES = {row["name"]: row for row in rows("charges.csv")}
 
 
 def charge(name: str, region: str) -> tuple[Decimal, bool] | None:
-    """Return US dollars per hour for a row of ``charges.csv``, and whether a region stands in.
+    """Return US dollars per hour for a row of ``charges.csv``, and whether it is another region's.
 
     None is for a row that the table does not have.
     """

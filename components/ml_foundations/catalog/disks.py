@@ -38,7 +38,7 @@ class _DiskType:
     always_regional: bool
     """Whether it is in two zones by its nature."""
     throughput: str | None
-    """What a class asks for that says nothing; None leaves it to Compute Engine."""
+    """The default of classes. If it is None, Compute Engine decides."""
 
 
 DISK_TYPES = table("disks.csv", _DiskType)

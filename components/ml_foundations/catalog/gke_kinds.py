@@ -22,7 +22,7 @@ METRICS_NEED = (
 autoscaling")."""
 
 _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
-"""The oldest version of GKE that each release channel has; UNSPECIFIED is no channel."""
+"""The oldest version of GKE that each release channel has; UNSPECIFIED means none."""
 
 CSI_ADDONS = {
     PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
@@ -112,7 +112,7 @@ def enforces_policies(cluster: Mapping[str, Any]) -> bool:
 def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
     """Return whether a cluster is declared to start with an older version of GKE.
 
-    A part of a version stands for the newest that begins so.
+    A part of a version means the newest version that begins so.
     """
     versions = (str(cluster.get("minMasterVersion") or ""), version)
     given, wanted = ([int(number) for number in re.findall(r"\d+", each)] for each in versions)

@@ -108,7 +108,7 @@ class MachineType:
     network: str = "gvnic"
     purchase: tuple[str, ...] = ("on-demand", "spot", "flex-start", "reservation")
     missing: str = ""
-    """What the components lack for it, where it cannot be used with them."""
+    """Why the components cannot use it; empty if they can."""
 
     @property
     def is_declared(self) -> bool:
@@ -135,7 +135,7 @@ class MachineType:
 
     @property
     def interface_gbps(self) -> int | None:
-        """The most that one interface carries; None where a machine has but one.
+        """The most that one interface carries; None if a machine has only one.
 
         200 Gbps: of A3 High five share 1,000 Gbps, of A3 Mega nine 1,800; A3 Ultra and A4 have two
         of them beside eight of 400 for RDMA, A4X two beside four (Compute Engine, "Networking and
@@ -187,7 +187,7 @@ class MachineType:
 def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     """Return US dollars per hour, on demand or as Spot VM, or None if the list has no price.
 
-    No other region stands in.
+    No other region is used instead.
 
     It is of a machine type, or of the accelerator type of an attached GPU, in a region
     such as us-central1; that of a Spot VM is the one at the date of the list.
@@ -275,7 +275,7 @@ _GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.item
     for gpu in GPUS.values()
     for name in (gpu.accelerator_type, *gpu.aliases)
 }
-"""GPUs by their names: a product label may stand for several types (A3 High and A3 Mega)."""
+"""GPUs by their names: several types may have one product label (A3 High and A3 Mega)."""
 
 _SUFFIX = re.compile(
     r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE
@@ -286,10 +286,10 @@ internal/lm/resource.go)."""
 
 @dataclass(frozen=True)
 class Accelerator:
-    """GPUs as people name them: of one type, or of all types that a product label stands for."""
+    """GPUs as people name them: of one type, or of all types with a product label."""
 
     models: tuple[Gpu, ...]
-    """The type; if a product label stands for several, all of them, the plain one first."""
+    """The type, or all types with the product label, the plain one first."""
     partition: str | None = None
     """The profile of a MIG partition."""
     shared: bool = False
@@ -316,7 +316,7 @@ class Accelerator:
 
     @property
     def name(self) -> str:
-        """The product label, or a name by the type if the label stands for other types as well."""
+        """The product label, or a name by the type if other types have the same label."""
         alike = _PRODUCTS.get(self.models[0].product, self.models)
         return self.product if self.models == alike else self.typed_name
 

@@ -87,7 +87,7 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
     """Return capacity and allocatable of a node's ephemeral storage, in GiB.
 
-    Local SSDs of 375 GiB back it; where there are none, the boot disk does.
+    Local SSDs of 375 GiB back it, or the boot disk if there are none.
     """
     if local_ssds:
         size = LOCAL_SSD_GIB * local_ssds

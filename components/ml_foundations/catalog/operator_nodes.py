@@ -132,7 +132,7 @@ class Operator:
         )
 
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
-        """Return the operator next to these DaemonSets, of which some install a driver."""
+        """Return the operator next to these DaemonSets. Some of them install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
         installed = {
             name.removeprefix(DRIVER_INSTALLER)

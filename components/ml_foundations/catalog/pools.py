@@ -59,7 +59,7 @@ _HUGEPAGES = {
 
 @dataclass(frozen=True)
 class PoolGpu:
-    """The GPUs of a node pool's nodes and how GKE is told to treat them."""
+    """The GPUs of a node pool's nodes, with GKE's settings for them."""
 
     type: str
     count: int
@@ -137,7 +137,7 @@ class PoolTraits:
 
     @property
     def gpu_model(self) -> Gpu | None:
-        """The model of the nodes' GPUs; None where they have none."""
+        """The model of the nodes' GPUs; None if they have none."""
         return gpu_model(self.gpu.type, self.labels) if self.gpu else None
 
     @property

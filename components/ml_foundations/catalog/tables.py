@@ -1,4 +1,4 @@
-"""CSV files of the package: those beside this module with each row as a dataclass."""
+"""CSV files of the package: those next to this module with each row as a dataclass."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping

@@ -32,8 +32,8 @@ def input_types(kind: type) -> Mapping[str, Any]:
 def result_if_ready(awaitable: Awaitable[Any]) -> Any:
     """Return the result of an awaitable that need not wait, and None for one that must wait.
 
-    Relies on ``asyncio.Future._asyncio_future_blocking``, which marks a future that a task awaits. Nothing awaits this
-    one any more, and asyncio would refuse the next task that does.
+    Relies on ``asyncio.Future._asyncio_future_blocking``, which marks a future that a task awaits.
+    Nothing awaits this one any more, and asyncio would refuse the next task that does.
     """
     steps = awaitable.__await__()
     try:
@@ -50,7 +50,8 @@ def serialized(inputs: Mapping[str, Any], arguments: type | None) -> dict[str, A
     Relies on ``pulumi.runtime.rpc``: its two functions do not wait if no input must be awaited.
 
     Args:
-        inputs: The inputs, in Python's names if they have an argument class. Nothing in them must wait.
+        inputs: The inputs, in Python's names if they have an argument class. Nothing in them must
+            wait.
         arguments: The argument class; None for a resource without types.
     """
     sent = result_if_ready(rpc.serialize_properties(inputs, {}, typ=arguments))

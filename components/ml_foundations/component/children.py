@@ -47,7 +47,7 @@ class CloudResource(NamedTuple):
     type: str
     """Its type in Pulumi."""
     inputs: Mapping[str, Any]
-    """As the provider names them; a Ref stands for an output of another child."""
+    """As the provider names them; a Ref is replaced by an output of another child."""
     outputs: Sequence[str] = ()
     """Its outputs that other children use, in addition to its inputs."""
 

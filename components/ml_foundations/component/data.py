@@ -1,4 +1,4 @@
-"""YAML files beside the modules."""
+"""YAML files next to the modules."""
 
 from importlib.resources import files
 from string import Template

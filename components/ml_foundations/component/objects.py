@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ObjectArgument(NamedTuple):
-    """An argument of Python programs that is a component and stands for some of its outputs."""
+    """An argument of Python programs that is a component, in place of some of its outputs."""
 
     components: tuple[str, ...]
     """The names of the component classes that it accepts."""
@@ -52,7 +52,7 @@ class Expansion:
     """Arguments without objects, and what the objects were."""
 
     args: dict[str, Any]
-    """The arguments, in which outputs of the objects stand for the objects."""
+    """The arguments, with the objects replaced by their outputs."""
     objects: dict[str, pulumi.ComponentResource] = field(
         default_factory=dict[str, pulumi.ComponentResource]
     )
@@ -71,7 +71,7 @@ class Expansion:
 
 
 def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
-    """Replace each component among the arguments by the outputs that it stands for.
+    """Replace each component among the arguments by the outputs that it sets.
 
     Args:
         spec: The spec of the arguments; its ``objects`` are the arguments that accept components.
@@ -107,7 +107,7 @@ def _mismatch(value: Any, argument: ObjectArgument) -> str | None:
 
 
 def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:
-    """Set the arguments that a component stands for, or report those that are set already."""
+    """Set the arguments that a component provides, or report those that are set already."""
     for target, output in argument.outputs.items():
         if result.args.get(target) is None:
             result.args[target] = getattr(component, output, None)

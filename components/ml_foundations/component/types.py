@@ -123,13 +123,13 @@ GpuName = Annotated[str, AfterValidator(_gpu_name)]
 def _gpu_names(value: object) -> str | list[str]:
     names = cast("list[object]", value) if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("must be a GPU model, or a list of models of which any will do")
+        raise ValueError("must be a GPU model, or a list of accepted models")
     found = [_gpu_name(name) for name in cast("list[str]", names)]
     return found if isinstance(value, list) else found[0]
 
 
 GpuNames = Annotated[str | list[str], BeforeValidator(_gpu_names)]
-"""GPU models of which any will do, or one, each by any of its names."""
+"""One GPU model or several accepted ones, each by any of its names."""
 
 MachineTypeName = Annotated[
     str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})

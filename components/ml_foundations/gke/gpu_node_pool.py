@@ -216,7 +216,7 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpus", f"{machine.name} can have {counts} GPUs per node, not {gpus}"
 
     def _name_error(self, named: Accelerator, machine: MachineType) -> str | None:
-        """Return why nodes of a machine type do not have the GPUs that a name stands for."""
+        """Return why nodes of a machine type do not have the named GPUs."""
         alike = accelerator(named.product) if named.is_plain else named
         if machine.gpu and machine.gpu not in alike.types:
             return f"{machine.name} has {machine.gpu}, not {named.types[0]}"

@@ -31,7 +31,7 @@ _PARENT = f"{_DOMAIN}/parentUUID"
 """The attribute by which MIG devices know the GPU that they are part of."""
 
 _DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
-"""Where the GPU driver is on a node, by who installed it."""
+"""The folder of the GPU driver on a node, by its installer."""
 
 
 class Selection(Spec):

@@ -19,7 +19,8 @@ from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
-"""Where Google's installer puts the driver on the node (NVIDIA, "GPU Operator with Google GKE")."""
+"""The folder on the node in which Google's installer puts the driver (NVIDIA, "GPU Operator with
+Google GKE")."""
 
 
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An agent on each GPU node: NVIDIA's DCGM exporter, a log collector, or another one."""
+"""An agent on each GPU node: NVIDIA's DCGM exporter, a log collector, or any other."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from ml_foundations.typed_args import GpuMonitorArgs
 
 _PORT = "metrics"
 _POD_RESOURCES = "/var/lib/kubelet/pod-resources"
-"""Where the kubelet says which pod has which GPU: DCGM's metrics name the pod by it."""
+"""The folder in which the kubelet lists the GPUs of each pod: DCGM's metrics name the pod by it."""
 _FILES_ANNOTATION = "ml-foundations/files"
 
 

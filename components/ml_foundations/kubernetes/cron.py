@@ -39,7 +39,7 @@ def shortest_interval(schedule: str) -> int:
     """Return the seconds between the two closest runs, without clock changes.
 
     Raises:
-        ValueError: it is no schedule, or one of a day that never comes.
+        ValueError: The schedule is invalid, or its day never comes.
     """
     if schedule.startswith("@every "):
         return _duration(schedule.removeprefix("@every "))
@@ -110,13 +110,13 @@ def _number(text: str, field: _Field) -> int:
         return field.first + field.words.index(text.lower())
     if not text.isdecimal():
         words = f" or {field.words[0]} to {field.words[-1]}" if field.words else ""
-        raise ValueError(f'the {field.name} "{text}" is no number{words}')
+        raise ValueError(f'the {field.name} "{text}" is not a number{words}')
     return int(text)
 
 
 def _duration(text: str) -> int:
     """Return a duration in Go's form, such as 1h30m, in whole seconds."""
     if not re.fullmatch(r"[-+]?(0|((\d+\.?\d*|\.\d+)(h|ms?|s|us|µs|ns))+)", text):
-        raise ValueError(f'"@every {text}" is no duration, such as @every 1h30m')
+        raise ValueError(f'"@every {text}" is not a duration such as @every 1h30m')
     parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hmsunµ]+)", text)
     return max(1, int(sum(float(number) * _UNITS[unit] for number, unit in parts)))

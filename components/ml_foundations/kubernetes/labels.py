@@ -43,13 +43,13 @@ configurations."""
 
 NODE_TYPE = "node-type"
 ACCELERATOR = "accelerator"
-"""Labels of our own pools: what the nodes are for (system, preprocessing, training, inference) and
-what they carry."""
+"""Labels of pools of these components: what the nodes are for (system, preprocessing, training,
+inference) and what they carry."""
 
 VCPUS = "ml-foundations/vcpus"
 MEMORY_GIB = "ml-foundations/memory-gib"
 DECLARED_ARCH = "ml-foundations/arch"
-"""Labels of our own pools: the shape of a machine type that the catalog lacks."""
+"""Labels of pools of these components: the shape of a machine type that the catalog lacks."""
 HOURLY_PRICE = "ml-foundations/usd-per-hour"
 """A label of a pool's nodes, or an annotation of a Node: what one such node costs, where the price
 list is wrong."""
@@ -71,7 +71,7 @@ REGIONS = (REGION, OLD_REGION)
 """The labels in which GKE gives a node's region."""
 
 TEMPLATE_HASH = "pod-template-hash"
-"""The label that tells the pods of a Deployment's ReplicaSets apart; it ends the ReplicaSet's
+"""The label that differs between the pods of a Deployment's ReplicaSets; it ends the ReplicaSet's
 name."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label of every namespace, by which selectors find it (Kubernetes, "Well-known labels")."""
@@ -85,7 +85,7 @@ KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job that Kueue may start with fewer pods (Kueue, "Partial admission")."""
 
 GANG = "ml-foundations/gang"
-"""Annotation of a workload of which all pods must run at once, or none."""
+"""Annotation of a workload whose pods must all run at once, or none."""
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -126,7 +126,7 @@ DRA_POOL_LABELS = {
 }
 """Labels of a node pool whose GPUs are claimed.
 
-The first tells GKE's autoscaler, so that the pool can start at 0 nodes. The others keep GKE's
+GKE's autoscaler reads the first, so that the pool can start at 0 nodes. The others keep GKE's
 device plugin and the GPU Operator's off its nodes, for a GPU must be advertised once, and bring
 NVIDIA's driver for DRA to them (GKE, "Prepare GKE infrastructure for DRA workloads").
 """

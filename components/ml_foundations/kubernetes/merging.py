@@ -16,7 +16,7 @@ MERGE_KEYS = {
     "volumeDevices": "devicePath",
     "volumeMounts": "mountPath",
 }
-"""The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in
+"""The lists of a PodSpec whose items join, and the key that identifies them (patchMergeKey in
 k8s.io/api/core/v1)."""
 
 

@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.trees import is_mapping
 Manifest = Mapping[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
-"""Pulumi's type of a Helm release: what it makes are no manifests of the program."""
+"""Pulumi's type of a Helm release: it creates objects that the program does not declare."""
 _LISTS: Any = (list, tuple)
 
 

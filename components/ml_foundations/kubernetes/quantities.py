@@ -31,7 +31,7 @@ def parse_quantity(value: str | int | float) -> Fraction:
     """Return the exact amount of a Kubernetes quantity.
 
     Args:
-        value: A quantity as it stands in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or
+        value: A quantity as it is in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or
             ``0.5``.
 
     Raises:

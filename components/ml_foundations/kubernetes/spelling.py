@@ -39,7 +39,7 @@ def not_among(name: str, what: str, known: Collection[str]) -> str:
 
 
 def _similarity(name: str, known: str) -> float:
-    """Return 1 for names that differ in capitals and separators only, less for the others."""
+    """Return 1 for names that differ in capitals and separators only, less for other names."""
     given_words, known_words = _words(name), _words(known)
     given_letters, known_letters = "".join(given_words), "".join(known_words)
     if given_letters == known_letters:

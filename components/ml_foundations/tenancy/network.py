@@ -1,4 +1,4 @@
-"""The network of a team: closed, but for what pods cannot do without and what was asked for."""
+"""The network of a team: closed, except for required and requested connections."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "1
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
 
 _GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
-"""Where Google's load balancers and their health checks come from (Cloud Load Balancing, "Firewall
+"""The sources of Google's load balancers and their health checks (Cloud Load Balancing, "Firewall
 rules")."""
 
 

@@ -46,7 +46,7 @@ objects."""
 
 
 def _each_once(value: Any) -> Any:
-    """Refuse two names of one GPU, of which only the last would count."""
+    """Refuse two names of one GPU, because only the last would count."""
     seen: dict[str, str] = {}
     for name in map(str, cast("dict[Any, Any]", value) if isinstance(value, dict) else ()):
         if (key := _key_or_name(name)) in seen:

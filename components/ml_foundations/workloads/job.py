@@ -20,7 +20,7 @@ _IGNORE_DISRUPTIONS = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
-"""Preemption, drains and the loss of a node are no failures of the training."""
+"""Preemption, drains and the loss of a node do not count as failures."""
 _IMMUTABLE = [
     "spec.completionMode",
     "spec.podFailurePolicy",
@@ -73,7 +73,7 @@ class JobSpec(WorkloadSpec):
 
     @property
     def retries(self) -> int | None:
-        """Failures before the Job fails; None where they count per index."""
+        """Failures before the Job fails; None if they count per index."""
         return _DEFAULT_RETRIES if self.backoff_limit is None else self.backoff_limit
 
     @property
@@ -94,7 +94,7 @@ class JobSpec(WorkloadSpec):
                 if getattr(self, field):
                     yield field, f"requires restart_policy Never, not {self.restart_policy}"
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
-            yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
+            yield "fail_on_exit_codes", f"{wrong} are not exit codes of a failure, 1 to 255"
 
     def hostname_errors(
         self, pods: int, before: str = "", after: str = ""

@@ -175,7 +175,7 @@ class WorkloadSpec(ComponentSpec):
 
     @property
     def models(self) -> list[str]:
-        """The GPU models of which any will do; empty where all will."""
+        """The accepted GPU models; empty if all are."""
         return self.gpu if isinstance(self.gpu, list) else [self.gpu] if self.gpu else []
 
     @property

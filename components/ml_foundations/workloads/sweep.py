@@ -38,7 +38,7 @@ SWEEP_PARAMETERS={_DIRECTORY}/$JOB_COMPLETION_INDEX.json
 set +a
 exec "$@"
 """
-"""A manifest cannot give an index variables of its own: a shell reads them, and becomes the user's
+"""A manifest cannot give an index separate variables: a shell reads them, and becomes the user's
 command."""
 
 

@@ -57,7 +57,7 @@ _LONGEST_FLEX_START = 604800
 """The most seconds that nodes of flex-start run (GKE, "About flex-start provisioning")."""
 
 _REGION_ZONES = 3
-"""The zones of a region in which GKE puts nodes, where none are named."""
+"""The number of zones in which GKE creates nodes if the pool names none."""
 
 
 class GpuShape(Spec):
@@ -146,7 +146,7 @@ class CapacitySpec(Spec):
     @field_validator("machine_type")
     @classmethod
     def _is_known(cls, name: str, checked: ValidationInfo) -> str:
-        """Refuse a machine type of which the shape is neither in the catalog nor declared."""
+        """Refuse a machine type whose shape is neither in the catalog nor declared."""
         shape: MachineShape | None = checked.data.get("machine")
         found = machine_type(name, shape.labels if shape else {})
         if found.missing:

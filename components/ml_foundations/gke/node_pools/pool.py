@@ -149,7 +149,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
     @property
     def declared_taints(self) -> list[Taint]:
-        """The taints that GKE is told of."""
+        """The taints that the pool declares to GKE."""
         return self.taints
 
     @property
