@@ -1,4 +1,4 @@
-"""Controllers that take over pods and ReplicaSets which nobody owns, because their selector finds them."""
+"""Controllers that adopt pods and ReplicaSets without an owner that their selector matches."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,11 +12,14 @@ from ml_foundations.planning.model.workloads import Workload, ordinals
 _TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
     ("ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet"), "Pod"
 )
-"""What the controllers of each kind take over."""
+"""The kinds that the controllers of each kind adopt."""
 
 
 def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
-    """What each workload takes over, or who takes it over: how many pods stay then is up to the controllers."""
+    """Return messages about what each workload adopts, and about who adopts it.
+
+    How many pods remain then is up to the controllers.
+    """
     found: defaultdict[str, list[str]] = defaultdict(list)
     bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
     for kind in ("Pod", "ReplicaSet"):
@@ -27,7 +30,10 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
         for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
             if _finds(controller, document):
                 taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
-                message = f"{controller} takes over the {taken}, which its selector finds, or the name of its own"
+                message = (
+                    f"{controller} takes over the {taken}, which its selector finds, or the name "
+                    "of its own"
+                )
                 for either in (str(controller), taken):
                     found[either].append(message)
     return found

@@ -1,4 +1,4 @@
-"""The tree of Kueue's ClusterQueues and Cohorts: what a queue may use of a resource, its own and what others lend.
+"""The tree of Kueue's ClusterQueues and Cohorts: what a queue has and may borrow.
 
 Follows pkg/cache/scheduler/resource_node.go of Kueue v0.19.2.
 """
@@ -13,12 +13,15 @@ from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.trees import Unknown, unknown_paths
 
 Taken = Mapping[tuple[str, str, str], int]
-"""What ClusterQueues use already, by their name, the flavor and the resource, in thousandths."""
+"""The use of ClusterQueues by their name, the flavor and the resource, in thousandths."""
 NOTHING: Taken = MappingProxyType({})
 
 
 class Quota(NamedTuple):
-    """What a ClusterQueue or a Cohort has of a resource, in thousandths; without a limit, all may move."""
+    """The quota of a ClusterQueue or a Cohort for a resource, in thousandths.
+
+    Without a limit, all of it may be borrowed or lent.
+    """
 
     nominal: int = 0
     borrowing: int | None = None
@@ -89,7 +92,7 @@ class Cohorts:
             )
             if taken:
                 return found
-            # To add it up again for each of 2,000 Jobs in 20 queues doubles the time of judging them.
+            # Adding it up for each of 2,000 Jobs in 20 queues doubles the time of judging.
             self._most[key] = found
         return self._most[key]
 
@@ -131,7 +134,7 @@ class _Resource(NamedTuple):
         return 0 if lending is None else max(0, self._subtree(node) - lending)
 
     def _used(self, node: _Node) -> int:
-        """Return what is used of a node's quota: of its children, what they do not keep for themselves."""
+        """Return what is used of a node's quota; its children use what they do not keep."""
         if node.manifest.get("kind") == "ClusterQueue":
             return self.taken.get((name_of(node.manifest), self.flavor, self.name), 0)
         return sum(max(0, self._used(child) - self._local(child)) for child in node.children)

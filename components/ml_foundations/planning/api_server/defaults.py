@@ -1,6 +1,7 @@
-"""What the API server fills into a pod before it stores it: default requests and limits, and tolerations.
+"""Defaults that the API server sets before it stores a pod: requests, limits and tolerations.
 
-Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSeconds and ExtendedResourceToleration.
+Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSeconds and
+ExtendedResourceToleration.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,13 @@ def admitted(
     limit_ranges: Sequence[Manifest],
     runtime_classes: Mapping[str, Manifest] | None = None,
 ) -> Manifest:
-    """The spec of a pod as the API server stores it, by LimitRanges of its namespace, and RuntimeClasses by name."""
+    """Return the spec of a pod as the API server stores it.
+
+    Args:
+        spec: The declared spec.
+        limit_ranges: The LimitRanges of its namespace.
+        runtime_classes: The RuntimeClasses by name.
+    """
     defaulted = _with_own_defaults(spec)
     if found := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
         defaulted = _with_runtime_class(defaulted, found)
@@ -54,7 +61,7 @@ def admitted(
 
 
 def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
-    """The spec of a pod as GKE changes it: what mounts its buckets runs beside its containers.
+    """Return the spec of a pod with the sidecar that GKE adds for mounted buckets.
 
     Source: GKE, "Configure the Cloud Storage FUSE CSI driver sidecar container".
     """
@@ -74,7 +81,7 @@ def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
 
 
 def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:
-    """Resources for which several LimitRanges give different defaults: which one wins is not defined."""
+    """Return the resources with different defaults in several LimitRanges: any of them may win."""
     seen: dict[tuple[str, str], int] = {}
     found: set[str] = set()
     for limit_range in limit_ranges:
@@ -87,7 +94,7 @@ def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:
 
 
 def _with_own_defaults(spec: Manifest) -> Manifest:
-    """Limits become requests where there are none: of containers first, then of the pod as a whole."""
+    """Return a spec with limits as requests, if it has none: of containers, then of the pod."""
     result = _with_containers(spec, _limits_as_requests)
     resources = section(spec, "resources")
     limits = section(resources, "limits")
@@ -148,7 +155,7 @@ def _with_containers(spec: Manifest, change: Callable[[Manifest], Manifest]) -> 
 
 
 def _container_defaults(limit_range: Manifest) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Default limits and requests of containers: a maximum is a default limit, which is a default request."""
+    """Return default limits and requests: a maximum is a default limit, that a default request."""
     limits: dict[str, Any] = {}
     requests: dict[str, Any] = {}
     for item in items(section(limit_range, "spec"), "limits"):

@@ -1,4 +1,4 @@
-"""Interfaces of pods in further networks of their nodes, which pods request as GKE's webhook has them do."""
+"""Interfaces of pods in further networks, which GKE's webhook makes them request."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,10 @@ _NETWORK = re.compile(r'"network"\s*:\s*"([^"]+)"')
 
 
 def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tuple[list[str], str]:
-    """Return the extended resources that interfaces of a pod take, and the networks that some node may have or lack.
+    """Return the extended resources that interfaces of a pod request, and uncertain networks.
 
-    Nodes advertise NAME or NAME.IP for each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam).
+    A network is uncertain if some node may have or lack it. Nodes advertise NAME or NAME.IP for
+    each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam).
 
     Args:
         interfaces: The annotation of the pod.

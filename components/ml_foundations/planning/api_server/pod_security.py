@@ -1,4 +1,4 @@
-"""Pod Security: what the API server refuses in a namespace that enforces the level baseline or restricted."""
+"""Pod Security: pods that a namespace rejects by its level, baseline or restricted."""
 
 import re
 from collections.abc import Iterable
@@ -27,36 +27,38 @@ _ANNOTATIONS = {
         r"runtime/default|docker/default|localhost/.*",
     ),
 }
-"""Annotations that stood for fields: their prefix, the last policy that reads them, and what it accepts."""
+"""Annotations from before there were fields: prefix, last policy version, accepted values."""
 
 
 def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal]:
-    """Why the policy of a namespace keeps pods out of it; paths are below the pods' spec."""
+    """Yield why a namespace rejects pods; paths are below the pods' spec."""
     policy = {
         key.removeprefix(_LABEL): value
         for key, value in namespace_labels.items()
         if key.startswith(_LABEL)
     }
     level = policy.get("enforce", "privileged")
-    remedy = "Set what the level wants, or lower the level of the namespace."
-    for path, rule, known in violations(policy, template):
-        message = f"Pod Security {level} of the namespace refuses the pods: {path} {rule}".replace(
-            "  ", " "
-        )
-        yield Refusal("pod-security", path, message, remedy, certain=known)
+    remedy = "Correct the field, or lower the level of the namespace."
+    for path, problem, is_certain in violations(policy, template):
+        what = f"{path} {problem}".lstrip()
+        message = f"Pod Security {level} of the namespace refuses the pods: {what}"
+        yield Refusal("pod-security", path, message, remedy, certain=is_certain)
 
 
 def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
-    """Labels of a namespace that the API server refuses, and why."""
+    """Yield labels of a namespace that the API server rejects, and why."""
     for key, value in labels_of(namespace).items():
         if (label := _LABELS.fullmatch(key)) and value is not UNKNOWN:
-            wanted = _VERSION if label[1] else _LEVEL
-            if not wanted.fullmatch(value or ""):
-                yield f"metadata.labels.{key}", f"must be {wanted.pattern}, not {value}"
+            pattern = _VERSION if label[1] else _LEVEL
+            if not pattern.fullmatch(value or ""):
+                yield f"metadata.labels.{key}", f"must be {pattern.pattern}, not {value}"
 
 
 def violations(policy: Manifest, template: Manifest) -> Iterable[Violation]:
-    """What pods do that a policy does not allow; its keys are the ends of the labels', such as enforce."""
+    """Return the fields of pods that a policy does not allow.
+
+    The keys of the policy are the ends of the labels of a namespace, such as enforce.
+    """
     level = policy.get("enforce", "privileged")
     if unknown := [name for name, value in policy.items() if value is UNKNOWN]:
         return [Violation("", f"its label {_LABEL}{unknown[0]} is not known", is_certain=False)]
@@ -65,10 +67,10 @@ def violations(policy: Manifest, template: Manifest) -> Iterable[Violation]:
     number = policy.get("enforce-version", "latest").rpartition(".")[2]
     version, spec = int(number) if number.isdigit() else _LATEST, section(template, "spec")
     windows = section(spec, "os").get("name") == "windows"
-    let_off = {"hostUsers": spec.get("hostUsers") is False, "windows": windows}
-    let_off["restrictedWindows"] = windows and level == "restricted"
+    exempt = {"hostUsers": spec.get("hostUsers") is False, "windows": windows}
+    exempt["restrictedWindows"] = windows and level == "restricted"
     rules = fields.pod_security(
-        level, version, frozenset(name for name, holds in let_off.items() if holds)
+        level, version, frozenset(name for name, holds in exempt.items() if holds)
     )
     found = [*rules.violations(spec)]
     for key, value in annotations_of(template).items():
@@ -83,23 +85,23 @@ def violations(policy: Manifest, template: Manifest) -> Iterable[Violation]:
                         "", f"the annotation {key} is {value}", is_certain=value is not UNKNOWN
                     )
                 )
-    return [*found, *(_unsaid(spec, version, let_off) if level == "restricted" else ())]
+    return [*found, *(_missing(spec, version, exempt) if level == "restricted" else ())]
 
 
-def _unsaid(spec: Manifest, version: int, let_off: Manifest) -> Iterable[Violation]:
-    """What each container of a restricted pod must say, unless the pod says it for all."""
+def _missing(spec: Manifest, version: int, exempt: Manifest) -> Iterable[Violation]:
+    """Yield fields that each container of a restricted pod sets, unless the pod does for all."""
     of_pod = section(spec, "securityContext")
     for key in ("containers", "initContainers"):
         for index, container in enumerate(items(spec, key)):
-            own = section(container, "securityContext")
+            context = section(container, "securityContext")
             for name, applies in (
-                ("runAsNonRoot", version < 35 or not let_off["hostUsers"]),
-                ("seccompProfile", version >= 19 and not (version >= 25 and let_off["windows"])),
+                ("runAsNonRoot", version < 35 or not exempt["hostUsers"]),
+                ("seccompProfile", version >= 19 and not (version >= 25 and exempt["windows"])),
             ):
                 if (
                     applies
-                    and UNKNOWN not in (own, of_pod)
-                    and own.get(name) is of_pod.get(name) is None
+                    and UNKNOWN not in (context, of_pod)
+                    and context.get(name) is of_pod.get(name) is None
                 ):
                     yield Violation(
                         f"{key}[{index}].securityContext.{name}",

@@ -1,4 +1,4 @@
-"""ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
+"""ResourceQuotas as the API server counts them: the use of a workload, and what is left."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -47,7 +47,7 @@ _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 
 
 class Quota:
-    """One ResourceQuota, with what is used of it before the workloads: by its status, or by what is there.
+    """A ResourceQuota, with its use before the workloads: by its status or the existing objects.
 
     Attributes:
         manifest: The ResourceQuota.
@@ -95,29 +95,29 @@ class Quota:
             )
 
     def covers(self, pod: PodClass) -> bool:
-        """Whether the quota's scopes take in a pod."""
+        """Return whether a pod is in all scopes of the quota."""
         return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
 
     def _has(self, claim: Manifest) -> bool:
-        """Whether the quota counts a claim."""
+        """Return whether the quota counts a claim."""
         return all(_is_claim_in_scope(requirement, claim) for requirement in self._scopes)
 
     def is_for_class_of(self, pod: PodClass) -> bool:
-        """Whether it is for the priority class of a pod, whatever its other scopes."""
+        """Return whether it has a scope for the priority class of a pod."""
         return any(
             each["scopeName"] == "PriorityClass" and _in_scope(each, pod.spec)
             for each in self._scopes
         )
 
     def pods_charge(self, candidate: AdmittedWorkload, most: int | None = None) -> Amounts:
-        """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
+        """Return the charge of a workload's pods; of each set of pods, of at most ``most``."""
         covered = [(pod_set.count, pod) for pod_set, pod in candidate.pod_sets if self.covers(pod)]
         return total(
             times(pod.charge, count if most is None else min(most, count)) for count, pod in covered
         )
 
     def own_charge(self, candidates: Iterable[AdmittedWorkload]) -> Amounts:
-        """What workloads themselves count against, whether or not their pods take turns."""
+        """Return the charge of the workloads themselves, even if their pods run in turns."""
         new = [
             c
             for c in candidates
@@ -128,9 +128,10 @@ class Quota:
     def objects_charges(
         self, candidates: Sequence[AdmittedWorkload]
     ) -> tuple[Amounts, Amounts, Amounts]:
-        """What other objects of workloads count against, with declared claims that they mount.
+        """Return the charge of the other objects of workloads, and of declared claims they mount.
 
-        At first; the same if the other declared claims come before them; and so in all, with what ended pods leave.
+        Return three charges: at first, at first if all other declared claims exist before, and in
+        all, with the objects that ended pods leave and those claims.
         """
         own, others = self.own_charge(candidates), self.other_claims(candidates)
         claims = [_claim_charge(self._claims[name]) for name in self._mounted(candidates)]
@@ -157,11 +158,11 @@ class Quota:
         return now, beside, in_time
 
     def charge(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
-        """What workloads count against in all."""
+        """Return the charge of workloads in all."""
         return total((*map(self.pods_charge, candidates), self.objects_charges(candidates)[0]))
 
     def other_claims(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
-        """What the declared claims count against that none of some workloads mounts."""
+        """Return the charge of the declared claims that none of some workloads mounts."""
         mounted = self._mounted(candidates)
         return total(
             _claim_charge(claim) for name, claim in self._claims.items() if name not in mounted
@@ -173,7 +174,7 @@ class Quota:
         } & self._claims.keys()
 
     def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
-        """What objects beside workloads are refused for; where some are counted, they may be there already."""
+        """Return the quota that other objects exceed; they may exist if the status counts some."""
         names = [name for name, own in self.beside.items() if own.keys() & self.hard.keys()]
         beside = total(self.beside[name] for name in names)
         charge = total((beside, charge))
@@ -187,7 +188,7 @@ class Quota:
         *,
         in_all: bool = False,
     ) -> list[QuotaExceeded]:
-        """What a charge takes too much of, at once or in all."""
+        """Return the resources of which a charge exceeds the quota, at once or in all."""
         return [
             QuotaExceeded(
                 self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all
@@ -198,14 +199,14 @@ class Quota:
         ]
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
-        """How many pods of a class the quota accepts."""
+        """Return how many pods of a class the quota accepts."""
         for name, amount in pod.charge.items():
             if name in self.hard and amount:
                 wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
         return wanted
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
-        """Containers without what a quota on cpu or memory makes them give."""
+        """Yield refusals for containers without fields that a quota on cpu or memory requires."""
         spec = pod.spec
         if any(
             is_pod_level(name)
@@ -228,7 +229,7 @@ class Quota:
 
 
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
-    """What the objects count against that are made for a workload, except for claims."""
+    """Return the charge of the objects that are created for a workload, except for claims."""
     workload, objects = candidate.workload, dict[str, int]()
     # A CronJob makes its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.pod_sets)
@@ -253,7 +254,7 @@ def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool
 
 
 def _object_charge(document: Manifest) -> Amounts:
-    """What an object counts against that is neither a workload nor a claim."""
+    """Return the charge of an object that is neither a workload nor a claim."""
     spec, name = section(document, "spec"), plural(document["kind"])
     group = str(document.get("apiVersion")).rpartition("/")[0]
     charge = dict.fromkeys((name, f"count/{name}.{group}".rstrip(".")), WHOLE)
@@ -268,7 +269,7 @@ def _object_charge(document: Manifest) -> Amounts:
 
 
 def _claim_charge(claim: Manifest) -> Amounts:
-    """What a PersistentVolumeClaim counts against; its class by name where it has one."""
+    """Return the charge of a PersistentVolumeClaim; with a class, also for the class."""
     spec = section(claim, "spec")
     storage = millis(section(spec, "resources", "requests")).get("storage", 0)
     charge = {
@@ -304,7 +305,7 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
 
 
 def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
-    """Return whether a scope has a claim: by the class that it has, or changes to (pvcMatchesScopeFunc)."""
+    """Return whether a claim is in a scope, by its class or the next one (pvcMatchesScopeFunc)."""
     status = section(claim, "status")
     target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
     wanted = section(claim, "spec").get("volumeAttributesClassName")
@@ -316,14 +317,14 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
 
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
-    """Return whether the operator of a scope accepts the name of a class, or None if there is no class."""
+    """Return whether the operator of a scope accepts the name of a class; None is no class."""
     return selects(
         {"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {}
     )
 
 
 def _is_best_effort(spec: Manifest) -> bool:
-    """Whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
+    """Return whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
     holders = (
         [spec]
         if spec.get("resources")

@@ -1,6 +1,7 @@
-"""Pods and workloads that the API server refuses as invalid: single fields by a table, and fields against each other.
+"""Objects that the API server rejects as invalid: by the tables of fields, and by other rules.
 
-Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What is not known breaks no rule.
+Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). An unknown value breaks
+no rule.
 """
 
 import itertools
@@ -28,8 +29,8 @@ from ml_foundations.planning.model.workloads import (
     is_stored,
 )
 
-_Wrong = Iterable[tuple[str, str]]
-"""Fields, each with what is wrong with it."""
+_Problems = Iterable[tuple[str, str]]
+"""Fields, each with what is invalid."""
 _SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
 
 _OF_PODS = frozenset(
@@ -43,7 +44,7 @@ _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")
 
 
 def refusals(workload: Workload) -> list[Refusal]:
-    """Why the API server refuses a workload, or its pods."""
+    """Return why the API server rejects a workload, or its pods."""
     if is_stored(workload.manifest):
         return []  # the API server has stored it
     found = [
@@ -53,15 +54,15 @@ def refusals(workload: Workload) -> list[Refusal]:
     ]
     for pods in workload.pods:
         spec = section(pods.template, "spec")
-        of_spec = [(path, rule) for path, rule, known in pod_spec().violations(spec) if known]
-        of_spec += _repeated(
+        problems = [(path, rule) for path, rule, known in pod_spec().violations(spec) if known]
+        problems += _repeated(
             ((path, container.get("name")) for path, container in _containers(spec)), "name"
         )
-        of_spec += [
+        problems += [
             each for check in (_host_ports, _device_claims, _sleeps) for each in check(spec)
         ]
-        of_spec += _mounts(spec, [*map(name_of, workload.claims)])
-        found += [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
+        problems += _mounts(spec, [*map(name_of, workload.claims)])
+        found += [(f"{pods.path}.{path}", wrong) for path, wrong in problems]
         found += _of_workload(workload, pods, spec)
     if workload.kind == "JobSet":
         found += _of_job_set(workload.name, section(workload.manifest, "spec"))
@@ -69,7 +70,7 @@ def refusals(workload: Workload) -> list[Refusal]:
 
 
 def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
-    """Why the API server refuses objects other than workloads; those that it has stored it has accepted."""
+    """Return why the API server rejects objects other than workloads that it has not stored."""
     found: list[Refusal] = []
     for document in documents:
         if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
@@ -123,8 +124,8 @@ def _depending_on_cluster(path: str, about: str) -> Refusal:
     )
 
 
-def _taken(documents: Iterable[Manifest]) -> _Wrong:
-    """Ports of the nodes, and addresses, that one Service asks for and one before it, and the Services."""
+def _taken(documents: Iterable[Manifest]) -> _Problems:
+    """Yield node ports and addresses of a Service that an earlier Service has, and the Service."""
     seen: dict[Any, Manifest] = {}
     for service in (
         each for each in documents if each["kind"] == "Service" and not is_stored(each)
@@ -153,7 +154,7 @@ def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:
     return [*_listed(spec, "containers"), *_listed(spec, "initContainers")]
 
 
-def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
+def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Problems:
     seen: list[Any] = []
     for path, value in named:
         if value in seen and value not in (None, UNKNOWN):
@@ -164,8 +165,8 @@ def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
 # --- Fields of a pod's spec against each other
 
 
-def _host_ports(spec: Manifest) -> _Wrong:
-    """Ports of a node are taken once, and on the host's network a container's port is the node's."""
+def _host_ports(spec: Manifest) -> _Problems:
+    """Yield host ports that are used twice, or differ from the container's on the host network."""
     groups = [_listed(spec, "containers"), *([each] for each in _listed(spec, "initContainers"))]
     for group in groups:
         taken: list[tuple[str, Any]] = []
@@ -185,8 +186,8 @@ def _host_ports(spec: Manifest) -> _Wrong:
         yield from _repeated(taken, "protocol, address and number")
 
 
-def _sleeps(spec: Manifest) -> _Wrong:
-    """Hooks of containers sleep no longer than the pod has to end."""
+def _sleeps(spec: Manifest) -> _Problems:
+    """Yield hooks of containers that sleep for longer than the pod has to end."""
     given = spec.get("terminationGracePeriodSeconds")
     most = 30 if given is None else given
     limit = f"terminationGracePeriodSeconds is {most}{' by default' if given is None else ''}"
@@ -200,8 +201,8 @@ def _sleeps(spec: Manifest) -> _Wrong:
                 )
 
 
-def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
-    """Containers mount volumes that there are, and as devices only claims."""
+def _mounts(spec: Manifest, claims: Iterable[str]) -> _Problems:
+    """Yield mounts without a volume, and devices without a claim."""
     volumes = _listed(spec, "volumes")
     names: list[Any] = [*claims, *(volume.get("name") for _, volume in volumes)]
     blocks = [
@@ -233,8 +234,8 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
                 yield f"{path}.{inner}.name", "must not be mounted as a folder as well"
 
 
-def _device_claims(spec: Manifest) -> _Wrong:
-    """Containers use claims that the pod has, each once."""
+def _device_claims(spec: Manifest) -> _Problems:
+    """Yield device claims that the pod lacks, or that a container uses twice."""
     names = [claim.get("name") for _, claim in _listed(spec, "resourceClaims")]
     for path, container in _containers(spec):
         seen: list[tuple[Any, Any]] = []
@@ -251,9 +252,10 @@ def _device_claims(spec: Manifest) -> _Wrong:
 
 
 def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
-    """Keys of matchLabelKeys that a pod has become expressions of the selector, which must have none for them.
+    """Yield matchLabelKeys that a selector has already.
 
-    A template, which has no labels here, is refused where its selector names such a key twice.
+    If a pod has the label, the API server adds an expression for it to the selector. Without
+    labels, for a template, a selector is rejected that names such a key twice.
     """
     if not (spec.get("affinity") or spec.get("topologySpreadConstraints")):
         return
@@ -283,8 +285,8 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
 # --- Fields of quotas and limits against each other
 
 
-def _scopes(quota: Manifest) -> _Wrong:
-    """Scopes are for resources that pods, or claims, take; some exclude each other, and some say nothing but that."""
+def _scopes(quota: Manifest) -> _Problems:
+    """Yield scopes that do not apply to a resource of the quota, or that exclude each other."""
     spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
     standard = {key for key in section(spec, "hard") if "/" not in key}
     required = _listed(section(spec, "scopeSelector"), "matchExpressions")
@@ -305,8 +307,8 @@ def _scopes(quota: Manifest) -> _Wrong:
         )
 
 
-def _amounts(limit_range: Manifest) -> _Wrong:
-    """Of each resource, the least, the defaults and the most come in this order, and their ratio lies between them."""
+def _amounts(limit_range: Manifest) -> _Problems:
+    """Yield amounts of a LimitRange that are not in the order of minimum, defaults and maximum."""
     for path, limit in _listed(section(limit_range, "spec"), "limits"):
         given = {key: millis(section(limit, key)) for key in (*_IN_ORDER, "maxLimitRequestRatio")}
         if limit.get("type") == "PersistentVolumeClaim" and not (
@@ -335,8 +337,8 @@ def _amounts(limit_range: Manifest) -> _Wrong:
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
 
 
-def _overhead(runtime_class: Manifest) -> _Wrong:
-    """Overhead is what the limits of a container may be."""
+def _overhead(runtime_class: Manifest) -> _Problems:
+    """Return why the overhead of a RuntimeClass is not valid as the limits of a container."""
     limits = {"limits": section(runtime_class, "overhead", "podFixed")}
     return [
         ("overhead.podFixed", each.message)
@@ -356,7 +358,7 @@ _WITHIN = {
 # --- Workloads
 
 
-def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
+def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
     labels = labels_of(pods.template)
     own = section(workload.manifest, "spec")
     selector = own.get("selector")
@@ -388,8 +390,8 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
 
 
-def _of_job_set(name: str, spec: Manifest) -> _Wrong:
-    """The names that a JobSet makes, the jobs that it names, and the pod of its coordinator."""
+def _of_job_set(name: str, spec: Manifest) -> _Problems:
+    """Yield invalid names that a JobSet creates, jobs that it lacks, and an invalid coordinator."""
     jobs, leads = items(spec, "replicatedJobs"), section(spec, "coordinator")
     names, subdomain = (
         [job.get("name") or "" for job in jobs],
@@ -437,8 +439,8 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
             yield "spec", f"must name jobs that it has, and in dependsOn those before, not {each}"
 
 
-def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
-    """What a Job says of its containers and indexes: of these, numbers and ranges in order, such as "0,2-4"."""
+def _of_job(job: Manifest, pods: Manifest) -> _Problems:
+    """Yield containers and indexes that a Job lacks; indexes are in order, such as "0,2-4"."""
     names = [container.get("name") for _, container in _containers(pods)]
     for path, rule in _listed(section(job, "podFailurePolicy"), "rules"):
         named = section(rule, "onExitCodes").get("containerName")

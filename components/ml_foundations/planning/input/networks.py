@@ -17,7 +17,8 @@ _OTHERS = ("acceleratorNetworkProfile", "additionalPodNetworkConfigs")
 def device_networks(documents: Iterable[Manifest]) -> Networks:
     """Return the Networks of which pods get a whole device of their node.
 
-    GKE compares the last parts of names (kubernetes/cloud-provider-gcp, multinetwork_cloud_cidr_allocator.go).
+    GKE compares the last parts of names (kubernetes/cloud-provider-gcp,
+    multinetwork_cloud_cidr_allocator.go).
     """
     of_gke = [each for each in documents if str(each.get("apiVersion")).startswith(_GROUP)]
     parameters = {
@@ -45,7 +46,10 @@ def _last(name: Any) -> str:
 
 
 def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset[str]]:
-    """Return the resources that nodes of a pool advertise for networks; and what they lack, if these are all."""
+    """Return the resources that nodes of a pool advertise for networks.
+
+    If these are certainly all, return also what the nodes lack.
+    """
     config = section(pool, "networkConfig")
     keys = [
         (_last(each.get("network")), _last(each.get("subnetwork"))) for each in _additional(config)

@@ -122,7 +122,7 @@ class _Pool:
         )
 
     def not_in_catalog(self) -> Iterable[str]:
-        """Fields that name what the catalog does not have, and those whose taints and labels are not known here."""
+        """Yield fields with names that the catalog lacks, and those whose taints are not known."""
         made_otherwise = ("sandboxConfig", "windowsNodeConfig")
         yield from (
             f"nodeConfig.{key}, for which GKE adds a taint,"
@@ -132,10 +132,12 @@ class _Pool:
         try:
             gpu = self._accelerator.get("type")
         except UnknownNameError:
-            yield f'nodeConfig.machineType "{self._config.get("machineType")}", which is not in the catalog,'
+            machine_type = self._config.get("machineType")
+            yield f'nodeConfig.machineType "{machine_type}", which is not in the catalog,'
         else:
             if self.machine.missing:
-                yield f'nodeConfig.machineType "{self.machine.name}", which lacks here {self.machine.missing},'
+                machine = self.machine
+                yield f'nodeConfig.machineType "{machine.name}", which lacks here {machine.missing},'
             if gpu is not None and gpu_model(gpu, section(self._config, "labels")) is None:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 
@@ -158,7 +160,7 @@ class _Pool:
 
     @property
     def surge(self) -> int:
-        """The most nodes that an upgrade adds; GKE's default is 1 (GKE, "Node upgrade strategies")."""
+        """Return the most nodes that an upgrade adds (GKE, "Node upgrade strategies")."""
         upgrade, most = section(self._inputs, "upgradeSettings"), self.sizes[1]
         surge = most if upgrade.get("strategy") == "BLUE_GREEN" else upgrade.get("maxSurge")
         is_brief = self.traits.flex_start or self.traits.queued  # and has no upgrades of this kind
@@ -181,7 +183,7 @@ class _Pool:
 
     @property
     def most_per_zone(self) -> int:
-        """The most nodes in one zone: where only their total is limited, GKE may put all of them there."""
+        """Return the most nodes in one zone: with a total limit only, GKE may use one zone."""
         most = self.sizes[1]
         has_total = section(self._inputs, "autoscaling").get("totalMaxNodeCount") is not None
         return most if has_total else most // len(self.zones)
@@ -201,7 +203,7 @@ class _Pool:
 
     @property
     def _hides_reservation(self) -> bool:
-        """Whether its reservation has a name that is not known yet."""
+        """Return whether its reservation has a name that is not known yet."""
         return any(unknown_paths(section(self._config, "reservationAffinity").get("values")))
 
     @cached_property
@@ -258,7 +260,7 @@ class _Pool:
         return api_object("v1", "Node", metadata, spec={"taints": node_taints(self.traits)})
 
     def allocatable(self, operator: Operator | None) -> Amounts:
-        """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
+        """Return what a node offers besides GKE's reservation and DaemonSets, in thousandths."""
         traits, huge = self.traits, self.traits.hugepages
         free = node_resources.allocatable(traits.machine, traits.max_pods, sum(huge.values()))
         _, storage = node_resources.ephemeral_storage_gib(

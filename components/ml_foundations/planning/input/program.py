@@ -1,6 +1,7 @@
-"""A Pulumi program as planning sees it: which of its resources make nodes, and which are Kubernetes objects.
+"""The nodes and the Kubernetes objects among the resources of a Pulumi program.
 
-Resources are pairs of type token and inputs, as Pulumi's engine has them, with ``UNKNOWN`` for what is not known yet.
+Resources are pairs of type token and inputs, as Pulumi's engine has them, with ``UNKNOWN`` for
+values that are not known yet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ Resource = tuple[str, Manifest]
 
 NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
 SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
-"""A network, its private services access, its addresses in a region, and its way to the internet."""
+"""A network, its private services access, its subnetworks, and its NAT gateways."""
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
 _CHARTS = frozenset(
     each.name for each in vars(versions).values() if isinstance(each, versions.Chart)
@@ -36,7 +37,7 @@ _CONTROLLERS = {
     "jobset.x-k8s.io": ("jobset", "JobSetController"),
     "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
 }
-"""By the group of kinds that GKE does not bring: the chart that does, and the component that installs it."""
+"""The chart of each group of kinds that GKE lacks, and the component that installs it."""
 NO_LIST = ("list of node pools",)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
@@ -44,7 +45,7 @@ _DEFAULT_POOL_NODES = 1
 
 
 def is_judged(type_: str) -> bool:
-    """Whether resources of a type matter to planning."""
+    """Return whether resources of a type matter to planning."""
     return type_ in (
         CLUSTER,
         NODE_POOL,
@@ -57,12 +58,12 @@ def is_judged(type_: str) -> bool:
 
 
 def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
-    """Return whether Pulumi never deletes a resource: it leaves it, or refuses to, which counts for a Namespace."""
+    """Return whether Pulumi never deletes a resource; protection counts for a Namespace only."""
     return bool(retained or (protected and type_ == "kubernetes:core/v1:Namespace"))
 
 
 def named(resource: Resource, of_program: str, name: str | None = None) -> Resource:
-    """A resource; a node pool or a Kubernetes object without a name with the one that Pulumi makes of the program's."""
+    """Return a resource with the name that Pulumi generates, if it is a pool or object without."""
     type_, inputs = resource
     if type_ == NODE_POOL and inputs.get("name") is None:
         return type_, {**inputs, "name": name or f"{of_program}{RANDOM}"}
@@ -73,7 +74,7 @@ def named(resource: Resource, of_program: str, name: str | None = None) -> Resou
 
 
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
-    """The Kubernetes objects, and in their place what is not shown: that of other charts than ours, and of patches."""
+    """Return the Kubernetes objects, with unknown objects for other charts and for patches."""
     found: list[Manifest] = []
     for type_, inputs in resources:
         if type_ == RELEASE:
@@ -94,7 +95,7 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
 
 
 def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Objects of kinds that the cluster does not have, where neither a chart nor a definition brings them."""
+    """Yield objects of kinds that neither the cluster, a chart nor a definition has."""
     clusters = shown_clusters(resources)
     if not clusters:
         return  # another chart, or whoever made the cluster, may have brought them
@@ -122,7 +123,7 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
-    """The inputs of the clusters of which the program shows all: it makes them, with no charts but those of ours."""
+    """Return the inputs of the program's clusters, if all of its charts are ours."""
     return [
         inputs for type_, inputs in resources if type_ == CLUSTER and _charts(resources) <= _CHARTS
     ]
@@ -137,7 +138,7 @@ def _not_shown(kind: str, name: str) -> Manifest:
 
 
 def is_release_of(type_: str, inputs: Manifest, chart: versions.Chart) -> bool:
-    """Whether a resource is a Helm release of a chart."""
+    """Return whether a resource is a Helm release of a chart."""
     return type_ == RELEASE and _chart(inputs) == chart.name
 
 
@@ -146,11 +147,11 @@ def _chart(release: Manifest) -> str:
 
 
 def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -> list[NodeClass]:
-    """The nodes that a program may have, as far as it declares them.
+    """Return the nodes that a program may have, as far as it declares them.
 
-    Where the program does not make the cluster, there may be other nodes than it declares; where it makes several,
-    which one an object goes to is not known. Nothing then fails for want of nodes, but for want of GPUs where the
-    pools that exist are described.
+    If the program does not create the cluster, there may be other nodes. If it creates several,
+    the cluster of an object is not known. Then no workload is refused for a lack of nodes, but
+    one may be for a lack of GPUs if the existing pools are described.
 
     Args:
         resources: What the program declares.
@@ -191,7 +192,7 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
 
 
 def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
-    """Whether GKE makes node pools by itself, for pods that need them or as a ComputeClass asks for them."""
+    """Return whether GKE creates node pools itself, for pods or by a ComputeClass."""
     classes = (section(each, "spec", "nodePoolAutoCreation") for each in objects_of(resources))
     may = cluster.get("clusterAutoscaling") is UNKNOWN
     return may or any(
@@ -224,7 +225,7 @@ def _unknown_nodes(name: str) -> NodeClass:
 def _without_devices(
     nodes: Iterable[NodeClass], resources: Sequence[Resource]
 ) -> Iterable[NodeClass]:
-    """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
+    """Yield the nodes; those without NVIDIA's driver for DRA lack its devices."""
     values = values_of(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
     selector, operator = section(known, "kubeletPlugin", "nodeSelector"), operator_of(resources)

@@ -14,12 +14,12 @@ _LIST = re.compile(
     r"(?P<after>(?:\w.*+\n?+(?:[\w ].*+\n?+)*+)?)"
 )
 """A list as kubectl prints it."""
-_UNREAD = (("metadata", "managedFields"), ("status", "images"))
+_IGNORED = (("metadata", "managedFields"), ("status", "images"))
 """Fields that decide nothing and are the larger part of what a live cluster prints."""
 _MOST_DOCUMENTS = 60_000
 """With more small ones than these, planning takes more than half a gigabyte of memory."""
 _DEEPEST = 500
-"""Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""
+"""Levels of nesting: far more would crash the parsers. Kubernetes' objects have a tenth."""
 _MOST_ALIASED = 100_000
 """Values that aliases may stand for: aliases of aliases come to billions in a few lines."""
 Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
@@ -31,7 +31,7 @@ Loader.yaml_implicit_resolvers = {
 
 
 def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
-    """A mapping whose keys are text, as kubectl makes them: true, not True."""
+    """Yield a mapping whose keys are text, as kubectl converts them: true, not True."""
     found: dict[str, Any] = {}
     yield found
     for key, value in loader.construct_mapping(node).items():
@@ -43,7 +43,7 @@ Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def parse(text: str) -> list[tuple[int, str, Any]]:
-    """Each document of a stream, with its number, and each item of a list, with its path in the document.
+    """Return each document of a stream with its number, and each item of a list with its path.
 
     Raises:
         yaml.YAMLError: It is no YAML, or nests without bounds.
@@ -60,13 +60,13 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
 
 
 def problem(error: Exception) -> str:
-    """What a parser says is wrong, in a line: without the text itself, and a name of its own for it."""
+    """Return the error of a parser in a line, without the text and the parser's name for it."""
     text = re.sub(r":\n.*\n *\^", "", str(error))
     return re.sub(r' in "<[a-z ]+>",', ", at", " ".join(text.split()))
 
 
 def require_bounded(text: str) -> None:
-    """Refuse YAML that parsers, or what reads their results, would not survive.
+    """Raise an error for YAML that would crash parsers or readers of their results.
 
     Raises:
         yaml.YAMLError: It nests too deeply, its aliases stand for too much, or it is no YAML.
@@ -99,9 +99,9 @@ def require_bounded(text: str) -> None:
 
 
 def _of_list(text: str) -> list[tuple[int, str, Any]]:
-    """The items of a list that kubectl prints; nothing of other streams, and of what is no YAML.
+    """Return the items of a list that kubectl prints; nothing for other streams or invalid YAML.
 
-    Each is parsed by itself: what PyYAML makes of a whole document takes thirty times the room of its text.
+    Each is parsed alone: for a whole document, PyYAML needs thirty times the memory of its text.
     """
     match = _LIST.fullmatch(text)
     if match is None:
@@ -121,7 +121,7 @@ def _flattened(documents: Iterable[Any]) -> Iterator[tuple[int, str, Any]]:
 
 
 def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """A document with its path; of a list its items, and of lists in it theirs."""
+    """Yield a document with its path, or the items of a list and of the lists in it."""
     items = (
         cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
     )
@@ -135,7 +135,7 @@ def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _pruned(document: Any) -> Any:
-    for holder, field in _UNREAD if isinstance(document, dict) else ():
+    for holder, field in _IGNORED if isinstance(document, dict) else ():
         if isinstance(found := cast("dict[str, Any]", document).get(holder), dict):
             cast("dict[str, Any]", found).pop(field, None)
     return cast("Any", document)
