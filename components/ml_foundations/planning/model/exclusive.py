@@ -28,7 +28,7 @@ JOB_KEY, PRIORITY = "jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/priority"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How JobSet places the pods of a replicated Job.
+    """The way in which JobSet places the pods of a replicated Job.
 
     Attributes:
         domain: The topology key by which the webhook gives each Job a domain alone.

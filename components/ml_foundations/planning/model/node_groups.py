@@ -79,7 +79,7 @@ class SpreadConstraint:
 
     @property
     def is_empty(self) -> bool:
-        """Whether its selector has no requirement."""
+        """Return whether its selector has no requirement."""
         selector = self.selector or {}
         return not section(selector, "matchLabels") and not items(selector, "matchExpressions")
 
@@ -186,17 +186,17 @@ class PodClass:
 
     @property
     def is_simple(self) -> bool:
-        """Whether only free resources decide, on the nodes that accept the pods."""
+        """Return whether only free resources decide, on the nodes that accept the pods."""
         return not (self.affinity or self.anti_affinity or self.spread or self.exclusive_claims)
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether the pods may keep others from their node that would have the room."""
+        """Return whether the pods may keep others from their node that would have the room."""
         return bool(self.anti_affinity or self.ports or self.disks)
 
     @cached_property
     def excludes_itself_per_node(self) -> bool:
-        """Whether a node takes one of these pods: by a host port, a disk, or anti-affinity."""
+        """Return whether a node takes one of them only: by host ports, disks or anti-affinity."""
         return self.one_per_node or (self.is_exclusive and self.excludes_on_node(self))
 
     def excludes_on_node(self, other: PodClass) -> bool:

@@ -168,7 +168,7 @@ def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
     return [
         replace(
             node,
-            manifest=_with_labels(node.manifest, {}, {key: zone for key in labels.ZONES}),
+            manifest=_with_labels(node.manifest, {}, dict.fromkeys(labels.ZONES, zone)),
             count=node.most_per_zone if most else _part(node.count, index, len(node.zones)),
             fewest=_part(node.fewest, index, len(node.zones)),
         )

@@ -110,22 +110,22 @@ class Workload:
 
     @property
     def is_finite(self) -> bool:
-        """Whether its pods end and make room for others."""
+        """Return whether its pods end and make room for others."""
         return self.kind in _RUN_TO_COMPLETION
 
     @property
     def may_make_room(self) -> bool:
-        """Whether it may make room for others: a Pod that ends, or a JobSet without a gang."""
+        """Return whether it may make room for others: Pods that end, JobSets without a gang."""
         return self.may_start_in_parts or (self.kind == "Pod" and may_end(self.manifest))
 
     @property
     def may_start_in_parts(self) -> bool:
-        """Whether it is a JobSet whose pods may run one after the other, as it is not a gang."""
+        """Return whether it is a JobSet that is not a gang: its pods may run one by one."""
         return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
 
     @property
     def ends(self) -> bool:
-        """Whether it stops using its nodes by itself."""
+        """Return whether it stops using its nodes by itself."""
         return self.is_finite or self.may_make_room
 
     @property
@@ -136,7 +136,7 @@ class Workload:
 
     @property
     def replaces_evicted(self) -> bool:
-        """Whether a new pod is certainly made for an evicted one: those of Jobs count as failed."""
+        """Return whether evicted pods are replaced for certain: those of Jobs count as failed."""
         stops = {
             "backoffLimit",
             "backoffLimitPerIndex",
@@ -167,7 +167,7 @@ class Workload:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it leaves room to others in time: plain Jobs, and Jobs in a queue of Kueue."""
+        """Return whether it leaves room to others in time: plain Jobs, Jobs in a Kueue queue."""
         return self.is_finite and (
             not self.all_at_once or bool(self.phases) or self.queue is not None
         )

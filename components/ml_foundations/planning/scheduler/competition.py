@@ -244,7 +244,7 @@ class _Load:
 
 
 class _Shares:
-    """How far pods fill the nodes of each group, for a pod that must still find room there."""
+    """The shares of nodes that pods fill, for a pod that must still find room there."""
 
     def __init__(self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]) -> None:
         self._pod_groups = pod_groups

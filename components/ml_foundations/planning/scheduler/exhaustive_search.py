@@ -11,6 +11,7 @@ from ml_foundations.planning.model.node_groups import (
     PodGroup,
     SpreadConstraint,
 )
+from ml_foundations.planning.model.nodes import NodeClass
 
 _Load = tuple[int, ...]
 """The number of pods of each class on a node."""
@@ -119,7 +120,9 @@ class _SearchSpace:
         """The pods that each node carries already, by their classes."""
         self._accepted: list[list[bool]] = []
         """For each node, whether it accepts the pods of each class."""
-        accepting = [{group.node for group in pods.places} for pods in pod_groups]
+        accepting: list[set[NodeClass]] = []
+        for pods_of_class in pod_groups:
+            accepting.append({group.node for group in pods_of_class.places})
         for node in self.nodes:
             self._running.append(tuple(map(node.group.running.count, running)))
             self._accepted.append([node.group.node in classes for classes in accepting])

@@ -14,7 +14,6 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
@@ -23,6 +22,7 @@ from ml_foundations.planning.model.nodes import comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
+from ml_foundations.planning.verdict.network_policies import Network, Pods
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
@@ -89,31 +89,8 @@ def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> boo
     on_host_network = section(template, "spec").get("hostNetwork")
     if labels.GCS_FUSE_VOLUMES not in annotations_of(template) or on_host_network:
         return False
-    rules: list[Manifest] = []
-    is_limited = False
-    for policy in cluster.by_kind["NetworkPolicy"]:
-        spec = section(policy, "spec")
-        types = spec.get("policyTypes") or (["Egress"] if "egress" in spec else [])
-        is_about = selects(section(spec, "podSelector"), labels_of(template))
-        if namespace_of(policy) == workload.namespace and "Egress" in types and is_about:
-            is_limited = True
-            rules += items(spec, "egress")
-    return is_limited and not any(map(_reaches_metadata, rules))
-
-
-def _reaches_metadata(rule: Manifest) -> bool:
-    """Return whether a rule for egress may allow traffic to the metadata server."""
-    blocks = [section(peer, "ipBlock") for peer in items(rule, "to")]
-    allowed = [str(b.get("cidr")) for b in blocks if "169.254." not in str(b.get("except"))]
-    if blocks and not any(cidr.startswith("169.254.") or cidr.endswith("/0") for cidr in allowed):
-        return False
-    ranges: list[tuple[int, int]] = []
-    for port in items(rule, "ports"):
-        low, high = port.get("port"), port.get("endPort") or port.get("port")
-        if isinstance(low, int) and isinstance(high, int):
-            ranges.append((low, high))
-    ports = (80, 988)
-    return not ranges or any(low <= port <= high for low, high in ranges for port in ports)
+    network = Network(cluster.by_kind["NetworkPolicy"])
+    return not network.reaches_metadata(Pods(workload.namespace, labels_of(template)))
 
 
 def _has_ranks(workload: Workload) -> bool:

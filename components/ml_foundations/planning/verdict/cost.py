@@ -120,7 +120,7 @@ class Cost:
 
     @property
     def is_known(self) -> bool:
-        """Whether some price is known."""
+        """Return whether some price is known."""
         return any(piece.per_node is not None for piece in self.every)
 
     @property
