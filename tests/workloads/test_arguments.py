@@ -33,7 +33,8 @@ def test_any_of_several_gpu_models_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "why"), [([], "a list of models"), (5, "a list of models"), (["L4", "X9"], "'X9'")]
+    ("wrong", "why"),
+    [([], "a list of accepted models"), (5, "a list of accepted models"), (["L4", "X9"], "'X9'")],
 )
 def test_what_is_no_gpu_model_is_refused(wrong: Any, why: str) -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=rf"\n  gpu: .*{why}"):

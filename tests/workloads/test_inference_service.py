@@ -96,9 +96,12 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"spread": "zone"}, ["spread", "'preferred', 'required' or 'none'"]),
     (
         {"overrides": {"Deploymnt": {}}},
-        ["\n  overrides.Deploymnt: is not made", "Deployment, Service"],
+        ["\n  overrides.Deploymnt: is not a kind that is created", "Deployment, Service"],
     ),
-    ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: is not made"]),
+    (
+        {"overrides": {"NetworkPolicy": {}}},
+        ["\n  overrides.NetworkPolicy: is not a kind that is created"],
+    ),
     ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
     (
         {"services": [{"name": "x", "ports": {"grpc": 1}}]},

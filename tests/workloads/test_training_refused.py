@@ -205,7 +205,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         gang_spec,
         {"overrides": {"JobSet": {}}},
-        ["\n  overrides.JobSet: is not made", "Service, Job"],
+        ["\n  overrides.JobSet: is not a kind that is created", "Service, Job"],
     ),
     (sweep_spec, {"command": None}, ["\n  command: is required"]),
     (sweep_spec, {"command": []}, ["\n  command: is required"]),
