@@ -40,8 +40,8 @@ def from_node_pool(
     Args:
         inputs: Inputs of a ``gcp:container/nodePool:NodePool``, as the provider names them.
         cluster: Inputs of its cluster; without them, what takes more of a node is assumed.
-        operator: The GPU Operator of the cluster, for pools that leave their GPUs to it; ``UNKNOWN`` where its values
-            are not known yet.
+        operator: The GPU Operator of the cluster, for pools that leave their GPUs to it;
+            ``UNKNOWN`` if its values are not known yet.
         networks: The cluster's networks of devices.
     """
     pool = _Pool(inputs, cluster or _FULL_CLUSTER)
@@ -136,8 +136,8 @@ class _Pool:
             yield f'nodeConfig.machineType "{machine_type}", which is not in the catalog,'
         else:
             if self.machine.missing:
-                machine = self.machine
-                yield f'nodeConfig.machineType "{machine.name}", which lacks here {machine.missing},'
+                name, missing = self.machine.name, self.machine.missing
+                yield f'nodeConfig.machineType "{name}", which lacks here {missing},'
             if gpu is not None and gpu_model(gpu, section(self._config, "labels")) is None:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 
