@@ -161,12 +161,12 @@ def _own(spec: type[Spec]) -> _Declarations:
         name: declared for base in _bases(spec) for name, declared in _inherited(base).items()
     }
     subclasses = [_declarations(other) for other in _specs() if issubclass(other, spec)]
-    return {
-        name: declared
-        for name, declared in _declarations(spec).items()
-        if inherited.get(name) != declared
-        and all(declared[0] == other.get(name, ("",))[0] for other in subclasses)
-    }
+    own: _Declarations = {}
+    for name, declared in _declarations(spec).items():
+        types = {subclass.get(name, ("",))[0] for subclass in subclasses}
+        if inherited.get(name) != declared and types <= {declared[0]}:
+            own[name] = declared
+    return own
 
 
 @cache

@@ -156,13 +156,12 @@ def replacements(
             if token in data["types"]:
                 taken, fields = data["types"][token], service.fields(function)
                 found[token] = sorted({*_paths(fields, taken, data["blocks"])})
-                wired = (
-                    tuple(sorted(_wire_path(path, taken, data["blocks"]) for path in pair))
-                    for pair in _exclusions(fields)
-                )
-                conflicts[token] = [
-                    list(pair) for pair in sorted({pair for pair in wired if all(pair)})
-                ]
+                pairs: set[tuple[str, ...]] = set()
+                for exclusion in _exclusions(fields):
+                    wired = [_wire_path(path, taken, data["blocks"]) for path in exclusion]
+                    if all(wired):
+                        pairs.add(tuple(sorted(wired)))
+                conflicts[token] = [list(pair) for pair in sorted(pairs)]
     return dict(sorted(found.items())), dict(sorted(conflicts.items()))
 
 

@@ -1,7 +1,8 @@
-"""Writes the schema of the kinds that planning judges, in short: their fields, and the types of these.
+"""Write the schema of the kinds that planning judges, in short: their fields and types.
 
-It is the OpenAPI of a replica's API server with Kueue and JobSet. Run it after an update of one of them:
-``python -m codegen.kubernetes_schema``. A test then names the fields of which planning does not say what they decide.
+It is the OpenAPI of a replica's API server with Kueue and JobSet. Run it after an update of one of
+them: ``python -m codegen.kubernetes_schema``. A test then names each field that planning does not
+classify.
 """
 
 import json
@@ -86,7 +87,7 @@ _BESIDE = {
         for kind in ("AdmissionCheck", "ProvisioningRequestConfig", "WorkloadPriorityClass")
     ),
 }
-"""Kinds that are deployed beside workloads, and refused where a field holds something else than its type."""
+"""Kinds that are deployed with workloads, and refused if a field has a value of another type."""
 
 _Types = dict[str, dict[str, str]]
 
@@ -117,7 +118,7 @@ def versions() -> dict[str, str]:
 
 
 def generated(api: Api) -> str:
-    """The text of the schema: a line for each kind that can be created, and for each type that one of ours has."""
+    """Return the schema: a line for each kind that can be created, and for each type of ours."""
     described: dict[str, Any] = {}
     kinds: dict[str, str] = {}
     for path, group in sorted(api.get("/openapi/v3")["paths"].items()):
@@ -164,18 +165,31 @@ def _short(name: str) -> str:
     return name
 
 
+def _scalar(path: str, schema: Any) -> str:
+    """Return the name of the type of a field without fields."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity" if "pattern" in schema else "integer or string"
+    # The API server drops any signal to stop by: its feature is off.
+    if (values := schema.get("enum")) and not path.endswith(".stopSignal"):
+        return f"string: {' '.join(filter(None, values))}"
+    if (form := schema.get("format")) in ("byte", "int32"):
+        return form
+    kind = schema.get("type", "any")
+    return "any" if kind == "number" else kind
+
+
 def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
-    """A type, and all that it leads to."""
-    by_short = {_short(each): schema for each, schema in described.items()}
+    """Add a type, and the types of its fields, to ``types``."""
+    by_short = {_short(full_name): schema for full_name, schema in described.items()}
 
     def collect(name: str, schema: Any) -> None:
         if name in types or not schema.get("properties"):
             return
         types[name] = {}
         for field, value in sorted(schema["properties"].items()):
-            types[name][field] = named(f"{name}.{field}", value)
+            types[name][field] = type_name(f"{name}.{field}", value)
 
-    def named(path: str, schema: Any) -> str:
+    def type_name(path: str, schema: Any) -> str:
         if shared := next((_SHARED[end] for end in _SHARED if path.endswith(f".{end}")), None):
             collect(shared, by_short[shared])
             return f"[{shared}]" if schema["type"] == "array" else shared
@@ -185,22 +199,13 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
             collect(referred, by_short[referred])
             return referred if referred in types else "any"
         if schema.get("type") == "array":
-            return f"[{named(path, schema['items'])}]"
+            return f"[{type_name(path, schema['items'])}]"
         if isinstance(of := schema.get("additionalProperties"), dict):
-            return f"{{{named(path, of)}}}"
+            return f"{{{type_name(path, of)}}}"
         if schema.get("properties"):
             collect(path, schema)
             return path
-        if schema.get("x-kubernetes-int-or-string"):
-            return "quantity" if "pattern" in schema else "integer or string"
-        # A signal to stop by is dropped, whatever it is: its feature is off.
-        values = (
-            "" if path.endswith(".stopSignal") else " ".join(filter(None, schema.get("enum", ())))
-        )
-        if (form := schema.get("format")) in ("byte", "int32"):
-            return form
-        kind = schema.get("type", "any")
-        return f"string: {values}" if values else "any" if kind == "number" else kind
+        return _scalar(path, schema)
 
     collect(name, by_short[name])
 

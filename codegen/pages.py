@@ -72,11 +72,10 @@ def link(model: str) -> str | None:
     book = _book()
     if home := book.homes.get(model):
         return _type_link(model, f"components/{home}")
-    users = [
-        name
-        for name, spec in book.specs.items()
-        if model in (base.__name__ for base in spec.__mro__)
-    ]
+    users: list[str] = []
+    for name, spec in book.specs.items():
+        if model in {base.__name__ for base in spec.__mro__}:
+            users.append(name)
     return f"[{users[0]}](components/{users[0]}.md)" if len(users) == 1 else None
 
 

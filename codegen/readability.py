@@ -64,7 +64,7 @@ class Module(NamedTuple):
         return cls(file, text.splitlines(), ast.parse(text))
 
     def docstrings(self) -> Iterator[tuple[int, str]]:
-        """Yield the docstrings of the module, its classes, functions and attributes, with their lines."""
+        """Yield the docstrings of the module, its definitions and attributes, with their lines."""
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 match child:
@@ -204,7 +204,8 @@ def violations() -> Iterator[str]:
     for module in map(Module.read, files(["components", "stacks", "policy", "codegen"], ".py")):
         for line, text in module.openings():
             if OPENINGS.match(text):
-                yield f"{module.file}:{line}: begin the docstring with a verb or a noun: {text[:60]}"
+                start = text.splitlines()[0][:60]
+                yield f"{module.file}:{line}: begin the docstring with a verb or a noun: {start}"
         for line in sorted(module.nested_comprehensions()):
             yield f"{module.file}:{line}: name the inner comprehension of a nested one"
         yield from map(_idiom_violation, module.sentences())
