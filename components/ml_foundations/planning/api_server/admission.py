@@ -84,7 +84,7 @@ _COUNTED_OTHERWISE = frozenset({*WORKLOAD_KINDS, "Node", "PersistentVolumeClaim"
 _ON_HOST_NETWORK = (
     {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"},
 )
-"""What else the controller adds for pods in the network of their nodes."""
+"""The tolerations that the controller also adds to pods in the network of their nodes."""
 
 
 class Admission:
@@ -95,10 +95,10 @@ class Admission:
     """
 
     def __init__(self, cluster: Cluster, objects: Sequence[Manifest]) -> None:
-        """Look up what admission compares workloads with.
+        """Look up the objects that admission compares workloads with.
 
         Args:
-            cluster: What is in the cluster before the workloads.
+            cluster: The objects in the cluster before the workloads.
             objects: All declared objects, which quotas count.
         """
         self._cluster = cluster
@@ -119,7 +119,7 @@ class Admission:
         self._one_by_one: dict[Workload, Sequence[PodSet]] = {}
         """The pods of workloads whose pods differ in a label that some selector looks at."""
         self._indistinct_keys: set[str] = set()
-        """The labels that tell pods of one workload apart, if these are too many to list."""
+        """The labels that differ between pods of one workload, if the pods are too many to list."""
         for workload in cluster.workloads:
             if keys := told_apart(workload) & selectors:
                 if pod_sets := one_by_one(workload):
@@ -142,8 +142,8 @@ class Admission:
     def admit(self, workload: Workload) -> AdmittedWorkload:
         """Return a workload with its pods as they are stored, and what the API server rejects.
 
-        Of equivalent workloads, one is admitted and the others are copies. Of workloads that differ
-        in their amounts alone, only what depends on amounts is checked again.
+        One of several equivalent workloads is admitted, and its result is copied. Of workloads that
+        differ in their amounts alone, only the rules about amounts are checked again.
         """
         if workload.unknown:
             unknown = Outcome.refused(map(_unknown_value, workload.unknown))
@@ -209,13 +209,13 @@ class Admission:
         return self._charge(admitted.with_outcome(outcome))
 
     def _ambiguities(self, workload: Workload) -> Iterator[Refusal]:
-        """Yield why it is not certain which pods a workload has, or which defaults they get."""
+        """Yield reasons that make it uncertain which pods a workload has, or which defaults."""
         for message in self._adoptions.get(str(workload), ()):
             yield Refusal(
                 rule="beyond-planning",
                 path="metadata.labels",
                 message=message,
-                remedy="Give them labels of their own.",
+                remedy="Give them separate labels.",
                 certain=False,
             )
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
@@ -230,7 +230,7 @@ class Admission:
             )
 
     def _checked_claims(self, admitted: AdmittedWorkload) -> Outcome:
-        """Return what is decided about the claims that are created for pods, or that they mount."""
+        """Return the outcome for the claims that are created for pods, or that pods mount."""
         volumes, outcome = self._cluster.volumes, NOTHING_DECIDED
         limit_ranges = self._cluster.limit_ranges.get(admitted.workload.namespace, [])
         made = unique(claim for _, pod in admitted.pod_sets for claim in pod.made_claims)
@@ -254,7 +254,7 @@ class Admission:
         return outcome
 
     def _charge(self, admitted: AdmittedWorkload) -> AdmittedWorkload:
-        """Return a workload with what its queue and the quotas of its namespace decide."""
+        """Return a workload with the decisions of its queue and of its namespace's quotas."""
         workload = admitted.workload
         if workload.queue is not None:
             admitted = self._queued(admitted, workload.queue)
@@ -281,7 +281,7 @@ class Admission:
         return declared, admitted(declared, limit_ranges, self._cluster.runtime_classes)
 
     def _interfaces(self, pod_set: PodSet, spec: Manifest) -> tuple[list[str], str]:
-        """Return what pods request for interfaces in node networks, and the unknown networks."""
+        """Return the requests of pods for interfaces in node networks, and unknown networks."""
         annotation = annotations_of(pod_set.template).get(labels.GKE_INTERFACES)
         if not annotation:
             return [], ""
@@ -309,7 +309,7 @@ class Admission:
         return pod_set, pod
 
     def _checked_pods(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Outcome:
-        """Return what the API server decides about a set of pods, and what is not known of them."""
+        """Return the refusals of a set of pods by the API server, and their unknown facts."""
         cluster, spec, namespace = self._cluster, pod.spec, workload.namespace
         outcome = NOTHING_DECIDED
         refused = list(validation.refused_label_keys(spec, {}))
@@ -332,7 +332,7 @@ class Admission:
         return outcome + Outcome.refused(_below(pod_set.path, each) for each in more)
 
     def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
-        """Yield what is refused of the amounts in a template, and in its admitted spec."""
+        """Yield refusals of the amounts in a template, and in its admitted spec."""
         if workload.kind != "Pod":
             yield from invalid_resources(pod_set.spec)
         if pod_set.count:
@@ -383,7 +383,7 @@ class Admission:
         return with_gcsfuse(spec, annotations_of(pod_set.template))
 
     def _unknowns(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Iterable[Refusal]:
-        """Yield what decides about pods and is beyond the rules of planning."""
+        """Yield facts that decide about pods and that the rules of planning do not know."""
         yield from self._unknown_scheduling(workload, pod_set, pod)
         yield from self._unknown_objects(workload, pod_set, pod.spec)
         yield from self._unknown_owner(workload, pod_set)
@@ -412,7 +412,7 @@ class Admission:
         if scheduler != _DEFAULT_SCHEDULER:
             yield _beyond(
                 "schedulerName",
-                f"the scheduler {scheduler} follows rules of its own",
+                f"the scheduler {scheduler} follows its own rules",
                 "Use the default scheduler to have it judged.",
             )
         if spec.get("resourceClaims"):
@@ -475,7 +475,7 @@ class Admission:
             )
 
     def _unknown_owner(self, workload: Workload, pod_set: PodSet) -> Iterator[Refusal]:
-        """Yield what a workload's controller, or its owner, may not do with it."""
+        """Yield reasons why the controller or the owner of a workload may not run its pods."""
         remedy = f"Give it a name of at most {_LONGEST_NAME} characters."
         length = len(str(workload.name)) if workload.kind == "StatefulSet" else 0
         if length > _LONGEST_NAME_OF_ONE:
@@ -512,7 +512,7 @@ class Admission:
         if not self._indistinct_keys.isdisjoint(_selector_keys(pod.spec)):
             yield _beyond(
                 "affinity",
-                "a selector tells the pods of one workload apart",
+                "a selector matches only some pods of one workload",
                 "Select the pods by a common label.",
             )
         keys = {rule.key for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread)}
@@ -534,7 +534,7 @@ class Admission:
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass
     ) -> Iterable[Refusal]:
-        """Yield what an undeclared namespace, or GKE for critical pods, may enforce.
+        """Yield rules that an undeclared namespace, or GKE for critical pods, may enforce.
 
         GKE gives kube-system a quota for critical pods (NVIDIA/gpu-operator issue 660), and no Pod
         Security level that its agents break.
@@ -610,11 +610,11 @@ class Admission:
                 )
 
     def _counted(self, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
-        """Return what Kueue counts for one pod.
+        """Return the amounts that Kueue counts for one pod.
 
-        Of Jobs and JobSets it counts the template, with defaults and overhead (Kueue,
-        pkg/workload/resources.go). Webhooks change pods later, and so only the other kinds, whose
-        pods it counts themselves.
+        For Jobs and JobSets, Kueue counts the template with defaults and overhead (Kueue,
+        pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts the
+        pods as they are stored.
         """
         spec = pod.spec
         if workload.kind in ("Job", "CronJob", "JobSet"):
@@ -624,13 +624,13 @@ class Admission:
         return requests | {PODS: WHOLE}
 
     def _queued(self, waiting: AdmittedWorkload, name: str) -> AdmittedWorkload:
-        """Return a workload with what the LocalQueue decides in which it waits.
+        """Return a workload with the decisions of the LocalQueue in which it waits.
 
         Kueue adds the node labels and tolerations of the flavor to which it admits the pods. If
         several flavors are possible, each must have the capacity for its pods.
         """
         workload, namespace = waiting.workload, waiting.workload.namespace
-        queues, cluster = self._cluster.queues, self._cluster
+        queues = self._cluster.queues
         outcome = waiting.outcome + Outcome.refused(self._unknown_rank(workload))
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
@@ -643,12 +643,12 @@ class Admission:
                 certain=False,
             )
             return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
-        if not queues.accepts(queue, cluster.namespaces[namespace]):
-            takes_none = f"takes no workloads of namespace {namespace}"
+        if not queues.accepts(queue, self._cluster.namespaces[namespace]):
+            rejects = f"does not accept workloads of namespace {namespace}"
             closed = Refusal(
                 rule="queue",
                 path="metadata.labels",
-                message=f"ClusterQueue {name_of(queue)} {takes_none}",
+                message=f"ClusterQueue {name_of(queue)} {rejects}",
                 remedy="Let its namespaceSelector select the namespace.",
                 certain=namespace in self._namespaces,
             )
@@ -671,10 +671,7 @@ class Admission:
             if len(flavors) == 1:
                 pod_sets[index] = flavors[0]
                 continue
-            capacities = [
-                sum(place.count * place.room(pod) for place in cluster.accepting(pod))
-                for _, pod in flavors
-            ]
+            capacities = [self._capacity(pod) for _, pod in flavors]
             required = waiting.required_pods(pod_sets[index][0])
             if min(capacities, default=0) < required and not outcome.reasons:
                 several = _beyond(
@@ -690,6 +687,10 @@ class Admission:
             flavor_choices=choices,
             outcome=outcome,
         )
+
+    def _capacity(self, pod: PodClass) -> int:
+        places = self._cluster.accepting(pod)
+        return sum(place.count * place.room(pod) for place in places)
 
     def _unknown_rank(self, workload: Workload) -> Iterator[Refusal]:
         """Yield a WorkloadPriorityClass that a workload names and that is not declared."""
@@ -707,7 +708,7 @@ class Admission:
 
 
 def _beyond(path: str, message: str, remedy: str, *, only_refuses: bool = False) -> Refusal:
-    """Return that something decides which planning does not model."""
+    """Return an uncertain refusal by something that planning does not model."""
     return Refusal(
         "beyond-planning", path, message, remedy, certain=False, only_refuses=only_refuses
     )
@@ -727,7 +728,7 @@ def _fewest_admitted(workload: Workload, pods: PodSet) -> int:
 
 
 def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
-    """Yield that a Job's fewest pods are not fewer than all (Kueue, jobs/job/job_webhook.go)."""
+    """Yield a refusal if a Job's fewest pods are not fewer than all (jobs/job/job_webhook.go)."""
     key = labels.KUEUE_LEAST
     value = annotations_of(workload.manifest).get(key)
     parallelism = section(workload.manifest, "spec").get("parallelism", 1)
@@ -745,13 +746,13 @@ def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
 
 
 def _refused_pods(pod_set: PodSet, refused: Iterable[Refusal]) -> Outcome:
-    """Return what the API server refuses of pods, each refusal once."""
+    """Return the API server's refusals of pods, each once."""
     prefix = "the API server refuses the pods: "
     return Outcome.refused(_below(pod_set.path, each, prefix) for each in dict.fromkeys(refused))
 
 
 def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
-    """Return what a quota decides about the pods of a workload alone.
+    """Return the decision of a quota about the pods of a single workload.
 
     It is a warning if the quota admits only some pods of a Job at a time, or stops a rollout or
     an autoscaler.
@@ -802,7 +803,7 @@ def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:
 
 
 def _not_added(node: NodeClass) -> Iterable[Refusal]:
-    """Yield that the autoscaler adds no such nodes for pods of so low a priority."""
+    """Yield a refusal if the autoscaler adds no nodes for pods of a priority below its limit."""
     if node.is_template and node.fewest < node.count:
         least = EXPENDABLE_BELOW
         yield Refusal(

@@ -16,11 +16,11 @@ _TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
 
 
 def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
-    """Return messages about what each workload adopts, and about who adopts it.
+    """Return messages about adoptions, by the workloads that adopt and by the adopted objects.
 
-    How many pods remain then is up to the controllers.
+    The controllers decide how many pods remain then.
     """
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    messages: defaultdict[str, list[str]] = defaultdict(list)
     bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
     for kind in ("Pod", "ReplicaSet"):
         for document in cluster.by_kind[kind]:
@@ -31,12 +31,12 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
             if _finds(controller, document):
                 taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
                 message = (
-                    f"{controller} takes over the {taken}, which its selector finds, or the name "
-                    "of its own"
+                    f"{controller} takes over the {taken}, which matches its selector "
+                    "or has the name of one of its pods"
                 )
-                for either in (str(controller), taken):
-                    found[either].append(message)
-    return found
+                for participant in (str(controller), taken):
+                    messages[participant].append(message)
+    return messages
 
 
 def _finds(controller: Workload, document: Manifest) -> bool:

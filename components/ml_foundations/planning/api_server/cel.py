@@ -14,7 +14,7 @@ from functools import lru_cache
 
 
 class Type(StrEnum):
-    """What an expression returns."""
+    """The type of an expression's result."""
 
     BOOL = "bool"
     STRING = "string"
@@ -67,7 +67,7 @@ def parse(text: str) -> Expression:
 
 
 def member_names(text: str) -> frozenset[str]:
-    """Return the fields of ``self`` and ``variables`` in a text; none if it is no expression."""
+    """Return the fields of ``self`` and ``variables`` in an expression; none if it is invalid."""
     try:
         return parse(text).members
     except CelError:
@@ -144,7 +144,7 @@ _NAMESPACES = frozenset(
         "jsonpatch",
     ]
 )
-"""The names of types and libraries: they are no variables."""
+"""The names of types and libraries: they are not variables."""
 _MACROS = frozenset(
     [
         "all",

@@ -1,4 +1,4 @@
-"""What the API server holds before the workloads: nodes, limits, volumes, queues, running pods."""
+"""The objects that exist before the workloads: nodes, limits, volumes, queues, running pods."""
 
 import math
 from collections import Counter, defaultdict
@@ -67,10 +67,10 @@ _FIELDS_OF_RULES = {
 
 
 class Spread(Enum):
-    """How nodes of a pool are assumed to be spread over its zones, if zones matter."""
+    """An assumption about the spread of a pool's nodes over its zones, if zones matter."""
 
     EVEN = "even"
-    """As GKE does where it can."""
+    """Evenly, as GKE does if it can."""
     FULL = "full"
     """As many in each zone as there may ever be: more than there will be."""
     UNKNOWN = "unknown"
@@ -78,10 +78,10 @@ class Spread(Enum):
 
 
 class Cluster:
-    """What is in the cluster, or will be, before the workloads.
+    """The objects that are in the cluster, or will be, before the workloads.
 
-    The constructor only files the documents. Every other part is computed when it is first read,
-    so no order has to be kept.
+    The constructor only sorts the documents by kind. Every other part is computed when it is first
+    read, so the order of the calls does not matter.
 
     Attributes:
         by_kind: The documents by kind.
@@ -127,7 +127,7 @@ class Cluster:
 
     @cached_property
     def is_split(self) -> bool:
-        """Whether pools are split over their zones, because some document mentions zones."""
+        """True if pools are split over their zones, because some document mentions zones."""
         if not any(node.zones for node in self.declared):
             return False
         without_zones = ("Node", "ConfigMap", "Secret")
@@ -151,7 +151,7 @@ class Cluster:
     def _found_workloads(self) -> tuple[list[Workload], frozenset[Workload]]:
         """The workloads to judge, and those of them whose pods all run already.
 
-        Pods that run or have ended are no workloads, nor is an object that another workload makes.
+        Running and finished pods are not workloads, nor is an object that another workload creates.
         """
         declared = {
             (kind, namespace_of(document), name_of(document))
@@ -203,7 +203,7 @@ class Cluster:
 
     @cached_property
     def volumes(self) -> Volumes:
-        """Claims, volumes and storage classes, once it is known which claims compete."""
+        """The claims, volumes and storage classes, after it is known which claims compete."""
         _ = self._nodes  # reading them settles the volumes
         return self._unsettled_volumes
 
@@ -219,23 +219,23 @@ class Cluster:
 
     @cached_property
     def places(self) -> list[NodeGroup]:
-        """The nodes with what the running pods leave free."""
+        """The nodes with the resources that the running pods leave free."""
         groups = grouped(self._nodes, self.running, self._mentioned)
         return [carrying(node, pods) for node, pods in groups]
 
     @cached_property
     def some_end(self) -> bool:
-        """Whether some running pod may leave its node by itself."""
+        """True if some running pod may leave its node by itself."""
         return any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
 
     @cached_property
     def is_gke(self) -> bool:
-        """Whether some node is of a GKE node pool."""
+        """True if some node is of a GKE node pool."""
         return any(labels.GKE_NODE_POOL in node.labels for node in self.declared)
 
     @cached_property
     def lacks_host_names(self) -> bool:
-        """Whether some Node has no label with its host name."""
+        """True if some Node has no label with its host name."""
         nodes = (node for node in self.by_kind["Node"] if MAX_NODES not in annotations_of(node))
         return any(labels.HOSTNAME not in labels_of(node) for node in nodes)
 
@@ -299,7 +299,7 @@ class Cluster:
         return is_deleted or may_end(pod) or bool(self._evicting_taints(pod))
 
     def _is_evicted(self, pod: Manifest) -> bool:
-        """Return whether a taint evicts a pod at once, and no controller creates another one."""
+        """Return whether a taint evicts a pod at once, and no controller replaces it."""
         if section(pod, "metadata").get("ownerReferences"):
             return False
         tolerations = items(section(pod, "spec"), "tolerations")
@@ -321,9 +321,9 @@ class Cluster:
 
     @cached_property
     def _mentioned(self) -> frozenset[str]:
-        """Every string that can tell nodes apart.
+        """Every string in a rule that can distinguish nodes.
 
-        Running pods tell nodes apart by their anti-affinity alone.
+        Of running pods, only the anti-affinity distinguishes nodes.
         """
         trees: list[Any] = [SHARED_HOSTNAME]
         for kind, documents in self.by_kind.items():
@@ -411,7 +411,7 @@ class Cluster:
         return [among[index] for index in self._accepted[pod.node_key]]
 
     def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
-        """Return the node groups that may accept the pods: a name or a label is not known."""
+        """Return the node groups that may accept the pods, because a name or a label is unknown."""
         possible: list[NodeGroup] = []
         for place in self.places:
             refused = refusals(pod, place.node)

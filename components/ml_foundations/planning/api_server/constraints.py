@@ -244,9 +244,11 @@ def max_length(count: str) -> Constraint:
 @_constructor
 def unique_by(*keys: str) -> Constraint:
     def test(listed: list[Manifest]) -> bool:
-        return _are_unique(
-            [tuple(item.get(key) or _DEFAULTS.get(key) for key in keys) for item in listed]
-        )
+        rows: list[tuple[Any, ...]] = []
+        for item in listed:
+            values = (item.get(key) or _DEFAULTS.get(key) for key in keys)
+            rows.append(tuple(values))
+        return _are_unique(rows)
 
     fields = tuple(f"[].{key}" for key in keys)
     return Constraint(f"have no two items with the same {' and '.join(keys)}", test, fields)

@@ -151,7 +151,7 @@ def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:
 
 def _with_containers(spec: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
     keys = [key for key in ("containers", "initContainers") if items(spec, key)]
-    return {**spec, **{key: [change(container) for container in items(spec, key)] for key in keys}}
+    return {**spec, **{key: [*map(change, items(spec, key))] for key in keys}}
 
 
 def _container_defaults(limit_range: Manifest) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -38,7 +38,7 @@ class Violation(NamedTuple):
 
 
 class Presence(StrEnum):
-    """Whether a field may be left out."""
+    """The rule about whether a field may be omitted."""
 
     OPTIONAL = ""
     """It may be left out, and an empty text is as good as that."""
@@ -119,7 +119,7 @@ class _Row(NamedTuple):
 
     Attributes:
         kinds: The kinds of objects that it is for.
-        paths: Where its place is in an object; each ends with a dot, or is empty.
+        paths: The prefixes of its fields in an object; each ends with a dot, or is empty.
         inside: The path below the place at which the condition is asked.
         fields: The paths from there; "" for the object there itself.
         constraint: What the values meet; None if the fields have the rules of their parent.

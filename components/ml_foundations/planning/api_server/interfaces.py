@@ -26,18 +26,22 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     if not names and str(interfaces).strip() != "[]":
         return [], "that it names"
-    able = [
-        n for n in nodes if n.unknown or not any(each.certain for each in spec_refusals(spec, n))
-    ]
+    accepting = [node for node in nodes if _may_accept(spec, node)]
     resources: list[str] = []
     unclear: list[str] = []
     for name in sorted(names):
         wanted = {f"{labels.GKE_NETWORKS}{name}", f"{labels.GKE_NETWORKS}{name}.IP"}
-        offered = {resource for node in able for resource in wanted & node.allocatable.keys()}
-        is_clear = offered and not any(_may_offer(node, wanted) for node in able)
+        offered = {resource for node in accepting for resource in wanted & node.allocatable.keys()}
+        is_clear = offered and not any(_may_offer(node, wanted) for node in accepting)
         resources += sorted(offered) if is_clear else ()
         unclear += [] if is_clear else [name]
     return resources, ", ".join(unclear)
+
+
+def _may_accept(spec: Manifest, node: NodeClass) -> bool:
+    if node.unknown:
+        return True
+    return not any(refusal.certain for refusal in spec_refusals(spec, node))
 
 
 def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
@@ -50,8 +54,15 @@ def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
 
 
 def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
-    """Return a pod's spec of which the first container requests one of each resource."""
-    first, *others = items(spec, "containers")
-    own, ones = section(first, "resources"), dict.fromkeys(resources, "1")
-    both = {key: {**ones, **section(own, key)} for key in ("requests", "limits")}
-    return {**spec, "containers": [{**first, "resources": {**own, **both}}, *others]}
+    """Return a pod's spec whose first container requests one of each resource."""
+    first, *other_containers = items(spec, "containers")
+    declared, ones = section(first, "resources"), dict.fromkeys(resources, "1")
+    first = {
+        **first,
+        "resources": {
+            **declared,
+            "requests": {**ones, **section(declared, "requests")},
+            "limits": {**ones, **section(declared, "limits")},
+        },
+    }
+    return {**spec, "containers": [first, *other_containers]}

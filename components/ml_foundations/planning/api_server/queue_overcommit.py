@@ -81,7 +81,7 @@ def _nominal_quotas(queue: Manifest, flavor_name: str | None = None) -> Amounts:
 
 
 def _excess(promised: Amounts, offered: Mapping[str, int]) -> Amounts:
-    """Return the promised amounts of the extended resources of which less is offered."""
+    """Return the promised amounts of extended resources that exceed the offered ones."""
     return {
         name: amount
         for name, amount in promised.items()

@@ -161,7 +161,7 @@ class Queues:
             )
 
     def refusals(self, usages: Iterable[QueueUsage]) -> Iterator[Refusal]:
-        """Yield resources of which no flavor has enough for a template, after those before it."""
+        """Yield resources that no flavor has enough of for a template and those before it."""
         usages, used = [*usages], Counter[tuple[str, str, str]]()
         certain = not any(self._cohorts.is_unknown(queue) for queue, *_ in usages)
         for queue, path, spec, requests in usages:
@@ -284,9 +284,11 @@ def _with_enough(
     left: Mapping[tuple[str, str], int],
 ) -> list[str]:
     """Return the flavors that have enough left of each resource."""
-    return [
-        flavor for flavor in flavors if all(requests[name] <= left[flavor, name] for name in names)
-    ]
+    sufficient: list[str] = []
+    for flavor in flavors:
+        if all(requests[name] <= left[flavor, name] for name in names):
+            sufficient.append(flavor)
+    return sufficient
 
 
 def _most_left(left: Mapping[tuple[str, str], int], flavors: Iterable[str], name: str) -> int:
@@ -294,7 +296,7 @@ def _most_left(left: Mapping[tuple[str, str], int], flavors: Iterable[str], name
 
 
 def _most_exceeded(requests: Amounts, most: Amounts) -> str:
-    """Return the resource of which the requests are the most times what there is."""
+    """Return the resource with the highest ratio of requests to the available amount."""
     return max(most, key=lambda name: requests[name] / max(most[name], 1))
 
 

@@ -133,29 +133,25 @@ class Quota:
         Return three charges: at first, at first if all other declared claims exist before, and in
         all, with the objects that ended pods leave and those claims.
         """
-        own, others = self.own_charge(candidates), self.other_claims(candidates)
+        own_charge, other_claims = self.own_charge(candidates), self.other_claims(candidates)
         claims = [_claim_charge(self._claims[name]) for name in self._mounted(candidates)]
 
         def charge(*, in_all: bool) -> Amounts:
-            there = (bool(self._used) and is_stored(c.workload.manifest) for c in candidates)
-            made = (
-                _objects_charge(*each, in_all=in_all)
-                for each in zip(candidates, there, strict=True)
-            )
-            new = (
-                each
-                for c in candidates
-                for each in c.made_claims(in_all=in_all)
-                if self._has(each[0])
-            )
-            new_claims = (times(_claim_charge(claim), count) for claim, count in new)
-            return total((own, *(made if not self._scopes else ()), *new_claims, *claims))
+            objects: list[Amounts] = []
+            new_claims: list[Amounts] = []
+            for candidate in candidates:
+                is_charged = bool(self._used) and is_stored(candidate.workload.manifest)
+                if not self._scopes:
+                    objects.append(_objects_charge(candidate, is_charged, in_all=in_all))
+                for claim, count in candidate.made_claims(in_all=in_all):
+                    if self._has(claim):
+                        new_claims.append(times(_claim_charge(claim), count))
+            return total((own_charge, *objects, *new_claims, *claims))
 
         now, in_all = charge(in_all=False), charge(in_all=True)
-        beside, in_time = (
-            {key: of[key] + others.get(key, 0) for key in of} for of in (now, in_all)
-        )
-        return now, beside, in_time
+        now_with_claims = {key: now[key] + other_claims.get(key, 0) for key in now}
+        in_all_with_claims = {key: in_all[key] + other_claims.get(key, 0) for key in in_all}
+        return now, now_with_claims, in_all_with_claims
 
     def charge(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """Return the charge of workloads in all."""
@@ -188,7 +184,7 @@ class Quota:
         *,
         in_all: bool = False,
     ) -> list[QuotaExceeded]:
-        """Return the resources of which a charge exceeds the quota, at once or in all."""
+        """Return the resources for which a charge exceeds the quota, at once or in all."""
         return [
             QuotaExceeded(
                 self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all
@@ -317,7 +313,7 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
 
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
-    """Return whether the operator of a scope accepts the name of a class; None is no class."""
+    """Return whether the operator of a scope accepts a class's name; None if there is no class."""
     return selects(
         {"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {}
     )

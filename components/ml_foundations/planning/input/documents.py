@@ -51,7 +51,7 @@ def read(text: str, file: str) -> list[Manifest]:
 
 
 def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
-    """What is wrong with the fields of a manifest that planning reads: path and reason."""
+    """Yield the paths of invalid fields that planning reads, with the reasons."""
     if not isinstance(manifest, Mapping):
         return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
     document = field_catalog.as_stored(cast("Manifest", manifest))

@@ -72,7 +72,7 @@ def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster
 
 
 def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:
-    """Return the nodes that each name stands for, the name of a node or of a pool."""
+    """Return the nodes by name: of each name of a node or of a pool."""
     nodes_by_name: dict[str, list[str]] = {}
     for document in documents:
         if document["kind"] == "Node":

@@ -36,7 +36,7 @@ _UNDESCRIBED_KINDS = (
 
 
 class Note(NamedTuple):
-    """What is invalid about a field, or not known of it."""
+    """A remark about a field that is invalid, or about which something is unknown."""
 
     path: str
     reason: str
@@ -87,7 +87,7 @@ NO_FIELD = "Kubernetes has no such field"
 """The reason of a note on a field for which Pulumi and kubectl reject an object."""
 _NO_FIELD = _Field("any", unknown=NO_FIELD)
 _OFTEN_EQUAL = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
-"""Types of which thousands of objects have equal values."""
+"""The types whose values are equal in thousands of objects."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for those that nobody reads, and the required ones."""
 
@@ -167,7 +167,7 @@ def _types_by_kind() -> Mapping[str, Sequence[str]]:
 def has_field(kind: str, path: str) -> bool:
     """Return whether objects of a kind, or of all kinds, have a field in some version.
 
-    Below values of which the schema does not know the fields, there may be any.
+    If the schema does not know the fields of a value, every field below it may exist.
     """
     return any(
         _has_field(type_, path.replace("[]", ".[]").split("."))

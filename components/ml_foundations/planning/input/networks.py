@@ -11,11 +11,11 @@ Networks = Mapping[tuple[str, str], list[str]]
 """The names of Networks by VPC network and subnetwork."""
 _GROUP, _OF_NODES = "networking.gke.io/", "additionalNodeNetworkConfigs"
 _OTHERS = ("acceleratorNetworkProfile", "additionalPodNetworkConfigs")
-"""Fields that bring nodes into networks of which GKE makes the names, or that pods share."""
+"""The fields for networks whose names GKE generates, or that pods share."""
 
 
 def device_networks(documents: Iterable[Manifest]) -> Networks:
-    """Return the Networks of which pods get a whole device of their node.
+    """Return the Networks in which each pod gets a whole device of its node.
 
     GKE compares the last parts of names (kubernetes/cloud-provider-gcp,
     multinetwork_cloud_cidr_allocator.go).

@@ -168,7 +168,7 @@ class _Pool:
 
     @property
     def local_ssd_gib(self) -> int:
-        """The local SSDs of a node, of 375 GiB each where the machine comes with none."""
+        """The size of a node's local SSDs: 375 GiB each, unless the machine type includes them."""
         machine, config = self.machine, self._config
         if machine.local_ssd == "attached":
             return machine.local_ssd_gib or 0
@@ -208,7 +208,7 @@ class _Pool:
 
     @cached_property
     def traits(self) -> PoolTraits:
-        """What the pool declares that shows on its nodes."""
+        """The declared fields of the pool that its nodes show."""
         config = self._config
         reserved = items(section(config, "reservationAffinity"), "values")
         return PoolTraits(
@@ -287,7 +287,7 @@ class _Pool:
 
     @cached_property
     def _features(self) -> frozenset[str]:
-        """What of GKE runs on the pool's nodes, in the words of the catalog of its DaemonSets."""
+        """GKE's features on the pool's nodes, in the words of the catalog of its DaemonSets."""
         features = node_resources.cluster_features(self._cluster)
         if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")

@@ -32,7 +32,7 @@ ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAdd
 _CHARTS = frozenset(
     each.name for each in vars(versions).values() if isinstance(each, versions.Chart)
 )
-"""The charts of our components: what they run is taken off the nodes, or runs beside them."""
+"""The charts of our components: planning takes the requests of their pods off the nodes."""
 _CONTROLLERS = {
     "jobset.x-k8s.io": ("jobset", "JobSetController"),
     "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
@@ -251,7 +251,7 @@ def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
-    """The values of a chart's release; None where the program has none."""
+    """Return the values of a chart's release; None if the program has no such release."""
     for type_, inputs in resources:
         if is_release_of(type_, inputs, chart):
             return _values(inputs)

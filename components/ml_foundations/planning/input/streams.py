@@ -21,13 +21,13 @@ _MOST_DOCUMENTS = 60_000
 _DEEPEST = 500
 """Levels of nesting: far more would crash the parsers. Kubernetes' objects have a tenth."""
 _MOST_ALIASED = 100_000
-"""Values that aliases may stand for: aliases of aliases come to billions in a few lines."""
+"""The most values that aliases may repeat. Aliases of aliases repeat billions in a few lines."""
 Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
 """YAML as Kubernetes reads it: keys are text, and so are dates."""
-Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if "timestamp" not in pair[0]]
-    for first, pairs in Loader.yaml_implicit_resolvers.items()
-}
+_kept: dict[Any, list[Any]] = {}
+for _first, _pairs in Loader.yaml_implicit_resolvers.items():
+    _kept[_first] = [pair for pair in _pairs if "timestamp" not in pair[0]]
+Loader.yaml_implicit_resolvers = _kept
 
 
 def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
@@ -69,7 +69,7 @@ def require_bounded(text: str) -> None:
     """Raise an error for YAML that would crash parsers or readers of their results.
 
     Raises:
-        yaml.YAMLError: It nests too deeply, its aliases stand for too much, or it is no YAML.
+        yaml.YAMLError: It nests too deeply, its aliases repeat too many values, or it is invalid.
     """
     sizes: dict[Any, int] = {}
     opened: list[list[Any]] = [["", 0]]
