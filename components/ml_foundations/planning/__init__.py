@@ -1,8 +1,9 @@
-"""Whether workloads fit: pure Python over manifests, without Pulumi and without a cluster.
+"""Judge whether workloads fit, from manifests alone: without Pulumi and without a cluster.
 
-The rooms, of which each imports those before it: ``model`` (workloads, pods, nodes, volumes, and what is decided about
-them), ``input`` (YAML documents and Pulumi programs), ``scheduler`` (where pods may go), ``api_server`` (what it fills
-in, and what it refuses) and ``verdict`` (judging, then putting the reasons into words).
+Each of these packages imports only those before it: ``model`` (workloads, pods, nodes, volumes, and
+the decisions about them), ``input`` (YAML documents and Pulumi programs), ``scheduler`` (the nodes
+that pods may run on), ``api_server`` (its defaults and rejections) and ``verdict`` (the judgement,
+and its reasons in words).
 """
 
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_foundations.kubernetes.trees import UNKNOWN
 
-if TYPE_CHECKING:  # it is loaded when it is first used: who needs one room does not pay for all
+if TYPE_CHECKING:  # loaded at the first use: importing one package must not load all of them
     from ml_foundations.planning.verdict.judging import (
         Finding,
         Severity,

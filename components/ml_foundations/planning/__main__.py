@@ -1,10 +1,11 @@
-"""``python -m ml_foundations.planning``: whether workloads fit, from a stream of YAML documents."""
+"""``python -m ml_foundations.planning``: judge the workloads of YAML documents."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +33,27 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 def main(
     arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning"
 ) -> int:
-    """Judge the documents of files, or of standard input; returns the exit code."""
-    given = _parser(prog).parse_args(arguments)
-    style = "json" if given.json else given.format
+    """Judge the documents of files, or of standard input, and return the exit code."""
+    options = _parser(prog).parse_args(arguments)
+    style = "json" if options.json else options.format
     try:
-        if given.diff:
-            old, new = given.diff
-            shared = _read(given.files or [])
-            before, after = (judge_documents([*shared, *_read([side])]) for side in (old, new))
+        if options.diff:
+            old, new = options.diff
+            shared = _read(options.files or [])
+            before = judge_documents([*shared, *_read([old])])
+            after = judge_documents([*shared, *_read([new])])
             return tell(Comparison(f"From {old} to {new}", before, after), style)
-        found = _read(given.files or ["-"])
-        if given.without is not None:
-            return tell(_without(found, given.without.split(",")), style)
+        manifests = _read(options.files or ["-"])
+        if options.without is not None:
+            return tell(_without(manifests, options.without.split(",")), style)
     except documents.UnreadableError as error:
         for text in error.errors:
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
-    verdicts = judge_documents(found)
+    verdicts = judge_documents(manifests)
     if style == "json":
-        needs = quota_of_nodes(node_class(each) for each in found if each["kind"] == "Node")
-        verdicts = replace(verdicts, needs=needs)
+        nodes = [node_class(manifest) for manifest in manifests if manifest["kind"] == "Node"]
+        verdicts = replace(verdicts, needs=quota_of_nodes(nodes))
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
 
@@ -59,9 +61,11 @@ def main(
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
-        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined, "
-        "4 there is no workload to judge. With --diff and --without: 0 nothing fares worse than before.",
+        description="Whether workloads fit the nodes, quotas and limits that YAML documents"
+        " declare.",
+        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is"
+        " undetermined, 4 there is no workload to judge. With --diff and --without: 0 nothing fares"
+        " worse than before.",
     )
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="YAML documents, or a folder; - is standard input"
@@ -82,29 +86,36 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
-    left = drain(found, names)
-    bare = [pod for pod in left.pods if not items(section(pod, "metadata"), "ownerReferences")]
-    pods, lost = (
-        ", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in each)
-        for each in (left.pods, bare)
-    )
-    notes = [f"Pods that ran there: {pods}."] if pods else []
-    notes += [f"Nothing makes these pods anew: {lost}."] if lost else []
-    title = f"Without {', '.join(left.nodes)}"
+def _without(manifests: list[Manifest], names: Sequence[str]) -> Comparison:
+    """Return the verdicts with all nodes, compared to those without some nodes or pools."""
+    drained = drain(manifests, names)
+    bare = [pod for pod in drained.pods if not items(section(pod, "metadata"), "ownerReferences")]
+    notes: list[str] = []
+    if drained.pods:
+        notes.append(f"Pods that ran there: {_full_names(drained.pods)}.")
+    if bare:
+        notes.append(f"Nothing makes these pods anew: {_full_names(bare)}.")
     return Comparison(
-        title, judge_documents(found), judge_documents(left.documents), tuple(notes), absent="runs"
+        f"Without {', '.join(drained.nodes)}",
+        judge_documents(manifests),
+        judge_documents(drained.documents),
+        tuple(notes),
+        absent="runs",
     )
+
+
+def _full_names(pods: Sequence[Manifest]) -> str:
+    return ", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in pods)
 
 
 def tell(comparison: Comparison, style: str) -> int:
-    """Print a comparison as text, json or markdown; returns the exit code."""
+    """Print a comparison as text, json or markdown, and return the exit code."""
     _print(_COMPARISONS[style](comparison))
     return comparison.exit_code
 
 
-def _print(shown: Any) -> None:
-    text = shown if isinstance(shown, str) else json.dumps(shown, indent=2)
+def _print(verdicts: Any) -> None:
+    text = verdicts if isinstance(verdicts, str) else json.dumps(verdicts, indent=2)
     try:
         print(text.encode(errors="replace").decode(), flush=True)
     except OSError as error:
@@ -112,32 +123,31 @@ def _print(shown: Any) -> None:
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:
-    found: list[Manifest] = []
+    """Return the manifests of files and folders; "-" is standard input."""
+    manifests: list[Manifest] = []
     errors: list[str] = []
-    for file in (each for given in files for each in _files(given)):
+    for file in chain.from_iterable(map(_files, files)):
         try:
-            text = (
-                (sys.stdin.read() if sys.stdin else "")
-                if file == "-"
-                else Path(file).read_text(encoding="utf-8")
-            )
-            found += documents.read(text, "standard input" if file == "-" else file)
+            if file == "-":
+                text = sys.stdin.read() if sys.stdin else ""
+                manifests += documents.read(text, "standard input")
+            else:
+                manifests += documents.read(Path(file).read_text(encoding="utf-8"), file)
         except documents.UnreadableError as error:
             errors += error.errors
         except (OSError, UnicodeDecodeError) as error:
             errors.append(f"{file}: {getattr(error, 'strerror', error)}")
     if errors:
         raise documents.UnreadableError(errors)
-    return found
+    return manifests
 
 
-def _files(given: str) -> list[str]:
-    """The file itself, or all YAML and JSON below a folder."""
-    if not Path(given).is_dir():
-        return [given]
-    return sorted(
-        str(path) for path in Path(given).rglob("*") if path.suffix in _SUFFIXES and path.is_file()
-    )
+def _files(path: str) -> list[str]:
+    """Return a path itself, or all YAML and JSON files below it if it is a folder."""
+    if not Path(path).is_dir():
+        return [path]
+    below = Path(path).rglob("*")
+    return sorted(str(file) for file in below if file.suffix in _SUFFIXES and file.is_file())
 
 
 if __name__ == "__main__":

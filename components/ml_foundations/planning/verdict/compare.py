@@ -1,4 +1,4 @@
-"""Two verdicts compared: which workloads fare otherwise, and what changes in cost, by pool and by team."""
+"""Two verdicts compared: the workloads with another verdict, and the costs that change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,40 +18,44 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Change:
-    """A workload before and after; None where it is not there."""
+    """A workload before and after; None if it does not exist then."""
 
     before: WorkloadVerdict | None
     after: WorkloadVerdict | None
 
     @property
     def name(self) -> str:
-        """What it is about, as ``Kind namespace/name``."""
-        found = self.after or self.before
-        return str(found.workload) if found else ""
+        """The name of the workload, as ``Kind namespace/name``."""
+        item = self.after or self.before
+        return str(item.workload) if item else ""
 
     @property
     def reasons(self) -> list[str]:
         """Return why it does not fit after the change, in words."""
-        return (
-            [sentence(finding, self.after.workload) for finding in self.after.reasons]
-            if self.after
-            else []
-        )
+        if self.after is None:
+            return []
+        return [sentence(finding, self.after.workload) for finding in self.after.reasons]
 
     @property
     def is_worse(self) -> bool:
-        """Whether less is certain of it than before; a new one that does not fit is worse than none."""
+        """Return whether its verdict is worse than before; a new workload counts as fitting."""
         rank = RANKS[self.before.verdict] if self.before else 0
         return self.after is not None and RANKS[self.after.verdict] > rank
 
     @property
     def is_change(self) -> bool:
-        """Whether there is anything to tell."""
-        old, new = ((each and (each.verdict, each.gpus)) for each in (self.before, self.after))
-        return old != new
+        """Return whether its verdict, its GPUs or their cost change."""
+        old, new = self.before, self.after
+        if old is None or new is None:
+            return old is not new
+        return (old.verdict, old.gpus) != (new.verdict, new.gpus)
 
     def verdicts(self, absent: str) -> tuple[str, str]:
-        """What becomes of it before and after, in words; ``absent`` is what was before where nothing was judged."""
+        """Return its verdicts before and after, in words.
+
+        Args:
+            absent: The words for before, if the workload was not judged then.
+        """
         return _shown(self.before, absent), _shown(self.after, "is gone")
 
 
@@ -60,12 +64,12 @@ class Comparison:
     """Two verdicts.
 
     Attributes:
-        title: What was changed, for people.
-        before: What was judged first.
-        after: What was judged then.
-        notes: What else there is to tell.
-        absent: What was before of a workload that is only judged then.
-        lost: What loses its data.
+        title: The change, in words.
+        before: The verdicts before the change.
+        after: The verdicts after it.
+        notes: More sentences for the user.
+        absent: The words for a workload that was not judged before.
+        lost: The names of what loses its data.
     """
 
     title: str
@@ -77,17 +81,16 @@ class Comparison:
 
     @property
     def changes(self) -> list[Change]:
-        """The workloads that fare otherwise, the worse first."""
-        old, new = (
-            {str(item.workload): item for item in each.workloads}
-            for each in (self.before, self.after)
-        )
-        changes = [change for _, *pair in _pairs(old, new) if (change := Change(*pair)).is_change]
+        """The workloads whose verdict or GPUs change, those with a worse verdict first."""
+        old = {str(item.workload): item for item in self.before.workloads}
+        new = {str(item.workload): item for item in self.after.workloads}
+        changes = [Change(before, after) for _, before, after in _pairs(old, new)]
+        changes = [change for change in changes if change.is_change]
         return sorted(changes, key=lambda change: not change.is_worse)
 
     @property
     def is_worse(self) -> bool:
-        """Whether something fits less than before."""
+        """Return whether the verdict on a workload or on the stack is worse than before."""
         return (
             any(change.is_worse for change in self.changes)
             or RANKS[self.after.stack] > RANKS[self.before.stack]
@@ -95,7 +98,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """As of the verdicts where something fares worse; 5 where else nothing but data is lost."""
+        """The exit code of the new verdicts if one is worse; otherwise 5 if data is lost."""
         if self.is_worse:
             return self.after.exit_code
         if self.lost:
@@ -104,13 +107,13 @@ class Comparison:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is found of the stack that was not before."""
-        known = {(each.rule, each.object, each.message) for each in self.before.reasons}
-        return [
-            each
-            for each in self.after.of_stack
-            if (each.rule, each.object, each.message) not in known
-        ]
+        """The findings about the stack that are new."""
+
+        def key(finding: Finding) -> tuple[str, str, str]:
+            return finding.rule, finding.object, finding.message
+
+        known = set(map(key, self.before.reasons))
+        return [finding for finding in self.after.of_stack if key(finding) not in known]
 
     @property
     def answer(self) -> str:
@@ -128,28 +131,31 @@ class Comparison:
         return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
-        """Return what costs otherwise per hour: the stack, each part and pool of it, the GPUs of each team."""
-        costs: list[dict[str, str]] = []
-        for each in (self.before, self.after):
-            rows = {"the stack": each.cost.text}
-            rows |= {name: part.text for name, part in each.cost.parts.items() if name != "nodes"}
-            priced = (pool for pool in each.cost.pools if pool.per_node is not None)
-            rows |= {
-                f"nodes of {pool.name}": range_text(pool.per_hour_min, pool.per_hour_max)
-                for pool in priced
-            }
-            rows |= {
-                f"GPUs of team {name}": f"{range_text(c.per_hour)} ({c.count})"
-                for name, c in each.teams.items()
-            }
-            costs.append(rows)
-        return [
-            (name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new
-        ]
+        """Return the costs per hour that change: the part, its cost before and after.
+
+        The parts are the stack, its pools and other parts, and the GPUs of each team.
+        """
+        pairs = _pairs(_costs_of(self.before), _costs_of(self.after))
+        return [(name, old or "none", new or "none") for name, old, new in pairs if old != new]
+
+
+def _costs_of(verdicts: Verdicts) -> dict[str, str]:
+    """Return the costs per hour of the stack and its parts, in words."""
+    cost = verdicts.cost
+    costs = {"the stack": cost.text}
+    for name, part in cost.parts.items():
+        if name != "nodes":
+            costs[name] = part.text
+    for pool in cost.pools:
+        if pool.per_node is not None:
+            costs[f"nodes of {pool.name}"] = range_text(pool.per_hour_min, pool.per_hour_max)
+    for team, gpus in verdicts.teams.items():
+        costs[f"GPUs of team {team}"] = f"{range_text(gpus.per_hour)} ({gpus.count})"
+    return costs
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as a tree of JSON values: what changes, then both verdicts whole."""
+    """Return a comparison as JSON values: the changes, then both verdicts in full."""
     return {
         "worse": comparison.is_worse,
         "changes": [
@@ -169,7 +175,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_text(comparison: Comparison) -> str:
-    """The comparison for people, the answer first."""
+    """Return a comparison as text, the answer first."""
     lines = [comparison.answer]
     for change in comparison.changes:
         was, now = change.verdicts(comparison.absent)
@@ -178,10 +184,8 @@ def as_text(comparison: Comparison) -> str:
             lines += [f"  {reason}" for reason in change.reasons]
     lines += map(sentence, comparison.findings)
     lines += comparison.notes
-    lines += [
-        f"Cost of {name} per hour in USD: {old}, then {new}."
-        for name, old, new in comparison.costs()
-    ]
+    for name, old, new in comparison.costs():
+        lines.append(f"Cost of {name} per hour in USD: {old}, then {new}.")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Findings: what planning tells its user, as data."""
+"""Findings: the errors and warnings of planning, as data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ml_foundations.catalog.tables import rows
 RULES: Mapping[str, str] = {
     r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")
 }
-"""What each rule wants, by the id with which stack files and policy packs name it."""
+"""What each rule requires, by the id that stack files and policy packs use."""
 
 
 class Severity(StrEnum):
-    """How much a finding weighs."""
+    """The weight of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,11 +28,11 @@ class Finding:
 
     Attributes:
         rule: The rule's id: short, kebab-case, stable.
-        severity: ``error`` where it keeps something from running.
-        object: The object that it is about, as ``Kind namespace/name``.
+        severity: ``error`` if it keeps something from running.
+        object: Its object, as ``Kind namespace/name``.
         path: The field to look at, such as ``spec.replicas``.
-        message: What is wrong, with the numbers.
-        remedy: The shortest way out.
+        message: What is invalid or missing, with the numbers.
+        remedy: The shortest fix.
     """
 
     rule: str
@@ -43,5 +43,5 @@ class Finding:
     remedy: str
 
     def as_warning(self) -> Finding:
-        """The finding where it is not proved."""
+        """Return the finding as a warning, because it is not certain."""
         return replace(self, severity=Severity.WARNING)

@@ -32,20 +32,23 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
-    """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
+    """Judge manifests as `judge` does, and add findings about objects that place no pods."""
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
-    found = (
+    findings = (
         *webhook_findings(documents, None),
         *network_findings(documents),
         *quota_findings(documents),
     )
-    return replace(verdicts, reasons=(*verdicts.reasons, *found))
+    return replace(verdicts, reasons=(*verdicts.reasons, *findings))
 
 
-def _object_findings(found: Sequence[Resource], objects: Sequence[Manifest]) -> Iterator[Finding]:
-    clusters = [inputs for type_, inputs in found if type_ == CLUSTER]
-    yield from webhook_findings(objects, values_of(found, KUEUE))
+def _object_findings(
+    resources: Sequence[Resource], objects: Sequence[Manifest]
+) -> Iterator[Finding]:
+    """Yield findings about webhooks, quotas, and network policies that a cluster enforces."""
+    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
+    yield from webhook_findings(objects, values_of(resources, KUEUE))
     yield from quota_findings(objects)
     if not clusters or any(map(enforces_policies, clusters)):
         yield from network_findings(objects)
@@ -61,38 +64,42 @@ def judge_program(
 ) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
-    Of a cluster that exists already, some node pools may be given: among them, all that have GPUs. Pulumi leaves the
-    resources that are kept when it deletes the stack (``retain_on_delete``). A program that is ``rehearsed`` may have
-    placeholders: nothing of it goes to Google Cloud. If an accepted rule is broken, the verdict is the one without it.
+    If an accepted rule is broken, the verdict is the one without the rule.
+
+    Args:
+        resources: The resources that the program declares.
+        existing: Node pools of a cluster that exists already; all that have GPUs must be among
+            them.
+        kept: The resources that Pulumi does not delete with the stack (``retain_on_delete``).
+        rehearsed: Whether the program may have placeholders: nothing of it goes to Google Cloud.
+        accepted: The rules whose errors the user accepts.
     """
-    found = list(resources)
-    nodes = nodes_of(found, existing)
-    clusters = shown_clusters(found)
-    objects = objects_of(found)
+    declared = list(resources)
+    nodes = nodes_of(declared, existing)
+    clusters = shown_clusters(declared)
+    objects = objects_of(declared)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
-    charts = [str(inputs.get("namespace")) for type_, inputs in found if type_ == RELEASE]
+    charts = [str(inputs.get("namespace")) for type_, inputs in declared if type_ == RELEASE]
     verdicts = with_references(
         verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
     )
-    left = [inputs for _, inputs in kept]
-    missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
-    placeholders = () if rehearsed else placeholder_findings(found)
-    more = (
-        *platform_findings(found, nodes),
-        *_object_findings(found, objects),
-        *missing,
-        *placeholders,
-        *lost_with_namespaces(verdicts.stored, objects, left),
-    )
-    is_refused = any(each.severity is Severity.ERROR and each.rule not in accepted for each in more)
-    cannot = Verdict.CANNOT_FIT if is_refused else verdicts.stack
-    cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
+    undeleted = [inputs for _, inputs in kept]
+    findings = [*platform_findings(declared, nodes), *_object_findings(declared, objects)]
+    for refusal in without_controller(declared):
+        findings.append(explain.finding(refusal, Verdict.CANNOT_FIT))
+    if not rehearsed:
+        findings += placeholder_findings(declared)
+    findings += lost_with_namespaces(verdicts.stored, objects, undeleted)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    is_refused = any(error.rule not in accepted for error in errors)
+    region = verdicts.cost.region
+    platform = tuple(platform_cost(declared, nodes, region))
     return replace(
         verdicts,
-        stack=cannot,
-        reasons=(*verdicts.reasons, *more),
-        cost=cost,
-        retained=tuple(retained(verdicts.stored, objects, left, cost.region)),
-        needs=quota_needs(found, existing),
+        stack=Verdict.CANNOT_FIT if is_refused else verdicts.stack,
+        reasons=(*verdicts.reasons, *findings),
+        cost=replace(verdicts.cost, platform=platform),
+        retained=tuple(retained(verdicts.stored, objects, undeleted, region)),
+        needs=quota_needs(declared, existing),
     )

@@ -27,7 +27,7 @@ SHOWN = {
 
 
 def as_json(verdicts: Verdicts) -> dict[str, Any]:
-    """The verdicts as a tree of JSON values; amounts of money are numbers, or null where they are not known."""
+    """Return the verdicts as JSON values; an amount of money is a number, or null if unknown."""
     return {
         "workloads": [
             {
@@ -60,7 +60,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
 
 
 def as_text(verdicts: Verdicts) -> str:
-    """The verdicts for people: a line for each workload, each reason and each quota, and the cost."""
+    """Return the verdicts as text: lines for workloads, reasons and quotas, and the cost."""
     lines: list[str] = []
     for item in verdicts.workloads:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
@@ -76,24 +76,23 @@ def as_text(verdicts: Verdicts) -> str:
 
 
 def as_summary(verdicts: Verdicts) -> str:
-    """The verdict on the stack for people, what is left of each quota, and the cost; no findings."""
+    """Return the verdict on the stack, the rest of each quota and the cost as text."""
     lines = [_NOTHING if verdicts.is_empty else f"The stack {SHOWN[verdicts.stack]}."]
     for left in verdicts.quotas:
-        amounts = ", ".join(
-            f"{name} {readable(amount, math.floor)} of {readable(left.hard[name])}"
-            for name, amount in sorted(left.left.items())
+        amounts: list[str] = []
+        for name, amount in sorted(left.left.items()):
+            hard = left.hard[name]
             # GKE's own quota of a thousand million pods limits nothing.
-            if left.hard[name] and (name != "pods" or left.hard[name] < 10**12)
-        )
+            if hard and (name != "pods" or hard < 10**12):
+                amounts.append(f"{name} {readable(amount, math.floor)} of {readable(hard)}")
         if amounts:
-            lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
+            lines.append(f"Quota {left.namespace}/{left.name} leaves {', '.join(amounts)}.")
     cost = verdicts.cost
     if cost.is_known:
         parts = ", ".join(f"{name} {part.text}" for name, part in cost.parts.items())
-        several = f": {parts}" if len(cost.parts) > 1 else ""
-        lines.append(
-            f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}."
-        )
+        amount = f"{cost.text} {cost.currency} per hour by list prices"
+        amount += f": {parts}" if len(cost.parts) > 1 else ""
+        lines.append(f"{cost.what.capitalize()} cost {amount}.")
         lines.append(f"Not counted: {NOT_COUNTED}.")
     if cost.unknown:
         lines.append(f"No price is known for {listed(cost.unpriced)}.")
@@ -106,24 +105,24 @@ def as_summary(verdicts: Verdicts) -> str:
 
 def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
     return {
-        each.name: {
-            "per_hour_min": _number(each.per_hour_min),
-            "per_hour_max": _number(each.per_hour_max),
+        piece.name: {
+            "per_hour_min": _number(piece.per_hour_min),
+            "per_hour_max": _number(piece.per_hour_max),
         }
-        for each in pieces
+        for piece in pieces
     }
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     return [
         {
-            "rule": f.rule,
-            "object": f.object,
-            "path": f.path,
-            "message": f.message,
-            "remedy": f.remedy,
+            "rule": finding.rule,
+            "object": finding.object,
+            "path": finding.path,
+            "message": finding.message,
+            "remedy": finding.remedy,
         }
-        for f in findings
+        for finding in findings
     ]
 
 
@@ -135,7 +134,7 @@ def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
 
 
 def gpus_text(cost: GpuCost) -> str:
-    """What GPUs cost in a sentence, as far as prices are known."""
+    """Return the cost of GPUs as a sentence, as far as prices are known."""
     if cost.per_hour is None:
         return f"{cost.count} at once, at a price that is not known."
     run = "" if cost.per_run is None else f", at most {cost.per_run:.2f} per run"
@@ -150,7 +149,7 @@ def _number(amount: Decimal | None) -> float | None:
 
 
 def sentence(finding: Finding, workload: Workload | None = None) -> str:
-    """Return a finding for people: its object unless it is the workload, what is wrong, the fix, and the rule."""
+    """Return a finding as text: its object unless that is the workload, message, fix and rule."""
     about = "" if finding.object == str(workload) else f"{finding.object}: "
     end = "" if finding.message.endswith(".") else "."
     return f"{about}{finding.message}{end} {finding.remedy} [{finding.rule}]"

@@ -1,4 +1,4 @@
-"""All that planning has found."""
+"""The verdicts on workloads and on the stack, with reasons, costs and quotas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ from ml_foundations.planning.verdict.retained import Retained
 
 @dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
-    """What becomes of one workload, counted alone with the DaemonSets and the pods that run already."""
+    """The verdict on one workload alone, next to the DaemonSets and the running pods."""
 
     workload: Workload
     verdict: Verdict
     reasons: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     run_cost: RunCost | None = None
-    """What one run costs at most, where the workload says how long it may last."""
+    """The most that one run costs, if the workload sets how long it may last."""
     gpus: GpuCost | None = None
-    """What its GPUs cost while all of its pods run, where it requests some."""
+    """The cost of its GPUs while all of its pods run; None if it requests none."""
 
 
 @dataclass(frozen=True)
 class QuotaLeft:
-    """What a ResourceQuota leaves once every workload runs, in thousandths by its resources."""
+    """The rest of a ResourceQuota while every workload runs, in thousandths by resource."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ NOTHING_TO_JUDGE = 4
 
 @dataclass(frozen=True)
 class Verdicts:
-    """All that planning has found."""
+    """The verdicts on all workloads and on the stack, with everything that they are based on."""
 
     workloads: tuple[WorkloadVerdict, ...]
     stack: Verdict
@@ -52,15 +52,15 @@ class Verdicts:
     teams: Mapping[str, GpuCost] = field(default_factory=dict[str, GpuCost])
     """The cost of the GPUs of each namespace that can be in use at once."""
     stored: tuple[Stored, ...] = ()
-    """The volumes that are made for claims."""
+    """The volumes that are created for claims."""
     retained: tuple[Retained, ...] = ()
-    """What outlives the stack; of a Pulumi program only."""
+    """The resources that outlive the stack; of a Pulumi program only."""
     needs: tuple[QuotaNeed, ...] = ()
-    """The quotas of Google Cloud that nodes and disks take from, as far as somebody asked for them."""
+    """The Google Cloud quotas that nodes and disks use; empty unless they are asked for."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to judge: no workload, and no object that planning does not know."""
+        """Return whether there is nothing to judge: no workload and no unknown object."""
         return not self.workloads and self.stack is Verdict.FITS
 
     @property
@@ -70,13 +70,13 @@ class Verdicts:
 
     @property
     def of_stack(self) -> list[Finding]:
-        """What is found of the stack itself, without that one of its workloads does not fit: that one says why."""
+        """The findings about the stack itself, not about a workload that does not fit."""
         return [finding for finding in self.reasons if finding.rule != "workload"]
 
     @property
     def findings(self) -> list[Finding]:
         """Every finding, those of the stack itself last."""
-        return [
-            *[finding for item in self.workloads for finding in (*item.reasons, *item.warnings)],
-            *self.of_stack,
-        ]
+        findings: list[Finding] = []
+        for item in self.workloads:
+            findings += (*item.reasons, *item.warnings)
+        return findings + self.of_stack
