@@ -946,7 +946,7 @@ def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
         )
     )
     assert (
-        "(the GPU Operator gives nodes nvidia.com/gpu.product; else say accelerator_label)" in text
+        "(the GPU Operator gives nodes nvidia.com/gpu.product; else set accelerator_label)" in text
     )
 
 
