@@ -1,4 +1,4 @@
-"""Decisions as data: verdicts, and their reasons, which ``verdict/explain.py`` puts into words."""
+"""Verdicts and their reasons as data; ``verdict/explain.py`` puts reasons into words."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
-"""The higher, the worse."""
+"""A higher rank is a worse verdict."""
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:
@@ -45,7 +45,7 @@ class QuotaExceeded:
     hard: int
     workloads: Sequence[Workload | str] = ()
     in_all: bool = False
-    """Whether it happens in time only: pods that have ended count until their Job is deleted."""
+    """Whether ended pods are part of the charge: they count until their Job is deleted."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Competition:
     Attributes:
         demands: The pod groups.
         shortfall: What is missing for certain, if that is known.
-        job: The Job that may wait, if the others stay.
+        job: The Job that may wait, if other workloads stay.
         beside: The workloads that stay.
         of_one: The field with the number of pods, if all are of one workload.
     """
@@ -150,13 +150,11 @@ class Outcome:
     @classmethod
     def refused(cls, reasons: Iterable[Refusal | QuotaExceeded]) -> Self:
         """Return what the API server rejects for certain, or may reject, as a verdict."""
-        verdicts = tuple(
-            [
-                (Verdict.CANNOT_FIT if _is_certain(reason) else Verdict.UNDETERMINED, reason)
-                for reason in reasons
-            ]
-        )
-        return cls(together([verdict for verdict, _ in verdicts]), verdicts) if verdicts else cls()
+        decided: list[tuple[Verdict, Reason]] = []
+        for reason in reasons:
+            is_certain = not isinstance(reason, Refusal) or reason.certain
+            decided.append((Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason))
+        return cls(_worst(decided), tuple(decided))
 
     @classmethod
     def warned(cls, warnings: Iterable[Reason]) -> Self:
@@ -167,40 +165,45 @@ class Outcome:
         # Most checks find nothing.
         if other.verdict is None and not other.warnings:
             return self
-        verdicts = [each for each in (self.verdict, other.verdict) if each is not None]
+        verdict = other.verdict
+        if self.verdict is not None:
+            verdict = self.verdict if verdict is None else together((self.verdict, verdict))
         return Outcome(
-            together(verdicts) if verdicts else None,
+            verdict,
             self.reasons + other.reasons,
             self.warnings + other.warnings,
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is decided, and there is no warning."""
+        """Return whether there is no verdict, no reason and no warning."""
         return not (self.verdict or self.reasons or self.warnings)
 
     @property
     def is_refused_at_worst(self) -> bool:
-        """Whether every reason keeps pods from being created, or may do so, and changes no pod."""
+        """Return whether every reason can only reject pods: none changes their fields."""
         return all(
             verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason)
             for verdict, reason in self.reasons
         )
 
     def without(self, is_accepted: Callable[[Verdict, Reason], bool]) -> "Outcome":
-        """Return the outcome without the reasons that the user accepts; the others decide."""
-        kept = tuple([each for each in self.reasons if not is_accepted(*each)])
+        """Return the outcome of the reasons that the user does not accept."""
+        kept: list[tuple[Verdict, Reason]] = []
+        for verdict, reason in self.reasons:
+            if not is_accepted(verdict, reason):
+                kept.append((verdict, reason))
         if len(kept) == len(self.reasons):
             return self
-        verdict = together(verdict for verdict, _ in kept) if kept else None
-        return replace(self, verdict=verdict, reasons=kept)
+        return replace(self, verdict=_worst(kept), reasons=tuple(kept))
 
 
 NOTHING_DECIDED = Outcome()
 
 
-def _is_certain(reason: Refusal | QuotaExceeded) -> bool:
-    return not isinstance(reason, Refusal) or reason.certain
+def _worst(reasons: Sequence[tuple[Verdict, Reason]]) -> Verdict | None:
+    """Return the worst verdict of some reasons, or None if there are none."""
+    return together([verdict for verdict, _ in reasons]) if reasons else None
 
 
 def _can_only_refuse(reason: Reason) -> bool:
@@ -243,7 +246,7 @@ class AdmittedWorkload:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the outcome so far is that it cannot fit."""
+        """Return whether the outcome so far is that it cannot fit."""
         return self.outcome.verdict is Verdict.CANNOT_FIT
 
     def is_charged_in(self, namespace: str) -> bool:
@@ -253,30 +256,31 @@ class AdmittedWorkload:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is decided about it, and its pods have no volumes of their own."""
+        """Return whether nothing is decided about it, and its pods have no separate volumes."""
         return (
             self.outcome.is_empty
             and not (self.claims or self.existing_claims)
-            and all(not (p.volume_refusals or p.made_claims) for _, p in self.pod_sets)
+            and not any(pod.volume_refusals or pod.made_claims for _, pod in self.pod_sets)
         )
 
     def copy_for(self, workload: Workload) -> "AdmittedWorkload":
         """Return the same for another workload that no rule can tell apart."""
         name, namespace = str(workload), workload.namespace
-        pod_sets = [
-            (pod_set, pod.of(name=name, namespace=namespace, labels=pod_set.labels))
-            for pod_set, (_, pod) in zip(workload.pods, self.pod_sets, strict=True)
-        ]
+        pod_sets: list[tuple[PodSet, PodClass]] = []
+        for pod_set, (_, pod) in zip(workload.pods, self.pod_sets, strict=True):
+            copied = pod.of(name=name, namespace=namespace, labels=pod_set.labels)
+            pod_sets.append((pod_set, copied))
         return AdmittedWorkload(workload, tuple(pod_sets), queue_usage=self.queue_usage)
 
     def phases(self) -> list[PodSets]:
         """Return its sets of pods that run together: all, or those of each phase of a JobSet."""
         if not self.workload.phases:
             return [self.pod_sets]
-        return [
-            tuple([each for each in self.pod_sets if each[0].count_path in phase])
-            for phase in self.workload.phases
-        ]
+        phases: list[PodSets] = []
+        for paths in self.workload.phases:
+            members = [(pods, pod) for pods, pod in self.pod_sets if pods.count_path in paths]
+            phases.append(tuple(members))
+        return phases
 
     def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
         """Return how many pods of a set must run at once, or in all with those that follow."""
@@ -291,7 +295,7 @@ class AdmittedWorkload:
                 if in_all:
                     count = max(count, pod_set.count)
                 prefix = f"{name_of(claim)}-{self.workload.name}-"
-                existing = sum(name_of(each).startswith(prefix) for each in self.existing_claims)
+                existing = sum(name_of(made).startswith(prefix) for made in self.existing_claims)
                 if existing:
                     count = min(count, len(ordinals(self.workload)) - existing)
                 yield claim, count

@@ -1,4 +1,4 @@
-"""Nodes and workloads that nothing tells apart: there may be thousands, of a few kinds."""
+"""Equivalence of nodes and of workloads: there may be thousands, of a few kinds."""
 
 import json
 import re
@@ -18,48 +18,47 @@ _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(
 """The labels that planning itself reads."""
 _COMPARISONS = {"Gt", "Lt"}
 _COMPARED = frozenset({"Pod", "Job", "Deployment", "ReplicaSet", "StatefulSet"})
-_LISTS = ("containers", "initContainers")
-_AMOUNTS = ("requests", "limits")
 _PLAIN_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
-"""A name that is valid, and so is every name that is made of it."""
+"""A valid name that is so short that the names derived from it are valid too."""
 _WORDS = "[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*"
 _PLAIN_LABEL = re.compile(rf"(?=.{{1,63}}\Z)(app\.kubernetes\.io/)?{_WORDS}={_WORDS}")
 """A label that is valid, and that no controller reads."""
 
 
 def mentions(trees: Iterable[Any]) -> frozenset[str]:
-    """Every key and every string in some documents: what can tell nodes or pods apart."""
-    found: set[str] = set()
-    left = list(trees)
-    while left:
-        tree = left.pop()
+    """Return every key and every string in some documents: rules compare only with these."""
+    strings: set[str] = set()
+    pending = list(trees)
+    while pending:
+        tree = pending.pop()
         if isinstance(tree, str):
-            found.add(tree)
+            strings.add(tree)
         elif is_mapping(tree):
-            found.update(tree)
-            left += tree.values()
+            strings.update(tree)
+            pending += tree.values()
         elif isinstance(tree, (list, tuple)):
-            left += cast("Sequence[Any]", tree)
-    return frozenset(found)
+            pending += cast("Sequence[Any]", tree)
+    return frozenset(strings)
 
 
 def grouped(
     nodes: Iterable[NodeClass], running: Mapping[str, Sequence[PodClass]], mentioned: frozenset[str]
 ) -> list[tuple[NodeClass, Sequence[PodClass]]]:
-    """Nodes with the pods on each; those that are alike as one class, under the name of the first.
+    """Return nodes with the pods on each: equivalent nodes as one class, named by the first.
 
     Args:
         nodes: All nodes.
-        running: The pods that take room already, by the name of their node.
-        mentioned: What documents mention: nodes that are named stay alone, and other labels than these decide nothing.
+        running: The pods that run already, by the name of their node.
+        mentioned: The strings in the documents. A node whose name is among them is a separate
+            class. Of other labels, only those that planning reads are compared.
     """
     known: dict[Hashable, PodClass] = {}
     groups: dict[Hashable, tuple[list[NodeClass], list[PodClass]]] = {}
     read = (_READ_LABELS | mentioned) - {labels.HOSTNAME}
     compares_names = bool(_COMPARISONS & mentioned) and labels.HOSTNAME in mentioned
     for node in nodes:
-        own = running.get(node.name, ()) if not node.is_template else ()
-        pods = [(_pod_key(pod, mentioned), pod) for pod in own]
+        pods = () if node.is_template else running.get(node.name, ())
+        pod_keys = [_pod_key(pod, mentioned) for pod in pods]
         name = name_of(node.manifest)
         is_alone = (
             node.is_template
@@ -67,56 +66,62 @@ def grouped(
             or name in mentioned
             or node.labels.get(labels.HOSTNAME) != name
         )
-        key = id(node) if is_alone else (_node_key(node, read), *sorted([key for key, _ in pods]))
+        key = id(node) if is_alone else (_node_key(node, read), *sorted(pod_keys))
         if key not in groups:
-            groups[key] = [], [known.setdefault(each, pod) for each, pod in pods]
+            groups[key] = [], list(map(known.setdefault, pod_keys, pods))
         groups[key][0].append(node)
     return [(_as_one(alike), pods) for alike, pods in groups.values()]
 
 
 def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
-    first, others = nodes[0], len(nodes) - 1
-    return (
-        replace(first, name=f"{first.name} and {others} like it", count=len(nodes))
-        if others
-        else first
-    )
+    first, *rest = nodes
+    if not rest:
+        return first
+    return replace(first, name=f"{first.name} and {len(rest)} like it", count=len(nodes))
+
+
+def _only(mapping: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key in keys}
 
 
 def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
-    told = {key: value for key, value in node.labels.items() if key in read}
-    return fingerprint([told, node.taints, node.allocatable]) or id(node)
+    compared = [_only(node.labels, read), node.taints, node.allocatable]
+    return fingerprint(compared) or id(node)
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
-    """What decides of a pod that runs: its room, its neighbours, its volumes and whether it gives way."""
-    own = {key: value for key, value in pod.labels.items() if key in mentioned}
-    volumes = [volume for volume in items(pod.spec, "volumes") if volume.keys() - {"name"}]
-    anti_affinity = section(pod.spec, "affinity").get("podAntiAffinity")
-    others = [
+    """Return the fields of a running pod that decide about other pods: equal for equivalent pods.
+
+    They are its requests, its labels, its volumes, its anti-affinity and whether it can be evicted.
+    """
+    compared = [
+        pod.namespace,
+        _only(pod.labels, mentioned),
+        [volume for volume in items(pod.spec, "volumes") if volume.keys() - {"name"}],
+        section(pod.spec, "affinity").get("podAntiAffinity"),
         pod.requests,
         sorted(pod.ports),
         pod.priority,
         pod.recreated,
         sorted(pod.exclusive_claims),
     ]
-    return json.dumps(
-        [pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str
-    )
+    return json.dumps(compared, sort_keys=True, default=str)
 
 
 def equivalence_key(
     workload: Workload, selected: Set[str], declared: Set[str]
 ) -> tuple[bytes, bytes] | None:
-    """What decides about a workload but for the amounts that its containers ask for, and these amounts.
+    """Return the shape of a workload and the amounts that it requests, as bytes to compare.
 
-    Names, labels, arguments and values of variables decide nothing, nor does a namespace that nothing is declared of.
-    None for what is in a cluster, for kinds that make other objects of their own, and where a name may be wrong.
+    Workloads with equal bytes are equivalent. Names, other labels, arguments and values of
+    environment variables are not compared, nor is a namespace without declared objects. Return
+    None if the workload is in a cluster, is of a kind that creates other objects, or has a name
+    that may be invalid.
 
     Args:
         workload: The workload.
-        selected: The keys of labels that any pod's affinity or spreading looks at.
-        declared: The namespaces of which something is declared.
+        selected: The keys of the labels that any pod's affinity or spread constraint selects.
+        declared: The namespaces with declared objects.
     """
     manifest, namespace = workload.manifest, workload.namespace
     if workload.kind not in _COMPARED or workload.claims or is_stored(manifest):
@@ -124,62 +129,66 @@ def equivalence_key(
     if not _PLAIN_NAME.fullmatch(str(workload.name)):
         return None
     [pods] = workload.pods
-    own, spec = section(manifest, "spec"), section(pods.template, "spec")
-    if (
-        namespace not in declared
-        and "affinity" not in spec
-        and _PLAIN_NAME.fullmatch(str(namespace))
-    ):
+    spec = section(pods.template, "spec")
+    has_plain_namespace = bool(_PLAIN_NAME.fullmatch(str(namespace)))
+    if has_plain_namespace and namespace not in declared and "affinity" not in spec:
         namespace = ""
-    told = {key: value for key, value in pods.labels.items() if key in selected}
-    metadata = [_metadata(holder, selected) for holder in (manifest, pods.template)]
-    metadata[0] |= {} if namespace else {"namespace": ""}
-    own = _without(own, ("template",)) if workload.kind != "Pod" else {}
-    if own.get("selector") == {"matchLabels": labels_of(pods.template)}:
-        own["selector"] = "its own"
-    containers = [each for key in _LISTS for each in items(spec, key)]
-    rest = [
-        _without(spec, _LISTS),
-        *(len(items(spec, key)) for key in _LISTS),
-        *map(_shape, containers),
-    ]
-    parts = [
-        workload.kind,
-        manifest.get("apiVersion"),
-        namespace,
-        pods.count,
-        workload.ceiling,
-        metadata,
-        told,
-        own,
-    ]
-    amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
-    shape, asked = fingerprint([*parts, *rest]), fingerprint(amounts)
-    return (shape, asked) if shape and asked else None
+    metadata = _metadata(manifest, selected)
+    metadata |= {} if namespace else {"namespace": ""}
+    controller = {}
+    if workload.kind != "Pod":
+        controller = _without(section(manifest, "spec"), ("template",))
+    if controller.get("selector") == {"matchLabels": labels_of(pods.template)}:
+        controller["selector"] = "its own"
+    init_containers, containers = items(spec, "initContainers"), items(spec, "containers")
+    shape = fingerprint(
+        [
+            workload.kind,
+            manifest.get("apiVersion"),
+            namespace,
+            pods.count,
+            workload.ceiling,
+            metadata,
+            _metadata(pods.template, selected),
+            _only(pods.labels, selected),
+            controller,
+            _without(spec, ("containers", "initContainers")),
+            [_shape(container) for container in containers],
+            [_shape(container) for container in init_containers],
+        ]
+    )
+    amounts: list[Any] = []
+    for container in (*containers, *init_containers):
+        resources = section(container, "resources")
+        amounts += [resources.get("requests"), resources.get("limits")]
+    requested = fingerprint(amounts)
+    return (shape, requested) if shape and requested else None
 
 
-def _without(fields: Manifest, left_out: Collection[str]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key not in left_out}
+def _without(mapping: Manifest, keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}
 
 
 def _metadata(holder: Manifest, read: Set[str]) -> dict[str, Any]:
-    """An object's metadata without its name and the labels that say nothing to anybody here."""
+    """Return an object's metadata without its name and without labels that nothing reads."""
     metadata = section(holder, "metadata")
-    own = section(metadata, "labels").items()
-    kept = {
-        key: value
-        for key, value in own
-        if key in read or key in OF_JOB or not _PLAIN_LABEL.fullmatch(f"{key}={value}")
-    }
+    kept: dict[str, Any] = {}
+    for key, value in section(metadata, "labels").items():
+        if key in read or key in OF_JOB or not _PLAIN_LABEL.fullmatch(f"{key}={value}"):
+            kept[key] = value
     return {**metadata, "name": "", "labels": kept}
 
 
 def _shape(container: Manifest) -> Any:
-    """A container without its arguments and amounts, and of its variables only whether they have a value."""
+    """Return a container without its arguments, its amounts and the values of its variables.
+
+    A variable is only compared by whether it has a value.
+    """
     env = container.get("env")
-    listed = cast("list[Any]", env) if isinstance(env, list) else [env]
-    shapes = [
-        {**each, "value": bool(each.get("value"))} if is_mapping(each) else each for each in listed
-    ]
-    others = _without(section(container, "resources"), _AMOUNTS)
-    return _without(container, ("args", "command", "env", "resources")), others, shapes
+    variables: list[Any] = []
+    for variable in cast("list[Any]", env) if isinstance(env, list) else [env]:
+        if is_mapping(variable):
+            variable = {**variable, "value": bool(variable.get("value"))}
+        variables.append(variable)
+    resources = _without(section(container, "resources"), ("requests", "limits"))
+    return _without(container, ("args", "command", "env", "resources")), resources, variables
