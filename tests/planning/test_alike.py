@@ -34,7 +34,7 @@ def pod(name: str, node_name: str = "", **spec: Any) -> Manifest:
 
 
 def groups(*documents: Manifest) -> list[int]:
-    return [place.count for place in Cluster(documents, ()).places]
+    return [place.count for place in Cluster(documents, ()).node_groups]
 
 
 NODES = [node(f"n{index}", {"serial": str(index), "zone": "a"}, cpu=4) for index in range(4)]

@@ -109,7 +109,7 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(
     cluster: list[NodeGroup], pod: PodClass, count: int
 ) -> None:
     wanted = demand(pod, count, cluster)
-    counted = capacity(pod, [(place, place.room(pod)) for place in wanted.places], cluster)
+    counted = capacity(pod, [(place, place.room(pod)) for place in wanted.node_groups], cluster)
     tried = search([wanted], cluster, each=True)
     assert tried is not None and tried.exhausted
     assert min(count, counted.least) <= tried.least[0]

@@ -55,9 +55,9 @@ from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
     PodSet,
     Workload,
+    differing_labels,
     is_stored,
-    one_by_one,
-    told_apart,
+    single_pods,
 )
 
 _DEFAULT_SCHEDULER = "default-scheduler"
@@ -116,14 +116,14 @@ class Admission:
         for workload in cluster.workloads:
             for pods in workload.pods:
                 selectors.update(_selector_keys(pods.spec))
-        self._one_by_one: dict[Workload, Sequence[PodSet]] = {}
+        self._single_pods: dict[Workload, Sequence[PodSet]] = {}
         """The pods of workloads whose pods differ in a label that some selector looks at."""
         self._indistinct_keys: set[str] = set()
         """The labels that differ between pods of one workload, if the pods are too many to list."""
         for workload in cluster.workloads:
-            if keys := told_apart(workload) & selectors:
-                if pod_sets := one_by_one(workload):
-                    self._one_by_one[workload] = pod_sets
+            if keys := differing_labels(workload) & selectors:
+                if pod_sets := single_pods(workload):
+                    self._single_pods[workload] = pod_sets
                 else:
                     self._indistinct_keys |= keys
         self._selected = {labels.KUEUE_QUEUE, labels.KUEUE_PRIORITY, *selectors}
@@ -150,7 +150,7 @@ class Admission:
             return self._with_claims(workload, outcome=unknown)
         if workload in self._cluster.fully_running:
             return self._with_claims(workload, outcome=Outcome.of(Verdict.FITS))
-        if str(workload) in self._adoptions or workload in self._one_by_one:
+        if str(workload) in self._adoptions or workload in self._single_pods:
             return self._admit(workload)
         key = equivalence_key(workload, self._selected, self._declared)
         if key is None:
@@ -200,7 +200,7 @@ class Admission:
             # An invalid selector cannot be compared with labels.
             return self._with_claims(workload, outcome=outcome)
         pod_sets: list[tuple[PodSet, PodClass]] = []
-        for declared_set in self._one_by_one.get(workload, workload.pods):
+        for declared_set in self._single_pods.get(workload, workload.pods):
             pod_set, pod = self._pods(workload, declared_set)
             pod_sets.append((pod_set, pod))
             outcome += self._checked_pods(workload, pod_set, pod)
@@ -325,8 +325,8 @@ class Admission:
         more = list(cluster.volumes.without_driver(pod_set.template, namespace))
         more += cluster.volumes.without_sidecar(pod_set.template, namespace)
         if spec.get("resourceClaims"):
-            places = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)] or cluster.places
-            nodes = [place.node for place in places]
+            node_groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
+            nodes = [group.node for group in node_groups or cluster.node_groups]
             more += cluster.devices.refusals(spec, namespace, nodes)
         more += self._unknowns(workload, pod_set, pod)
         return outcome + Outcome.refused(_below(pod_set.path, each) for each in more)
@@ -500,7 +500,7 @@ class Admission:
             )
         declared = labels_of(pod_set.template)
         replaced = {key for key in declared if pod_set.labels.get(key) != declared[key]}
-        if by_controller := replaced | (declared.keys() & told_apart(workload)):
+        if by_controller := replaced | (declared.keys() & differing_labels(workload)):
             yield _beyond(
                 "metadata.labels",
                 f"its controller gives the label {min(by_controller)} itself",
@@ -523,7 +523,7 @@ class Admission:
                 "Give all Nodes the label.",
             )
         for key in keys - {labels.HOSTNAME}:
-            nodes = [place.node for place in self._cluster.places]
+            nodes = [place.node for place in self._cluster.node_groups]
             if any(node.labels.get(key) is UNKNOWN and not node.zones for node in nodes):
                 yield _beyond(
                     "affinity",

@@ -39,12 +39,12 @@ from ml_foundations.planning.model.workloads import (
     GROUPS,
     WORKLOAD_KINDS,
     Workload,
-    beside,
     is_finished,
     is_running,
     is_stored,
     may_end,
     read_fields,
+    without_running,
     workload,
 )
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
@@ -176,7 +176,7 @@ class Cluster:
                 found = replace(found, claims=claims)
             if is_stored(document) and not found.unknown:
                 running = running_pods[found.kind, found.namespace, found.name]
-                found = beside(found, running)
+                found = without_running(found, running)
                 if _has_all_pods(found, running):
                     fully_running.add(found)
             workloads.append(found)
@@ -218,7 +218,7 @@ class Cluster:
         return self._stored_pods[1]
 
     @cached_property
-    def places(self) -> list[NodeGroup]:
+    def node_groups(self) -> list[NodeGroup]:
         """The nodes with the resources that the running pods leave free."""
         groups = grouped(self._nodes, self.running, self._mentioned)
         return [carrying(node, pods) for node, pods in groups]
@@ -398,14 +398,14 @@ class Cluster:
             pod: The pods.
             among: The cluster's node groups with more pods on them, in the same order.
         """
-        among = self.places if among is None else among
+        among = self.node_groups if among is None else among
         if pod.one_per_node:
             return [place for place in among if is_wanted_on(pod, place.node)]
         if pod.volume_refusals is not None:
             return [place for place in among if not refusals(pod, place.node)]
         # Thousands of workloads have few keys: each key looks at the nodes once.
         if pod.node_key not in self._accepted:
-            places = enumerate(self.places)
+            places = enumerate(self.node_groups)
             accepting = [index for index, place in places if not refusals(pod, place.node)]
             self._accepted[pod.node_key] = accepting
         return [among[index] for index in self._accepted[pod.node_key]]
@@ -413,7 +413,7 @@ class Cluster:
     def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
         """Return the node groups that may accept the pods, because a name or a label is unknown."""
         possible: list[NodeGroup] = []
-        for place in self.places:
+        for place in self.node_groups:
             refused = refusals(pod, place.node)
             if refused and not any(refusal.certain for refusal in refused):
                 possible.append(place)

@@ -75,13 +75,13 @@ class Shortage:
     """Nodes for fewer pods than wanted: for ``least`` in any order, for ``most`` in the best order.
 
     Attributes:
-        places: All node groups, with the pods of DaemonSets.
+        node_groups: All node groups, with the pods of DaemonSets.
         limited_by: The rule that makes ``most`` smaller than the free resources would.
     """
 
     pods: PodSet
     pod: PodClass
-    places: Sequence[NodeGroup]
+    node_groups: Sequence[NodeGroup]
     least: int
     most: int
     limited_by: str

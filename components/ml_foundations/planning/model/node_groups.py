@@ -312,13 +312,13 @@ class PodGroup:
     Attributes:
         pod: The class.
         count: How many; of a DaemonSet, one on each node that takes it.
-        places: The places that accept them, whatever their room.
+        node_groups: The node groups that accept them, whatever their room.
         everywhere: Whether they belong to a DaemonSet.
     """
 
     pod: PodClass
     count: int
-    places: Sequence[NodeGroup]
+    node_groups: Sequence[NodeGroup]
     everywhere: bool = False
 
 

@@ -192,7 +192,7 @@ class Workload:
             yield "autoscaling-ceiling", self.ceiling
 
 
-def told_apart(workload: Workload) -> frozenset[str]:
+def differing_labels(workload: Workload) -> frozenset[str]:
     """Return the keys of labels whose values differ from pod to pod of a workload."""
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
@@ -209,7 +209,7 @@ def told_apart(workload: Workload) -> frozenset[str]:
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
-def one_by_one(workload: Workload) -> list[PodSet] | None:
+def single_pods(workload: Workload) -> list[PodSet] | None:
     """Return a set for each pod of a workload, with its own labels; None if they are not known."""
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
@@ -313,13 +313,13 @@ def is_stored(document: Manifest) -> bool:
     return bool(section(document, "metadata").get("uid"))
 
 
-def beside(found: Workload, running: int) -> Workload:
+def without_running(workload: Workload, running: int) -> Workload:
     """Return a workload without the pods of it that run already."""
-    if found.kind not in COUNTED or not running:
-        return found
-    pods = replace(found.pods[0], count=max(0, found.pods[0].count - running))
-    ceiling = None if found.ceiling is None else max(0, found.ceiling - running)
-    return replace(found, pods=(pods,), ceiling=ceiling)
+    if workload.kind not in COUNTED or not running:
+        return workload
+    pods = replace(workload.pods[0], count=max(0, workload.pods[0].count - running))
+    ceiling = None if workload.ceiling is None else max(0, workload.ceiling - running)
+    return replace(workload, pods=(pods,), ceiling=ceiling)
 
 
 def workload(

@@ -40,7 +40,7 @@ def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
     for pods in pod_groups:
         if not pods.pod.is_simple:
             interacting.append(pods)
-        nodes, members = set(pods.places), [pods]
+        nodes, members = set(pods.node_groups), [pods]
         separate: list[tuple[set[NodeGroup], list[PodGroup]]] = []
         for other_nodes, other_members in sets:
             if other_nodes.isdisjoint(nodes):
@@ -127,8 +127,10 @@ def judge_together(
 
 def _without_repelling_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
     """Return pods without the nodes that anti-affinity with running pods keeps them off."""
-    places = [group for group in pods.places if not is_repelled(pods.pod, group, node_groups)]
-    return replace(pods, places=places)
+    accepting = [
+        group for group in pods.node_groups if not is_repelled(pods.pod, group, node_groups)
+    ]
+    return replace(pods, node_groups=accepting)
 
 
 def _may_evict(pod_groups: Iterable[PodGroup], victims: Iterable[PodClass]) -> bool:
@@ -142,7 +144,7 @@ def _may_evict(pod_groups: Iterable[PodGroup], victims: Iterable[PodClass]) -> b
 def _shortfall(pod_groups: Sequence[PodGroup]) -> Shortfall | None:
     """Return the resources that pods need more of than all nodes have that accept any of them."""
     for competing in _competing_sets(pod_groups):
-        node_groups = dict.fromkeys(group for pods in competing for group in pods.places)
+        node_groups = dict.fromkeys(group for pods in competing for group in pods.node_groups)
         needed = total(times(pods.pod.requests, pods.count) for pods in competing)
         free = dict.fromkeys(needed, 0)
         for group in node_groups:
@@ -163,7 +165,7 @@ def _competing_sets(pod_groups: Sequence[PodGroup]) -> Iterator[Sequence[PodGrou
     """
     limited_to: dict[frozenset[NodeGroup], list[PodGroup]] = {}
     for pods in pod_groups:
-        limited_to.setdefault(frozenset(pods.places), []).append(pods)
+        limited_to.setdefault(frozenset(pods.node_groups), []).append(pods)
     everywhere = frozenset[NodeGroup]().union(*limited_to)
     for nodes in dict.fromkeys((*limited_to, everywhere)):
         competing: list[PodGroup] = []
@@ -191,14 +193,14 @@ def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
             return False
     daemons = [pods for pods in pod_groups if pods.everywhere]
     for daemon in daemons:
-        if not all(_is_undisturbed(daemon, group, pod_groups) for group in daemon.places):
+        if not all(_is_undisturbed(daemon, group, pod_groups) for group in daemon.node_groups):
             return False
     with_daemons = {group: _with_daemons(group, daemons) for group in node_groups}
     placed: list[PodGroup] = []
     for pods in pod_groups:
         if not pods.everywhere:
-            places = _without_repelling_nodes(pods, node_groups).places
-            placed.append(replace(pods, places=[with_daemons[group] for group in places]))
+            groups = _without_repelling_nodes(pods, node_groups).node_groups
+            placed.append(replace(pods, node_groups=[with_daemons[group] for group in groups]))
     shares = _Shares(placed, list(with_daemons.values()))
     return all(shares.leave_room_for(pods) for pods in placed)
 
@@ -209,7 +211,7 @@ def _is_undisturbed(daemon: PodGroup, group: NodeGroup, pod_groups: Sequence[Pod
         return False
     free = dict(group.free)
     for other in pod_groups:
-        if other is daemon or group not in other.places:
+        if other is daemon or group not in other.node_groups:
             continue
         is_evictable = other.pod.recreated and other.pod.priority < daemon.pod.priority
         if daemon.pod.preempts and is_evictable and not other.everywhere:
@@ -225,7 +227,7 @@ def _has(free: Mapping[str, int], requests: Mapping[str, int]) -> bool:
 
 
 def _with_daemons(group: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
-    pods = [daemon.pod for daemon in daemons if group in daemon.places]
+    pods = [daemon.pod for daemon in daemons if group in daemon.node_groups]
     return carrying(group.node, (*group.running, *pods))
 
 
@@ -254,7 +256,7 @@ class _Shares:
         self._loads_on: dict[frozenset[NodeGroup], _Load] = {}
         """The pods that may come to some of these node groups."""
         for pods in pod_groups:
-            load = self._loads.setdefault(frozenset(pods.places), _Load())
+            load = self._loads.setdefault(frozenset(pods.node_groups), _Load())
             exclusive = pods.count if pods.pod.is_exclusive else 0
             load.add(_Load(pods.count, exclusive, times(pods.pod.requests, pods.count)))
 
@@ -268,7 +270,7 @@ class _Shares:
         One without nodes, which has no room, if no set of nodes is enough to be sure.
         """
         if not pods.pod.spread:
-            return [pods.places]
+            return [pods.node_groups]
         constraint = pods.pod.spread[0]
         if len(pods.pod.spread) > 1 or constraint.key == HOSTNAME:
             return [()]
@@ -276,7 +278,7 @@ class _Shares:
         for group in self._node_groups:
             if pods.pod.is_eligible(constraint, group.node):
                 domains[group.node.domain(constraint.key)] = []
-        for group in pods.places:
+        for group in pods.node_groups:
             if (domain := group.node.domain(constraint.key)) in domains:
                 domains[domain].append(group)
         return domains.values() if len(domains) >= constraint.min_domains else [()]
@@ -332,7 +334,7 @@ class _Shares:
             count = other.count - 1 if other is pods else other.count
             if not count:
                 continue
-            accepting = [group for group in node_groups if group in other.places]
+            accepting = [group for group in node_groups if group in other.node_groups]
             shares = [_share_of_pod(other.pod, group, pods.pod) for group in accepting]
             filled += count * max(shares, default=0)
         return filled

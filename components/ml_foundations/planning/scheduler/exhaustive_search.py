@@ -122,7 +122,7 @@ class _SearchSpace:
         """For each node, whether it accepts the pods of each class."""
         accepting: list[set[NodeClass]] = []
         for pods_of_class in pod_groups:
-            accepting.append({group.node for group in pods_of_class.places})
+            accepting.append({group.node for group in pods_of_class.node_groups})
         for node in self.nodes:
             self._running.append(tuple(map(node.group.running.count, running)))
             self._accepted.append([node.group.node in classes for classes in accepting])

@@ -33,7 +33,7 @@ def arrangements(pod_groups: Sequence[PodGroup]) -> Outcome | None:
     """
     if not all(_is_local(pods.pod) for pods in pod_groups):
         return None
-    node_groups = dict.fromkeys(group for pods in pod_groups for group in pods.places)
+    node_groups = dict.fromkeys(group for pods in pod_groups for group in pods.node_groups)
     counts = tuple(pods.count for pods in pod_groups)
     try:
         nodes = [_NodeLoads(group, pod_groups) for group in node_groups]
@@ -65,7 +65,7 @@ class _NodeLoads:
         self._most: list[int] = []
         """The most pods of each class on one node."""
         for pods in pod_groups:
-            is_accepted = group in pods.places
+            is_accepted = group in pods.node_groups
             self._most.append(min(pods.count, group.room(pods.pod)) if is_accepted else 0)
         if prod(most + 1 for most in self._most) > _MOST_LOADS:
             raise _TooManyError

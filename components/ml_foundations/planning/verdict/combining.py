@@ -191,8 +191,8 @@ class _Nodes:
         """Return whether the nodes have room for all pods."""
         competing = [each for each in self.workloads if self._competes(each)]
         always = [each for each in competing if not each.workload.takes_turns]
-        demands = self.fitting.demands(always, self.cluster.places)
-        staying = [demand for demand in demands if demand.places]
+        demands = self.fitting.demands(always, self.cluster.node_groups)
+        staying = [demand for demand in demands if demand.node_groups]
         outcome = NOTHING_DECIDED
         for group in independent_sets(staying):
             if len(group) > 1 or group[0].everywhere:
@@ -218,7 +218,7 @@ class _Nodes:
 
     def _staying_together(self, group: Sequence[PodGroup]) -> Outcome:
         """Return whether competing pods fit together; pods that may end make room for others."""
-        places = self.cluster.places
+        places = self.cluster.node_groups
         verdict, shortfall = self.fitting.judge_together(group, places)
         if verdict is Verdict.CANNOT_FIT:
             verdict = self._while_all_last(group)
@@ -239,7 +239,7 @@ class _Nodes:
         rest = [demand for demand in group if demand.pod.name in lasting]
         if len(rest) == len(group):
             return Verdict.CANNOT_FIT
-        without, _ = self.fitting.judge_together(rest, self.cluster.places)
+        without, _ = self.fitting.judge_together(rest, self.cluster.node_groups)
         return Verdict.CANNOT_FIT if without is Verdict.CANNOT_FIT else Verdict.UNDETERMINED
 
     def _waiting(
@@ -253,12 +253,12 @@ class _Nodes:
 
         A Job whose pods need not run at once waits only if one of its pods finds no node.
         """
-        places = self.cluster.places
+        places = self.cluster.node_groups
         demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], places)
         if not demands:
             return NOTHING_DECIDED
         if not job.workload.all_at_once:
-            demands = [PodGroup(demand.pod, 1, demand.places) for demand in demands]
+            demands = [PodGroup(demand.pod, 1, demand.node_groups) for demand in demands]
         group = next(each for each in independent_sets([*staying, *demands]) if demands[0] in each)
         if len(group) == 1:
             return NOTHING_DECIDED

@@ -304,7 +304,7 @@ def run_cost(pods: PodGroup, seconds: int) -> RunCost | None:
     """Return the cost of a run of at most this many seconds; None if no price is known."""
     hours = Decimal(seconds) / 3600
     costs: list[RunCost] = []
-    for group in pods.places:
+    for group in pods.node_groups:
         room, price = group.room(pods.pod), price_of(group.node)
         if room and price is not None:
             needed = (pods.count + room - 1) // room
@@ -383,7 +383,9 @@ class GpuPrices:
 
         Each takes the cheapest ones that are left.
         """
-        left = {group: group.count * gpus(group.node.allocatable) for group in self._cluster.places}
+        left = {
+            group: group.count * gpus(group.node.allocatable) for group in self._cluster.node_groups
+        }
         count, prices = 0, list[Decimal | None]()
         for use in self._limits.uses(workloads):
             wanted, offers = use.gpus, self._offers(use.pod)

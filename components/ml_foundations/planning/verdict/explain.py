@@ -197,7 +197,7 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
             object=str(reason.job),
         )
     competing = names(dict.fromkeys(demand.pod.name for demand in reason.demands))
-    places = [place for demand in reason.demands for place in demand.places]
+    places = [place for demand in reason.demands for place in demand.node_groups]
     pools = names(dict.fromkeys(place.node.name for place in places))
     if not missing and verdict is Verdict.CANNOT_FIT:
         missing = f"no way of placing them on {pools} has room for all"

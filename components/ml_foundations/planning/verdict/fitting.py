@@ -88,10 +88,10 @@ class Fitting:
         """
         of_place: dict[NodeGroup, list[PodClass]] = {}
         for daemon in daemons:
-            for place in daemon.places:
+            for place in daemon.node_groups:
                 of_place.setdefault(place, []).append(daemon.pod)
         places: list[NodeGroup] = []
-        for place in self._cluster.places:
+        for place in self._cluster.node_groups:
             added, stay = of_place.get(place, ()), place.running
             if least_priority is not None:
                 stay = [pod for pod in place.running if pod.priority >= least_priority]
@@ -245,7 +245,7 @@ class Fitting:
                 fragile.append((pods, may_wait_too_long(job)))
         if not fragile:
             return
-        places = self._cluster.places
+        places = self._cluster.node_groups
         for group in independent_sets(self.demands(judged, places)):
             competing = {demand.pod for demand in group}
             found = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
@@ -259,7 +259,7 @@ class Fitting:
         accepting, possible = cluster.accepting(pod), cluster.possibly_accepting(pod)
         outcome = Outcome.of(Verdict.FITS)
         if not accepting and not possible:
-            nowhere = shortage.daemon_set_nowhere(pod_set, pod, cluster.places)
+            nowhere = shortage.daemon_set_nowhere(pod_set, pod, cluster.node_groups)
             outcome += Outcome.warned([nowhere])
         for place in possible:
             [refusal, *_] = refusals(pod, place.node)
@@ -270,7 +270,7 @@ class Fitting:
         if pod.is_simple:
             return outcome
         demand = PodGroup(pod, pod_set.count, accepting, everywhere=True)
-        verdict, _ = judge_together([demand], cluster.places)
+        verdict, _ = judge_together([demand], cluster.node_groups)
         if verdict is Verdict.FITS or outcome.verdict is not Verdict.FITS:
             return outcome
         if self._affecting(pod):
@@ -386,11 +386,11 @@ class Fitting:
         They compete with other sets and the DaemonSets, except those that the API server rejects.
         Return None if the search is too long.
         """
-        demands = [self._demand(*each, self._cluster.places) for each in pod_sets]
+        demands = [self._demand(*each, self._cluster.node_groups) for each in pod_sets]
         for daemon in self._daemons:
-            count = sum(place.count for place in daemon.places)
+            count = sum(place.count for place in daemon.node_groups)
             demands.append(replace(daemon, count=count))
-        result = search(demands, self._cluster.places, each=True)
+        result = search(demands, self._cluster.node_groups, each=True)
         index = next((number for number, demand in enumerate(demands) if demand.pod is pod), None)
         if index is None or not result or not result.exhausted:
             return None
@@ -433,7 +433,7 @@ class Fitting:
 
     def _can_evict(self, pod: PodClass) -> bool:
         """Return whether some running pod has a lower priority."""
-        running = chain.from_iterable(place.running for place in self._cluster.places)
+        running = chain.from_iterable(place.running for place in self._cluster.node_groups)
         return pod.preempts and any(other.priority < pod.priority for other in running)
 
     def _by_capacity(

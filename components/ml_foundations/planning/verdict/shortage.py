@@ -25,9 +25,9 @@ def words(reason: Shortage) -> Refusal:
         message = f"{some} find a place, as the scheduler's choices fall"
         remedy = "Loosen the constraint, or give every domain room for all."
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
-    if not reason.places:
+    if not reason.node_groups:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    with_room = [place for place in reason.places if place.room(reason.pod)]
+    with_room = [place for place in reason.node_groups if place.room(reason.pod)]
     able = [place for place in with_room if not refusals(reason.pod, place.node)]
     if not able:
         return _nowhere(reason)
@@ -57,7 +57,7 @@ def _nowhere(reason: Shortage) -> Refusal:
         shares = sum(1 - free / needed for _, needed, free in short)
         return missing + _refusal_distance(pod, place), shares, -place.count
 
-    nearest = min(reason.places, key=distance)
+    nearest = min(reason.node_groups, key=distance)
     refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
     against = [*(refusal.message for refusal in refused), *map(lack_text, short)]
     against = against or ["pods that run there keep it off, by host ports or anti-affinity"]
@@ -141,7 +141,7 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     """Return the values of a label that a pod may select, those of the nearest node first."""
     selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
-    labelled = [place.node.labels for place in reason.places if key in place.node.labels]
+    labelled = [place.node.labels for place in reason.node_groups if key in place.node.labels]
     others = {str(node_labels[key]) for node_labels in labelled} - {selected}
     values = sorted(others, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
