@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, product
-from math import prod
+from itertools import chain
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
@@ -15,9 +14,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times
-from ml_foundations.kubernetes.selectors import REQUIRED
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.quantities import millis, times
 from ml_foundations.planning.api_server import interfaces, pod_security, validation
 from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
@@ -27,7 +24,9 @@ from ml_foundations.planning.api_server.limits import (
     invalid_resources,
     out_of_range,
 )
+from ml_foundations.planning.api_server.queue_admission import QueueAdmission
 from ml_foundations.planning.api_server.quotas import Quota
+from ml_foundations.planning.api_server.unknowns import Unknowns, selector_keys
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
@@ -35,7 +34,6 @@ from ml_foundations.planning.model.decisions import (
     GrowthStops,
     Outcome,
     PodSets,
-    QueueUsage,
     Verdict,
     in_turns,
     needed_claims,
@@ -44,13 +42,11 @@ from ml_foundations.planning.model.equivalence import equivalence_key
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import (
     EXPENDABLE_BELOW,
-    SHARED_HOSTNAME,
     NodeClass,
     comes_on_request,
 )
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import PODS, pod_requests
 from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
     PodSet,
@@ -60,16 +56,8 @@ from ml_foundations.planning.model.workloads import (
     single_pods,
 )
 
-_DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
-_MOST_CHOICES = 16
-"""The most combinations of flavors that are judged one by one."""
-_LONGEST_NAME = 52
-"""A StatefulSet's name, a dash and a hash of 10 digits are a label of at most 63 characters."""
-_LONGEST_NAME_OF_ONE = 61
-"""The same with a hash of one digit."""
 _LEVEL = "pod-security.kubernetes.io/enforce"
-_SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
     for effect, keys in (
@@ -107,7 +95,6 @@ class Admission:
         # Who enforces restricted in one namespace may do so in another.
         levels = {labels_of(namespace).get(_LEVEL) for namespace in cluster.by_kind["Namespace"]}
         self._strictest = "restricted" if "restricted" in levels else "baseline"
-        self._ranks = set(map(name_of, cluster.by_kind["WorkloadPriorityClass"]))
         self._some_come_on_request = any(map(comes_on_request, cluster.declared))
         self._plain: dict[tuple[bytes, bytes] | bytes, AdmittedWorkload] = {}
         """Workloads without a remark, by their equivalence keys and by the shapes in these keys."""
@@ -115,20 +102,21 @@ class Admission:
         selectors: set[str] = set()
         for workload in cluster.workloads:
             for pods in workload.pods:
-                selectors.update(_selector_keys(pods.spec))
+                selectors.update(selector_keys(pods.spec))
         self._single_pods: dict[Workload, Sequence[PodSet]] = {}
         """The pods of workloads whose pods differ in a label that some selector looks at."""
-        self._indistinct_keys: set[str] = set()
-        """The labels that differ between pods of one workload, if the pods are too many to list."""
+        indistinct_keys: set[str] = set()
         for workload in cluster.workloads:
             if keys := differing_labels(workload) & selectors:
                 if pod_sets := single_pods(workload):
                     self._single_pods[workload] = pod_sets
                 else:
-                    self._indistinct_keys |= keys
+                    indistinct_keys |= keys
+        self._unknowns = Unknowns(cluster, indistinct_keys)
+        self._queue_admission = QueueAdmission(cluster)
         self._selected = {labels.KUEUE_QUEUE, labels.KUEUE_PRIORITY, *selectors}
         for pod in (*chain(*cluster.running.values()), *cluster.replaced):
-            self._selected.update(_selector_keys(pod.spec))
+            self._selected.update(selector_keys(pod.spec))
 
         self._declared = {"kube-system", *self._namespaces}
         for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"}:
@@ -257,7 +245,7 @@ class Admission:
         """Return a workload with the decisions of its queue and of its namespace's quotas."""
         workload = admitted.workload
         if workload.queue is not None:
-            admitted = self._queued(admitted, workload.queue)
+            admitted = self._queue_admission.decide(admitted, workload.queue)
         outcome = admitted.outcome
         for quota in self.quotas.get(workload.namespace, []):
             now, with_others, in_all = quota.objects_charges([admitted])
@@ -328,7 +316,8 @@ class Admission:
             node_groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
             nodes = [group.node for group in node_groups or cluster.node_groups]
             more += cluster.devices.refusals(spec, namespace, nodes)
-        more += self._unknowns(workload, pod_set, pod)
+        _, networks = self._interfaces(pod_set, spec)
+        more += self._unknowns.refusals(workload, pod_set, pod, networks)
         return outcome + Outcome.refused(_below(pod_set.path, each) for each in more)
 
     def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
@@ -381,155 +370,6 @@ class Admission:
         if not self._cluster.is_gke:
             return spec
         return with_gcsfuse(spec, annotations_of(pod_set.template))
-
-    def _unknowns(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Iterable[Refusal]:
-        """Yield facts that decide about pods and that the rules of planning do not know."""
-        yield from self._unknown_scheduling(workload, pod_set, pod)
-        yield from self._unknown_objects(workload, pod_set, pod.spec)
-        yield from self._unknown_owner(workload, pod_set)
-        yield from self._unknown_topology(pod)
-        yield from self._cluster.volumes.unknowns(pod.spec, workload)
-
-    def _unknown_scheduling(
-        self, workload: Workload, pod_set: PodSet, pod: PodClass
-    ) -> Iterator[Refusal]:
-        """Yield fields of a pod by which something other than the scheduler's rules decides."""
-        spec, cluster = pod.spec, self._cluster
-        if spec.get("schedulingGates"):
-            yield _beyond(
-                "schedulingGates",
-                "its scheduling gates are lifted by somebody else",
-                "Remove the gates to have it judged.",
-            )
-        node = spec.get("nodeName")
-        if workload.kind != "DaemonSet" and node and node in map(name_of, cluster.by_kind["Node"]):
-            yield _beyond(
-                "nodeName",
-                f"it names the node {node}, whose kubelet decides, and no scheduler",
-                "Select the node by its labels to have it judged.",
-            )
-        scheduler = spec.get("schedulerName", _DEFAULT_SCHEDULER)
-        if scheduler != _DEFAULT_SCHEDULER:
-            yield _beyond(
-                "schedulerName",
-                f"the scheduler {scheduler} follows its own rules",
-                "Use the default scheduler to have it judged.",
-            )
-        if spec.get("resourceClaims"):
-            classes = cluster.devices.classes(spec, workload.namespace)
-            yield _beyond(
-                "resourceClaims",
-                f"it claims devices of {classes}, and their drivers decide which node has them",
-                "Check it by a rehearsal, or request the devices as an extended resource if their"
-                " driver offers one.",
-                only_refuses=True,
-            )
-        _, networks = self._interfaces(pod_set, spec)
-        if networks:
-            yield _beyond(
-                f"metadata.annotations.{labels.GKE_INTERFACES}",
-                f"its interfaces need nodes in the networks {networks}, and not all nodes that"
-                " accept it are known to have them",
-                "Declare each Network of type Device and its GKENetworkParamSet, with vpc and"
-                " vpcSubnet as networkConfig.additionalNodeNetworkConfigs of the pool has them"
-                " (GpuNodePool: additional_networks). A Node has them in status.allocatable, as"
-                " networking.gke.io.networks/NAME.",
-            )
-
-    def _unknown_objects(
-        self, workload: Workload, pod_set: PodSet, spec: Manifest
-    ) -> Iterator[Refusal]:
-        """Yield classes and accounts that pods name and that are not declared, or limit them."""
-        cluster = self._cluster
-        runtime = spec.get("runtimeClassName")
-        if runtime and runtime not in cluster.runtime_classes:
-            yield _beyond(
-                "runtimeClassName",
-                f"the runtime class {runtime} may add overhead and a node selector",
-                f"Declare the RuntimeClass {runtime}.",
-            )
-        priority = spec.get("priorityClassName")
-        known_priorities = (cluster.priority_classes, SYSTEM_PRIORITIES)
-        if priority and not any(priority in known for known in known_priorities):
-            yield _beyond(
-                "priorityClassName",
-                f"the priority class {priority} is not declared",
-                f"Declare the PriorityClass {priority}.",
-            )
-        template = section(pod_set.template, "spec")
-        name = template.get("serviceAccountName") or template.get("serviceAccount") or "default"
-        account = cluster.service_accounts.get((workload.namespace, name))
-        if account is None and name not in ("default", UNKNOWN):
-            yield _beyond(
-                "serviceAccountName",
-                f"the service account {name} is not declared",
-                f"Declare the ServiceAccount {name}.",
-                only_refuses=True,
-            )
-        if account and annotations_of(account).get(_SECRETS_OF_ACCOUNT) == "true":
-            yield _beyond(
-                "serviceAccountName",
-                f"the service account {name} lets its pods use some secrets only",
-                f"Drop the annotation {_SECRETS_OF_ACCOUNT}.",
-                only_refuses=True,
-            )
-
-    def _unknown_owner(self, workload: Workload, pod_set: PodSet) -> Iterator[Refusal]:
-        """Yield reasons why the controller or the owner of a workload may not run its pods."""
-        remedy = f"Give it a name of at most {_LONGEST_NAME} characters."
-        length = len(str(workload.name)) if workload.kind == "StatefulSet" else 0
-        if length > _LONGEST_NAME_OF_ONE:
-            message = "its name and a hash are too long for the label that its controller gives"
-            yield Refusal("invalid", "", f"{message} its pods", remedy)
-        elif length > _LONGEST_NAME:
-            message = "its name and a hash may be too long for what its controller makes"
-            yield _beyond("", message, remedy, only_refuses=True)
-        owners = section(workload.manifest, "metadata").get("ownerReferences")
-        if owners and not is_stored(workload.manifest):
-            yield _beyond(
-                "metadata.ownerReferences",
-                "it has an owner, without which it is removed",
-                "Leave them out to have it judged.",
-            )
-        if workload.deadline == 0:
-            yield _beyond(
-                "",
-                "its deadline is over at once",
-                "Give it more activeDeadlineSeconds.",
-                only_refuses=True,
-            )
-        declared = labels_of(pod_set.template)
-        replaced = {key for key in declared if pod_set.labels.get(key) != declared[key]}
-        if by_controller := replaced | (declared.keys() & differing_labels(workload)):
-            yield _beyond(
-                "metadata.labels",
-                f"its controller gives the label {min(by_controller)} itself",
-                "Leave it out of the template.",
-            )
-
-    def _unknown_topology(self, pod: PodClass) -> Iterator[Refusal]:
-        """Yield labels of pods and nodes that affinity looks at and that are not known."""
-        if not self._indistinct_keys.isdisjoint(_selector_keys(pod.spec)):
-            yield _beyond(
-                "affinity",
-                "a selector matches only some pods of one workload",
-                "Select the pods by a common label.",
-            )
-        keys = {rule.key for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread)}
-        if keys & {labels.HOSTNAME, SHARED_HOSTNAME} and self._cluster.lacks_host_names:
-            yield _beyond(
-                "affinity",
-                f"some Nodes lack the label {labels.HOSTNAME}, which kubelets give them",
-                "Give all Nodes the label.",
-            )
-        for key in keys - {labels.HOSTNAME}:
-            nodes = [place.node for place in self._cluster.node_groups]
-            if any(node.labels.get(key) is UNKNOWN and not node.zones for node in nodes):
-                yield _beyond(
-                    "affinity",
-                    f"the label {key} of some nodes is not known",
-                    "Declare the pools' zones.",
-                )
 
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass
@@ -609,140 +449,10 @@ class Admission:
                     remedy=f"Leave {key} to the RuntimeClass.",
                 )
 
-    def _counted(self, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
-        """Return the amounts that Kueue counts for one pod.
-
-        For Jobs and JobSets, Kueue counts the template with defaults and overhead (Kueue,
-        pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts the
-        pods as they are stored.
-        """
-        spec = pod.spec
-        if workload.kind in ("Job", "CronJob", "JobSet"):
-            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-            spec = admitted(pods.spec, limit_ranges, self._cluster.runtime_classes)
-        requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
-        return requests | {PODS: WHOLE}
-
-    def _queued(self, waiting: AdmittedWorkload, name: str) -> AdmittedWorkload:
-        """Return a workload with the decisions of the LocalQueue in which it waits.
-
-        Kueue adds the node labels and tolerations of the flavor to which it admits the pods. If
-        several flavors are possible, each must have the capacity for its pods.
-        """
-        workload, namespace = waiting.workload, waiting.workload.namespace
-        queues = self._cluster.queues
-        outcome = waiting.outcome + Outcome.refused(self._unknown_rank(workload))
-        queue = queues.cluster_queue(namespace, name)
-        if queue is None:
-            missing = f"there is no LocalQueue {namespace}/{name} with its ClusterQueue"
-            no_queue = Refusal(
-                rule="queue",
-                path="metadata.labels",
-                message=f"it waits in the queue {name}, and {missing}",
-                remedy=f"Declare LocalQueue {name} in namespace {namespace}.",
-                certain=False,
-            )
-            return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
-        if not queues.accepts(queue, self._cluster.namespaces[namespace]):
-            rejects = f"does not accept workloads of namespace {namespace}"
-            closed = Refusal(
-                rule="queue",
-                path="metadata.labels",
-                message=f"ClusterQueue {name_of(queue)} {rejects}",
-                remedy="Let its namespaceSelector select the namespace.",
-                certain=namespace in self._namespaces,
-            )
-            outcome += Outcome.refused([closed])
-        outcome += Outcome.refused(queues.not_known(queue))
-        outcome += Outcome.refused(_partial_admission_refusals(workload))
-        usage: list[QueueUsage] = []
-        for pods, pod in waiting.pod_sets:
-            counted = queues.counted(self._counted(workload, pods, pod))
-            requests = times(counted, _fewest_admitted(workload, pods))
-            usage.append((queue, pods.count_path, pods.spec, requests))
-        outcome += Outcome.refused(queues.refusals(usage))
-        by_set: list[PodSets] = []
-        for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
-            specs = queues.admitted(pod.spec, draw)
-            by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
-        choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
-        pod_sets = list(waiting.pod_sets)
-        for index, flavors in enumerate(by_set):
-            if len(flavors) == 1:
-                pod_sets[index] = flavors[0]
-                continue
-            capacities = [self._capacity(pod) for _, pod in flavors]
-            required = waiting.required_pods(pod_sets[index][0])
-            if min(capacities, default=0) < required and not outcome.reasons:
-                several = _beyond(
-                    "metadata.labels",
-                    "Kueue may admit its pods to a flavor whose nodes do not accept all of them",
-                    "Select the labels of one flavor.",
-                )
-                outcome += Outcome.refused([several])
-        return replace(
-            waiting,
-            pod_sets=tuple(pod_sets),
-            queue_usage=usage,
-            flavor_choices=choices,
-            outcome=outcome,
-        )
-
-    def _capacity(self, pod: PodClass) -> int:
-        places = self._cluster.accepting(pod)
-        return sum(place.count * place.room(pod) for place in places)
-
-    def _unknown_rank(self, workload: Workload) -> Iterator[Refusal]:
-        """Yield a WorkloadPriorityClass that a workload names and that is not declared."""
-        rank = labels_of(workload.manifest).get(labels.KUEUE_PRIORITY)
-        if isinstance(rank, str) and rank and rank not in self._ranks:
-            missing = f"WorkloadPriorityClass does not exist, and {rank} is not declared"
-            yield Refusal(
-                rule="queue",
-                path=f"metadata.labels.{labels.KUEUE_PRIORITY}",
-                message=f"Kueue admits no workload whose {missing}",
-                remedy=f"Declare the WorkloadPriorityClass {rank}.",
-                certain=False,
-                only_refuses=True,
-            )
-
-
-def _beyond(path: str, message: str, remedy: str, *, only_refuses: bool = False) -> Refusal:
-    """Return an uncertain refusal by something that planning does not model."""
-    return Refusal(
-        "beyond-planning", path, message, remedy, certain=False, only_refuses=only_refuses
-    )
-
 
 def _unknown_value(path: str) -> Refusal:
     message = f"{path} is not known yet"
     return Refusal("unknown-value", path, message, f"Give {path} a plain value.", certain=False)
-
-
-def _fewest_admitted(workload: Workload, pods: PodSet) -> int:
-    """Return the fewest pods that Kueue admits: partial admission starts a Job with some pods."""
-    fewest = annotations_of(workload.manifest).get(labels.KUEUE_LEAST, "")
-    fewest = "1" if fewest is UNKNOWN else str(fewest)
-    is_partial = workload.kind == "Job" and fewest.isdecimal()
-    return min(int(fewest), pods.count) if is_partial else pods.count
-
-
-def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
-    """Yield a refusal if a Job's fewest pods are not fewer than all (jobs/job/job_webhook.go)."""
-    key = labels.KUEUE_LEAST
-    value = annotations_of(workload.manifest).get(key)
-    parallelism = section(workload.manifest, "spec").get("parallelism", 1)
-    if value is None or workload.kind != "Job" or not isinstance(parallelism, int):
-        return
-    if not (str(value).isdecimal() and 0 < int(value) < parallelism):
-        allowed = f"a number from 1 to {parallelism - 1}"
-        yield Refusal(
-            rule="queue",
-            path="metadata.annotations",
-            message=f"Kueue refuses the Job: {key} is {value}, and must be {allowed}",
-            remedy=f"Set it to {allowed}, or leave it out.",
-            certain=value is not UNKNOWN,
-        )
 
 
 def _refused_pods(pod_set: PodSet, refused: Iterable[Refusal]) -> Outcome:
@@ -783,19 +493,6 @@ def _stopped_growth(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
             for exceeded in quota.exceeded(times(pod.charge, count)):
                 warnings.append(GrowthStops(rule, pod_set, pod, count, exceeded))
     return Outcome.warned(warnings)
-
-
-def _selector_keys(spec: Manifest) -> Iterator[str]:
-    """Yield the keys of pod labels that a pod's affinity and spread constraints look at."""
-    terms = [*items(spec, "topologySpreadConstraints")]
-    for kind in ("podAffinity", "podAntiAffinity"):
-        terms += items(section(spec, "affinity", kind), REQUIRED)
-    for term in terms:
-        selector = section(term, "labelSelector")
-        yield from section(selector, "matchLabels")
-        yield from (requirement["key"] for requirement in items(selector, "matchExpressions"))
-        yield from term.get("matchLabelKeys") or ()
-        yield from term.get("mismatchLabelKeys") or ()
 
 
 def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:

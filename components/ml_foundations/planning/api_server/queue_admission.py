@@ -1,0 +1,160 @@
+"""Decisions of Kueue about the workloads that wait in a LocalQueue."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import annotations_of, labels_of, name_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.api_server.defaults import admitted
+from ml_foundations.planning.api_server.unknowns import beyond_planning
+from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, PodSets, QueueUsage
+from ml_foundations.planning.model.node_groups import PodClass
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import PODS, pod_requests
+from ml_foundations.planning.model.workloads import PodSet, Workload
+
+_MOST_CHOICES = 16
+"""The most combinations of flavors that are judged one by one."""
+
+
+class QueueAdmission:
+    """Kueue with the LocalQueues and ClusterQueues of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._namespaces = set(map(name_of, cluster.by_kind["Namespace"]))
+        self._priority_classes = set(map(name_of, cluster.by_kind["WorkloadPriorityClass"]))
+
+    def decide(self, waiting: AdmittedWorkload, name: str) -> AdmittedWorkload:
+        """Return a workload with the decisions of the LocalQueue in which it waits.
+
+        Kueue adds the node labels and tolerations of the flavor to which it admits the pods. If
+        several flavors are possible, each must have the capacity for its pods.
+        """
+        workload, namespace = waiting.workload, waiting.workload.namespace
+        queues = self._cluster.queues
+        outcome = waiting.outcome + Outcome.refused(self._unknown_priority(workload))
+        queue = queues.cluster_queue(namespace, name)
+        if queue is None:
+            missing = f"there is no LocalQueue {namespace}/{name} with its ClusterQueue"
+            no_queue = Refusal(
+                rule="queue",
+                path="metadata.labels",
+                message=f"it waits in the queue {name}, and {missing}",
+                remedy=f"Declare LocalQueue {name} in namespace {namespace}.",
+                certain=False,
+            )
+            return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
+        if not queues.accepts(queue, self._cluster.namespaces[namespace]):
+            rejects = f"does not accept workloads of namespace {namespace}"
+            closed = Refusal(
+                rule="queue",
+                path="metadata.labels",
+                message=f"ClusterQueue {name_of(queue)} {rejects}",
+                remedy="Let its namespaceSelector select the namespace.",
+                certain=namespace in self._namespaces,
+            )
+            outcome += Outcome.refused([closed])
+        outcome += Outcome.refused(queues.not_known(queue))
+        outcome += Outcome.refused(_partial_admission_refusals(workload))
+        usage: list[QueueUsage] = []
+        for pods, pod in waiting.pod_sets:
+            counted = queues.counted(self._counted(workload, pods, pod))
+            requests = times(counted, _fewest_admitted(workload, pods))
+            usage.append((queue, pods.count_path, pods.spec, requests))
+        outcome += Outcome.refused(queues.refusals(usage))
+        return self._with_flavors(waiting, usage, outcome)
+
+    def _counted(self, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
+        """Return the amounts that Kueue counts for one pod.
+
+        For Jobs and JobSets, Kueue counts the template with defaults and overhead (Kueue,
+        pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts the
+        pods as they are stored.
+        """
+        spec = pod.spec
+        if workload.kind in ("Job", "CronJob", "JobSet"):
+            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+            spec = admitted(pods.spec, limit_ranges, self._cluster.runtime_classes)
+        requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
+        return requests | {PODS: WHOLE}
+
+    def _with_flavors(
+        self, waiting: AdmittedWorkload, usage: Sequence[QueueUsage], outcome: Outcome
+    ) -> AdmittedWorkload:
+        """Return a workload with the labels and tolerations of the flavors that may admit it."""
+        by_set: list[PodSets] = []
+        for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
+            specs = self._cluster.queues.admitted(pod.spec, draw)
+            by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
+        choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
+        pod_sets = list(waiting.pod_sets)
+        for index, flavors in enumerate(by_set):
+            if len(flavors) == 1:
+                pod_sets[index] = flavors[0]
+                continue
+            capacities = [self._capacity(pod) for _, pod in flavors]
+            required = waiting.required_pods(pod_sets[index][0])
+            if min(capacities, default=0) < required and not outcome.reasons:
+                several = beyond_planning(
+                    "metadata.labels",
+                    "Kueue may admit its pods to a flavor whose nodes do not accept all of them",
+                    "Select the labels of one flavor.",
+                )
+                outcome += Outcome.refused([several])
+        return replace(
+            waiting,
+            pod_sets=tuple(pod_sets),
+            queue_usage=usage,
+            flavor_choices=choices,
+            outcome=outcome,
+        )
+
+    def _capacity(self, pod: PodClass) -> int:
+        places = self._cluster.accepting(pod)
+        return sum(place.count * place.room(pod) for place in places)
+
+    def _unknown_priority(self, workload: Workload) -> Iterator[Refusal]:
+        """Yield a WorkloadPriorityClass that a workload names and that is not declared."""
+        name = labels_of(workload.manifest).get(labels.KUEUE_PRIORITY)
+        if isinstance(name, str) and name and name not in self._priority_classes:
+            missing = f"WorkloadPriorityClass does not exist, and {name} is not declared"
+            yield Refusal(
+                rule="queue",
+                path=f"metadata.labels.{labels.KUEUE_PRIORITY}",
+                message=f"Kueue admits no workload whose {missing}",
+                remedy=f"Declare the WorkloadPriorityClass {name}.",
+                certain=False,
+                only_refuses=True,
+            )
+
+
+def _fewest_admitted(workload: Workload, pods: PodSet) -> int:
+    """Return the fewest pods that Kueue admits: partial admission starts a Job with some pods."""
+    fewest = annotations_of(workload.manifest).get(labels.KUEUE_LEAST, "")
+    fewest = "1" if fewest is UNKNOWN else str(fewest)
+    is_partial = workload.kind == "Job" and fewest.isdecimal()
+    return min(int(fewest), pods.count) if is_partial else pods.count
+
+
+def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
+    """Yield a refusal if a Job's fewest pods are not fewer than all (jobs/job/job_webhook.go)."""
+    key = labels.KUEUE_LEAST
+    value = annotations_of(workload.manifest).get(key)
+    parallelism = section(workload.manifest, "spec").get("parallelism", 1)
+    if value is None or workload.kind != "Job" or not isinstance(parallelism, int):
+        return
+    if not (str(value).isdecimal() and 0 < int(value) < parallelism):
+        allowed = f"a number from 1 to {parallelism - 1}"
+        yield Refusal(
+            rule="queue",
+            path="metadata.annotations",
+            message=f"Kueue refuses the Job: {key} is {value}, and must be {allowed}",
+            remedy=f"Set it to {allowed}, or leave it out.",
+            certain=value is not UNKNOWN,
+        )
