@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.api_server.admission import Admission
@@ -76,11 +77,20 @@ def _each_alone(workloads: Sequence[AdmittedWorkload]) -> Outcome:
     return outcome
 
 
+def _split(
+    workloads: Sequence[AdmittedWorkload],
+) -> tuple[list[AdmittedWorkload], list[AdmittedWorkload]]:
+    """Return the workloads that stay, and the Jobs whose pods may take turns."""
+    staying = [admitted for admitted in workloads if not admitted.workload.takes_turns]
+    jobs = [admitted for admitted in workloads if admitted.workload.takes_turns]
+    return staying, jobs
+
+
 def _claims(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
     """Return whether free volumes are left for all claims."""
-    counted = [each for each in workloads if each.workload.kind != "DaemonSet"]
-    lasting = [each for each in counted if not each.workload.takes_turns]
-    if scarce := [*cluster.volumes.shortage(needed_claims(lasting))]:
+    counted = [admitted for admitted in workloads if admitted.workload.kind != "DaemonSet"]
+    staying, _ = _split(counted)
+    if scarce := [*cluster.volumes.shortage(needed_claims(staying))]:
         return Outcome.of(Verdict.CANNOT_FIT, *scarce)
     in_all = [*cluster.volumes.shortage(needed_claims(counted, in_all=True))]
     return Outcome.of(Verdict.UNDETERMINED, *in_all) if in_all else NOTHING_DECIDED
@@ -91,12 +101,14 @@ def _queues(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
 
     What stays keeps its share of a queue. A Job that needs more than the rest may wait forever.
     """
-    queued = [each for each in workloads if each.queue_usage and each.verdict is Verdict.FITS]
-    staying = [u for each in queued if not each.workload.takes_turns for u in each.queue_usage]
-    refused = list(cluster.queues.refusals(staying))
-    waiting = [each.queue_usage for each in queued if each.workload.takes_turns]
-    for usage in unique(waiting) if staying else ():  # equivalent Jobs share it
-        refused += cluster.queues.refusals([*staying, *usage])
+    fitting = [admitted for admitted in workloads if admitted.verdict is Verdict.FITS]
+    staying, jobs = _split([admitted for admitted in fitting if admitted.queue_usage])
+    used = list(chain.from_iterable(admitted.queue_usage for admitted in staying))
+    refused = list(cluster.queues.refusals(used))
+    if used:
+        # Equivalent Jobs share one sequence: it is checked once.
+        for of_job in unique(job.queue_usage for job in jobs):
+            refused += cluster.queues.refusals([*used, *of_job])
     distinct = dict.fromkeys(refused)
     return Outcome.of(Verdict.UNDETERMINED, *distinct) if distinct else NOTHING_DECIDED
 
@@ -107,13 +119,16 @@ def _quotas(
     """Return whether the quotas of each namespace admit all of its workloads and objects."""
     outcome = NOTHING_DECIDED
     for namespace, quotas in admission.quotas.items():
-        charged = [each for each in workloads if each.is_charged_in(namespace)]
-        if "quota" in cluster.ignored:  # then those that exceed a quota alone are accepted
-            charged = [
-                each
-                for each in charged
-                if not any(quota.exceeded(quota.charge([each])) for quota in quotas)
-            ]
+        charged: list[AdmittedWorkload] = []
+        for admitted in workloads:
+            if not admitted.is_charged_in(namespace):
+                continue
+            # If the rule is accepted, a workload that exceeds a quota alone does not count.
+            is_accepted = "quota" in cluster.ignored and any(
+                quota.exceeded(quota.charge([admitted])) for quota in quotas
+            )
+            if not is_accepted:
+                charged.append(admitted)
         for quota in quotas:
             outcome += _Sum(quota, charged).outcome()
     return outcome
@@ -128,30 +143,30 @@ class _Sum:
 
     def outcome(self) -> Outcome:
         """Return what the quota decides about all workloads together."""
-        quota, everyone = self.quota, [each.workload for each in self.workloads]
-        staying = [each for each in self.workloads if not each.workload.takes_turns]
-        jobs = [each for each in self.workloads if each.workload.takes_turns]
-        names = [each.workload for each in staying]
+        quota, all_names = self.quota, [admitted.workload for admitted in self.workloads]
+        staying, jobs = _split(self.workloads)
+        names = [admitted.workload for admitted in staying]
         objects, with_other_claims, _ = quota.objects_charges(staying)
         *_, in_all = quota.objects_charges(self.workloads)
         outcome = _exceeded(*quota.crowded(objects))
 
         # Jobs exist from the start, even if their pods take turns.
         charge = total((*map(quota.pods_charge, staying), objects))
-        counted = quota.own_charge(jobs)
-        own = {name: amount + charge.pop(name, 0) for name, amount in counted.items()}
-        refused = quota.exceeded(own, everyone)
+        from_the_start = dict(quota.own_charge(jobs))
+        for resource in from_the_start:
+            from_the_start[resource] += charge.pop(resource, 0)
+        refused = quota.exceeded(from_the_start, all_names)
         outcome += _exceeded(Verdict.CANNOT_FIT, refused)
 
         exceeded = quota.exceeded(charge, names)
-        lasting = quota.charge([each for each in staying if not each.workload.may_make_room])
-        is_certain = bool(quota.exceeded(lasting))
+        lasting = [admitted for admitted in staying if not admitted.workload.may_make_room]
+        is_certain = bool(quota.exceeded(quota.charge(lasting)))
         outcome += _exceeded(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, exceeded)
         if exceeded:
             return outcome
         if not refused:
             contested = quota.exceeded(with_other_claims, names)
-            contested = contested or quota.exceeded(in_all, everyone, in_all=True)
+            contested = contested or quota.exceeded(in_all, all_names, in_all=True)
             outcome += _exceeded(Verdict.UNDETERMINED, contested)
         return outcome + self._waiting(charge, staying, jobs)
 
@@ -163,7 +178,7 @@ class _Sum:
     ) -> Outcome:
         """Return which Jobs may wait for the quota, given the charge of what stays."""
         quota, outcome = self.quota, NOTHING_DECIDED
-        names = [each.workload for each in staying]
+        names = [admitted.workload for admitted in staying]
         at_once = quota.exceeded(total((charge, *map(quota.pods_charge, jobs))))
         for job in jobs:
             pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
@@ -189,22 +204,20 @@ class _Nodes:
 
     def outcome(self) -> Outcome:
         """Return whether the nodes have room for all pods."""
-        competing = [each for each in self.workloads if self._competes(each)]
-        always = [each for each in competing if not each.workload.takes_turns]
+        competing = list(filter(self._competes, self.workloads))
+        always, jobs = _split(competing)
         demands = self.fitting.demands(always, self.cluster.node_groups)
         staying = [demand for demand in demands if demand.node_groups]
         outcome = NOTHING_DECIDED
         for group in independent_sets(staying):
             if len(group) > 1 or group[0].everywhere:
                 outcome += self._staying_together(group)
-        for job in competing if staying else ():
-            if job.workload.takes_turns:
-                for phase in job.phases():
-                    outcome += self._waiting(job, phase, staying, always)
-        failing = [*self.fitting.failing(competing)]
-        return outcome + (
-            Outcome.of(Verdict.UNDETERMINED, *failing) if failing else NOTHING_DECIDED
-        )
+        for job in jobs if staying else ():
+            for phase in job.phases():
+                outcome += self._waiting(job, phase, staying, always)
+        if failing := [*self.fitting.failing(competing)]:
+            outcome += Outcome.of(Verdict.UNDETERMINED, *failing)
+        return outcome
 
     def _competes(self, admitted: AdmittedWorkload) -> bool:
         """Return whether a workload competes for nodes, as far as it is known.
@@ -232,10 +245,12 @@ class _Nodes:
         It is undetermined if they must be near other pods and not all pods are known.
         """
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
-        if near_others and any(each.unknowns for each in self.workloads):
-            return Verdict.UNDETERMINED
-        workloads = [each.workload for each in self.workloads]
-        lasting = {str(workload) for workload in workloads if not workload.may_make_room}
+        lasting: set[str] = set()
+        for admitted in self.workloads:
+            if near_others and admitted.unknowns:
+                return Verdict.UNDETERMINED
+            if not admitted.workload.may_make_room:
+                lasting.add(str(admitted.workload))
         rest = [demand for demand in group if demand.pod.name in lasting]
         if len(rest) == len(group):
             return Verdict.CANNOT_FIT
@@ -259,7 +274,8 @@ class _Nodes:
             return NOTHING_DECIDED
         if not job.workload.all_at_once:
             demands = [PodGroup(demand.pod, 1, demand.node_groups) for demand in demands]
-        group = next(each for each in independent_sets([*staying, *demands]) if demands[0] in each)
+        groups = independent_sets([*staying, *demands])
+        group = next(group for group in groups if demands[0] in group)
         if len(group) == 1:
             return NOTHING_DECIDED
         verdict, shortfall = self.fitting.judge_together(group, places)
@@ -267,6 +283,7 @@ class _Nodes:
             return NOTHING_DECIDED
         # Whichever comes first runs: a Job that ends makes room.
         names = {demand.pod.name for demand in group}
-        beside = [each.workload for each in always if str(each.workload) in names]
+        workloads = [admitted.workload for admitted in always]
+        beside = [workload for workload in workloads if str(workload) in names]
         waits = Competition(group, shortfall, job.workload, beside)
         return Outcome.of(Verdict.UNDETERMINED, waits)

@@ -53,8 +53,8 @@ def judge(
     with without_garbage_collector():
         classified, nodes = classify(documents), list(nodes)
         verdicts = _judge_cluster(classified, nodes, gke)
-        errors = (each for each in verdicts.findings if each.severity is Severity.ERROR)
-        if not any(finding.rule in accepted for finding in errors):
+        errors = [f for f in verdicts.findings if f.severity is Severity.ERROR]
+        if not any(error.rule in accepted for error in errors):
             return verdicts
         without_rules = _judge_cluster(classified, nodes, gke, frozenset(accepted))
         return _with_findings_of(accepted, verdicts, without_rules)
@@ -65,9 +65,9 @@ def _with_findings_of(
 ) -> Verdicts:
     """Return the verdicts without the accepted rules, with the findings of these rules."""
 
-    def merged(all_: Iterable[Finding], remaining: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        of_rules = [each for each in all_ if each.rule in accepted and each not in remaining]
-        return (*of_rules, *remaining)
+    def merged(findings: Iterable[Finding], remaining: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        of_rules = [finding for finding in findings if finding.rule in accepted]
+        return (*(finding for finding in of_rules if finding not in remaining), *remaining)
 
     pairs = zip(without_rules.workloads, verdicts.workloads, strict=True)
     workloads = [replace(item, reasons=merged(old.reasons, item.reasons)) for item, old in pairs]
@@ -77,7 +77,7 @@ def _with_findings_of(
 
 @dataclass(frozen=True)
 class _Input:
-    """The classified documents, and what the API server rejects of those that are no workloads.
+    """The classified documents, and the objects that are not workloads and that are rejected.
 
     Attributes:
         documents: The documents by what planning knows of them.
@@ -107,7 +107,7 @@ def _judge_cluster(
     def applied(refused: Iterable[Refusal]) -> list[Refusal]:
         return [refusal for refusal in refused if refusal.rule not in ignored]
 
-    declared = [*map(documents.as_declared, documents.judged)]
+    declared = list(map(documents.as_declared, documents.judged))
     deciding = applied([*documents.refused, *refused_objects(declared)])
     others = applied(refused_objects([*documents.harmless, *documents.admission.objects]))
     given = _Input(documents, gke, deciding, others)
@@ -146,12 +146,13 @@ class _Placed:
 def _place_each(given: _Input, cluster: Cluster) -> _Placed:
     """Admit the workloads to a cluster, and place each of them alone."""
     admission = Admission(cluster, [*given.documents.harmless, *given.documents.judged])
-    admitted = [_without_accepted(cluster, each) for each in _admit_all(given, admission, cluster)]
-    fitting = Fitting(cluster, admitted)
+    all_admitted = _admit_all(given, admission, cluster)
+    workloads = [_without_accepted(cluster, admitted) for admitted in all_admitted]
+    fitting = Fitting(cluster, workloads)
     shared = fitting.shared_claims()
-    workloads: list[AdmittedWorkload] = []
+    placed: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
-    for before in admitted:
+    for before in workloads:
         outcome = before.outcome
         if outcome.verdict is None:
             outcome += fitting.place(before)
@@ -164,10 +165,10 @@ def _place_each(given: _Input, cluster: Cluster) -> _Placed:
         more = shared.get(before, Outcome()) + inline_disks(before)
         more += Outcome.warned(advice(cluster, before))
         after = after.with_outcome(after.outcome + more)
-        workloads.append(after)
+        placed.append(after)
         if is_unplaced:
             unplaced.add(after)
-    return _Placed(cluster, admission, fitting, workloads, frozenset(unplaced))
+    return _Placed(cluster, admission, fitting, placed, frozenset(unplaced))
 
 
 def _admit_all(given: _Input, admission: Admission, cluster: Cluster) -> Iterable[AdmittedWorkload]:
@@ -205,15 +206,14 @@ def _report(given: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) ->
             of them is undetermined.
     """
     documents, cluster = given.documents, placed.cluster
-    workloads = [
-        _relaxed(documents, admitted, [verdicts.workloads[index].verdict for verdicts in relaxed])
-        for index, admitted in enumerate(placed.workloads)
-    ]
-    unplaced = {
-        after
-        for before, after in zip(placed.workloads, workloads, strict=True)
-        if before in placed.unplaced
-    }
+    workloads: list[AdmittedWorkload] = []
+    unplaced: set[AdmittedWorkload] = set()
+    for index, before in enumerate(placed.workloads):
+        elsewhere = [verdicts.workloads[index].verdict for verdicts in relaxed]
+        after = _relaxed(documents, before, elsewhere)
+        workloads.append(after)
+        if before in placed.unplaced:
+            unplaced.add(after)
     all_together = judge_all_together(
         cluster, placed.admission, placed.fitting, workloads, unplaced
     )
@@ -223,10 +223,9 @@ def _report(given: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) ->
     items: list[WorkloadVerdict] = []
     for index, admitted in enumerate(workloads):
         reasons = _findings_of(admitted, [verdicts.workloads[index] for verdicts in relaxed])
-        of_warnings = [
-            explain.finding(warning, Verdict.FITS, admitted.workload)
-            for warning in admitted.outcome.warnings
-        ]
+        of_warnings: list[Finding] = []
+        for warning in admitted.outcome.warnings:
+            of_warnings.append(explain.finding(warning, Verdict.FITS, admitted.workload))
         is_foreign = admitted.workload in documents.foreign
         items.append(
             WorkloadVerdict(
@@ -282,10 +281,10 @@ def _stack(
     cluster, ignored = placed.cluster, placed.cluster.ignored
     verdict = all_together.verdict or Verdict.FITS
     findings = [explain.finding(reason, of) for of, reason in all_together.reasons]
-    each_may_fit = all(admitted.verdict is not Verdict.CANNOT_FIT for admitted in workloads)
+    each_may_fit = not any(admitted.is_refused for admitted in workloads)
     if each_may_fit and _is_uncertain(verdict, [verdicts.stack for verdicts in relaxed]):
-        verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
-    unknown = [each for each in given.documents.unknown if each.rule not in ignored]
+        verdict, findings = Verdict.UNDETERMINED, list(map(Finding.as_warning, findings))
+    unknown = [gap for gap in given.documents.unknown if gap.rule not in ignored]
     unknown += [refusal for refusal in given.others if not refusal.certain]
     refused = [*given.deciding, *(refusal for refusal in given.others if refusal.certain)]
     refused += unserved_metrics(cluster, given.gke)
@@ -294,7 +293,7 @@ def _stack(
     if unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])
     findings += map(_of_object, refused)
-    findings += [explain.finding(each, Verdict.UNDETERMINED) for each in unknown]
+    findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
     findings += map(_of_object, overpromised(cluster))
     findings += own_logs_findings([*given.documents.judged, *given.documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
@@ -315,8 +314,9 @@ def _findings_of(
     A reason is certain if nothing about the workload is unknown, and a cluster with more space has
     an error of the same rule.
     """
-    errors = [f for item in elsewhere for f in item.reasons if f.severity is Severity.ERROR]
-    certain = {error.rule for error in errors}
+    certain: set[str] = set()
+    for item in elsewhere:
+        certain.update(error.rule for error in item.reasons if error.severity is Severity.ERROR)
     for verdict, reason in admitted.outcome.reasons:
         finding = explain.finding(reason, verdict, admitted.workload)
         is_certain = finding.rule in certain or not elsewhere
@@ -338,7 +338,7 @@ def _quotas_left(
 ) -> Iterable[QuotaLeft]:
     """Yield what each quota leaves once every workload runs."""
     for namespace, quotas in admission.quotas.items():
-        charged = [each for each in workloads if each.is_charged_in(namespace)]
+        charged = [admitted for admitted in workloads if admitted.is_charged_in(namespace)]
         for quota in quotas:
             new = quota.charge(charged), quota.other_claims(charged)
             used = total((quota.taken, *new, *quota.beside.values()))
