@@ -1,1 +1,1 @@
-"""Where the kube-scheduler places pods."""
+"""The scheduler package: where the kube-scheduler places pods."""

@@ -40,14 +40,15 @@ def capacity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> C
     Args:
         pod: The class.
         rooms: The groups whose nodes accept the pods.
-        all_groups: All nodes. Pods that run on the others, and empty domains, count for affinity
+        all_groups: All nodes. Pods that run on any of them, and empty domains, count for affinity
             and spreading.
     """
     if any(group.running for group in all_groups):
         rooms = [(group, room) for group, room in rooms if not is_repelled(pod, group, all_groups)]
     limits = [_spread(pod, constraint, rooms, all_groups) for constraint in pod.spread]
     repelling = {term.key for term in pod.anti_affinity if term.matches(pod)}
-    limits += [_one_per_domain(key, rooms) for key in repelling - {HOSTNAME}]
+    for key in repelling - {HOSTNAME}:
+        limits.append(_one_per_domain(key, rooms))
     if pod.affinity:
         limits.append(_affinity(pod, rooms, all_groups))
     if pod.exclusive_claims:
@@ -68,18 +69,21 @@ def is_repelled(pod: PodClass, group: NodeGroup, all_groups: Iterable[NodeGroup]
     """Return whether anti-affinity keeps a pod off a group: its own, or that of running pods."""
     for other in all_groups:
         for running in other.running:
-            keys = [term.key for term in pod.anti_affinity if term.matches(running)]
-            keys += [term.key for term in running.anti_affinity if term.matches(pod)]
-            if any(_same_domain(key, group, other) for key in keys):
-                return True
+            for term in pod.anti_affinity:
+                if term.matches(running) and _same_domain(term.key, group, other):
+                    return True
+            for term in running.anti_affinity:
+                if term.matches(pod) and _same_domain(term.key, group, other):
+                    return True
     return False
 
 
 def _one_pod(pod: PodClass, rooms: _Rooms, all_groups: Iterable[NodeGroup]) -> Capacity:
     """Return the limit of claims that one pod in the whole cluster can use (ReadWriteOncePod)."""
     for group in all_groups:
-        if any(pod.exclusive_claims & running.exclusive_claims for running in group.running):
-            return Capacity(0, 0, "volume-access")
+        for running in group.running:
+            if pod.exclusive_claims & running.exclusive_claims:
+                return Capacity(0, 0, "volume-access")
     size = min(1, _all_of(rooms).most)
     return Capacity(size, size, "volume-access")
 
@@ -106,9 +110,10 @@ def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> 
     """
     attracting = [group for group in all_groups if _attracts(pod, group)]
     if attracting:
-        allowed = [
-            (group, room) for group, room in rooms if _shares_domains(pod, group, attracting)
-        ]
+        allowed: list[tuple[NodeGroup, int]] = []
+        for group, room in rooms:
+            if _shares_domains(pod, group, attracting):
+                allowed.append((group, room))
         return _all_of(allowed, "pod-affinity")
     if not pod.has_affinity_to(pod):
         return Capacity(0, 0, "pod-affinity")
@@ -118,16 +123,16 @@ def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> 
 
 def _attracts(pod: PodClass, group: NodeGroup) -> bool:
     """Return whether a pod runs on a group that all of a pod's affinity is about."""
-    keys = [term.key for term in pod.affinity]
-    if not any(key == HOSTNAME or group.node.domain(key) is not None for key in keys):
-        return False
-    return any(pod.has_affinity_to(running) for running in group.running)
+    for term in pod.affinity:
+        if term.key == HOSTNAME or group.node.domain(term.key) is not None:
+            return any(map(pod.has_affinity_to, group.running))
+    return False
 
 
 def _shares_domains(pod: PodClass, group: NodeGroup, attracting: Sequence[NodeGroup]) -> bool:
     """Return whether a group is, for each term of affinity, in the domain of an attracting one."""
     for term in pod.affinity:
-        if not any(_same_domain(term.key, group, other) for other in attracting):
+        if not any(_same_domain(term.key, group, attractor) for attractor in attracting):
             return False
     return True
 
@@ -165,7 +170,7 @@ def _spread(
     """Return the limit of a topology spread constraint.
 
     A domain may have at most ``max_skew`` pods more than the one with the fewest. That one takes
-    pods until it is full, so its size decides what the others take, in every order of arrival.
+    pods until it is full, so its size decides what other domains take, in every order of arrival.
     Example: with room for 1, 4 and 4 pods and a skew of 1, they take 1 + 2 + 2 pods.
     """
     domains = _domains(pod, constraint, rooms, all_groups)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.quantities import Amounts, times, total
@@ -49,7 +50,7 @@ def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
                 nodes |= other_nodes
                 members = other_members + members
         sets = [*separate, (nodes, members)]
-    return _joined([members for _, members in sets], interacting)
+    return _joined(list(map(itemgetter(1), sets)), interacting)
 
 
 def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list[list[PodGroup]]:
@@ -64,16 +65,18 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
             for key in (*pods.pod.labels.items(), *pods.pod.exclusive_claims, _ANY_POD):
                 index[key].append(pods)
     # Without the index, thousands of workloads with affinity are compared with all others.
-    joined_to = list(range(len(sets)))
+    joined_to = {number: number for number in range(len(sets))}
     for pods in interacting:
         keys = list(_index_keys(pods.pod))
         for key in [_ANY_POD] if _ANY_POD in keys else keys:
             for other in index[key]:
                 number, old = joined_to[set_of[pods]], joined_to[set_of[other]]
                 if number != old and _interacts_with(pods.pod, other.pod):
-                    joined_to = [number if each == old else each for each in joined_to]
+                    for joined_set, target in joined_to.items():
+                        if target == old:
+                            joined_to[joined_set] = number
     joined: dict[int, list[PodGroup]] = {}
-    for members, number in zip(sets, joined_to, strict=True):
+    for members, number in zip(sets, joined_to.values(), strict=True):
         joined.setdefault(number, []).extend(members)
     return list(joined.values())
 
@@ -90,10 +93,12 @@ def _index_keys(pod: PodClass) -> Iterable[Hashable]:
 
 
 def _interacts_with(pod: PodClass, other: PodClass) -> bool:
-    if any(term.matches(other) for term in (*pod.affinity, *pod.anti_affinity)):
-        return True
-    if any(constraint.counts(pod, other) for constraint in pod.spread):
-        return True
+    for term in (*pod.affinity, *pod.anti_affinity):
+        if term.matches(other):
+            return True
+    for constraint in pod.spread:
+        if constraint.counts(pod, other):
+            return True
     return bool(pod.exclusive_claims & other.exclusive_claims)
 
 
@@ -107,7 +112,9 @@ def judge_together(
     """
     if _always_fit(pod_groups, node_groups):
         return Verdict.FITS, None
-    running = [pod for group in node_groups for pod in group.running]
+    running: list[PodClass] = []
+    for group in node_groups:
+        running += group.running
     may_evict_running = _may_evict(pod_groups, running)
     if not may_evict_running and (shortfall := _shortfall(pod_groups)):
         return Verdict.CANNOT_FIT, shortfall
@@ -127,9 +134,10 @@ def judge_together(
 
 def _without_repelling_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> PodGroup:
     """Return pods without the nodes that anti-affinity with running pods keeps them off."""
-    accepting = [
-        group for group in pods.node_groups if not is_repelled(pods.pod, group, node_groups)
-    ]
+    accepting: list[NodeGroup] = []
+    for group in pods.node_groups:
+        if not is_repelled(pods.pod, group, node_groups):
+            accepting.append(group)
     return replace(pods, node_groups=accepting)
 
 
@@ -144,16 +152,21 @@ def _may_evict(pod_groups: Iterable[PodGroup], victims: Iterable[PodClass]) -> b
 def _shortfall(pod_groups: Sequence[PodGroup]) -> Shortfall | None:
     """Return the resources that pods need more of than all nodes have that accept any of them."""
     for competing in _competing_sets(pod_groups):
-        node_groups = dict.fromkeys(group for pods in competing for group in pods.node_groups)
+        node_groups: dict[NodeGroup, None] = {}
+        for pods in competing:
+            node_groups.update(dict.fromkeys(pods.node_groups))
         needed = total(times(pods.pod.requests, pods.count) for pods in competing)
         free = dict.fromkeys(needed, 0)
         for group in node_groups:
             for name in needed:
                 free[name] += max(0, group.free.get(name, 0)) * group.count
-        short = [name for name, amount in needed.items() if amount > free[name]]
-        if short:
+        short_needed, short_free = dict[str, int](), dict[str, int]()
+        for name, amount in needed.items():
+            if amount > free[name]:
+                short_needed[name], short_free[name] = amount, free[name]
+        if short_needed:
             names = sorted({group.node.name for group in node_groups})
-            return Shortfall({n: needed[n] for n in short}, {n: free[n] for n in short}, names)
+            return Shortfall(short_needed, short_free, names)
     return None
 
 
@@ -183,18 +196,20 @@ def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
     together are less than the number of nodes, they cannot fill every node.
 
     Example: on nodes of 8 GPUs, a pod of 1 GPU is rejected once all 8 are taken, so another pod of
-    1 GPU fills an eighth of a node. Beside 15 such pods, two nodes always have a GPU left.
+    1 GPU fills an eighth of a node. Next to 15 such pods, two nodes always have a GPU left.
     """
     for pods in pod_groups:
         # Then the other pods decide in which topology domains these may be.
         if pods.pod.affinity or pods.pod.exclusive_claims:
             return False
-        if any(term.key != HOSTNAME for term in pods.pod.anti_affinity):
-            return False
+        for term in pods.pod.anti_affinity:
+            if term.key != HOSTNAME:
+                return False
     daemons = [pods for pods in pod_groups if pods.everywhere]
     for daemon in daemons:
-        if not all(_is_undisturbed(daemon, group, pod_groups) for group in daemon.node_groups):
-            return False
+        for group in daemon.node_groups:
+            if not _is_undisturbed(daemon, group, pod_groups):
+                return False
     with_daemons = {group: _with_daemons(group, daemons) for group in node_groups}
     placed: list[PodGroup] = []
     for pods in pod_groups:
@@ -219,11 +234,7 @@ def _is_undisturbed(daemon: PodGroup, group: NodeGroup, pod_groups: Sequence[Pod
         if other.pod.excludes_on_node(daemon.pod):
             return False
         take(free, other.pod, 1 if other.everywhere else min(other.count, group.room(other.pod)))
-    return _has(free, daemon.pod.requests)
-
-
-def _has(free: Mapping[str, int], requests: Mapping[str, int]) -> bool:
-    return all(free.get(name, 0) >= amount for name, amount in requests.items())
+    return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
 
 
 def _with_daemons(group: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
@@ -265,7 +276,7 @@ class _Shares:
         return all(self._leave_room_in(domain, pods) for domain in self._domains(pods))
 
     def _domains(self, pods: PodGroup) -> Iterable[Sequence[NodeGroup]]:
-        """Return the sets of nodes of which each must have room: all, or each domain of spreading.
+        """Return the sets of nodes that must each have room: all, or each domain of spreading.
 
         One without nodes, which has no room, if no set of nodes is enough to be sure.
         """
@@ -291,8 +302,9 @@ class _Shares:
         """
         able = [group for group in node_groups if group.room(pods.pod)]
         choices = [able, *([group] for group in able)] if len(able) > 1 else [able]
-        if any(self._sums_leave_room(choice, pods) for choice in choices):
-            return True
+        for choice in choices:
+            if self._sums_leave_room(choice, pods):
+                return True
         if len(self._pod_groups) * len(able) > _MOST_SHARES:
             return False
         return any(self._filled_by_others(choice, pods) < _size(choice) for choice in choices)
@@ -308,7 +320,7 @@ class _Shares:
             return False
         load = self._load_on(frozenset(node_groups))
         number_of_others = load.count - 1
-        if number_of_others < sum(group.count for group in node_groups):
+        if number_of_others * _WHOLE_NODE < _size(node_groups):
             return True  # some node stays without another pod
         if pods.pod.is_exclusive:
             return False
@@ -334,9 +346,11 @@ class _Shares:
             count = other.count - 1 if other is pods else other.count
             if not count:
                 continue
-            accepting = [group for group in node_groups if group in other.node_groups]
-            shares = [_share_of_pod(other.pod, group, pods.pod) for group in accepting]
-            filled += count * max(shares, default=0)
+            most = 0
+            for group in node_groups:
+                if group in other.node_groups:
+                    most = max(most, _share_of_pod(other.pod, group, pods.pod))
+            filled += count * most
         return filled
 
 

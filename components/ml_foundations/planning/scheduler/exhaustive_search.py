@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ml_foundations.planning.model.node_groups import (
     HOSTNAME,
@@ -10,6 +11,7 @@ from ml_foundations.planning.model.node_groups import (
     PodClass,
     PodGroup,
     SpreadConstraint,
+    take,
 )
 from ml_foundations.planning.model.nodes import NodeClass
 
@@ -68,14 +70,17 @@ def placeable_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> list[No
     """Return the groups with a node that can take one more pod as they are."""
     space = _SearchSpace([pods], node_groups, 1)
     empty: _State = tuple((0,) for _ in space.nodes)
-    placeable = (node.group for node in space.nodes if space.is_placeable(0, node, empty))
-    return list(dict.fromkeys(placeable))
+    placeable: dict[NodeGroup, None] = {}
+    for node in space.nodes:
+        if space.is_placeable(0, node, empty):
+            placeable[node.group] = None
+    return list(placeable)
 
 
 def _differing_nodes(group: NodeGroup, pods: int) -> int:
     """Return how many nodes of a group may differ.
 
-    With more nodes than pods, one stands for all that stay empty.
+    With more nodes than pods, one represents all that stay empty.
     """
     return group.count if group.running else min(group.count, pods + 1)
 
@@ -106,7 +111,9 @@ class _SearchSpace:
     ) -> None:
         self.pending = [group.pod for group in pod_groups]
         self._counts = [group.count for group in pod_groups]
-        running = list(dict.fromkeys(pod for group in node_groups for pod in group.running))
+        running: dict[PodClass, None] = {}
+        for group in node_groups:
+            running.update(dict.fromkeys(group.running))
         self.classes = [*self.pending, *running]
         self.nodes: list[_Node] = []
         self._alike: list[slice] = []
@@ -183,7 +190,7 @@ class _SearchSpace:
         return self._room[key][index]
 
     def _fits(self, pod: PodClass, group: NodeGroup, load: _Load) -> bool:
-        if any(pod.excludes_on_node(running) for running in group.running):
+        if any(map(pod.excludes_on_node, group.running)):
             return False
         free = dict(group.free)
         for other, count in zip(self.pending, load, strict=True):
@@ -191,8 +198,7 @@ class _SearchSpace:
                 continue
             if pod.excludes_on_node(other):
                 return False
-            for name, amount in other.requests.items():
-                free[name] = free.get(name, 0) - amount * count
+            take(free, other, count)
         return all(amount <= free.get(name, 0) for name, amount in pod.requests.items())
 
     def _preemptions(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
@@ -212,10 +218,10 @@ class _SearchSpace:
         # Like the scheduler: without any of the lower ones first.
         if not self.is_placeable(index, node, _with_load(state, node, staying)):
             return
-        most = map(int.__sub__, load, staying)
+        numbers = [range(most + 1) for most in map(int.__sub__, load, staying)]
         enough: list[_Load] = []
-        for victims in sorted(itertools.product(*(range(n + 1) for n in most)), key=sum):
-            if any(all(map(int.__ge__, victims, fewer)) for fewer in enough):
+        for victims in sorted(itertools.product(*numbers), key=sum):
+            if any(_has_all_of(victims, fewer) for fewer in enough):
                 continue
             evicted = _with_load(state, node, tuple(map(int.__sub__, load, victims)))
             if self.is_placeable(index, node, evicted):
@@ -227,13 +233,15 @@ class _SearchSpace:
 
         Either no controller replaces it, or its claims keep their volumes, which are on one node.
         """
-        waiting = [
-            pod for pod, n, most in zip(self.pending, placed, self._counts, strict=True) if n < most
-        ]
-        for victim, count in zip(self.pending, placed, strict=True):
-            if not count or (victim.recreated and not victim.volumes):
-                continue
-            if any(pod.preempts and victim.priority < pod.priority for pod in waiting):
+        highest: int | None = None
+        for pod, number, most in zip(self.pending, placed, self._counts, strict=True):
+            if number < most and pod.preempts:
+                highest = pod.priority if highest is None else max(highest, pod.priority)
+        if highest is None:
+            return False
+        for victim, number in zip(self.pending, placed, strict=True):
+            is_replaced = victim.recreated and not victim.volumes
+            if number and not is_replaced and victim.priority < highest:
                 return True
         return False
 
@@ -261,6 +269,10 @@ class _SearchSpace:
 
 def _with_load(state: _State, node: _Node, load: _Load) -> _State:
     return (*state[: node.index], load, *state[node.index + 1 :])
+
+
+def _has_all_of(victims: _Load, fewer: _Load) -> bool:
+    return all(map(int.__ge__, victims, fewer))
 
 
 def _record_end(outcome: Outcome, placed: list[int], counts: list[int]) -> None:
@@ -299,7 +311,7 @@ class _DomainRules:
         )
         self._spreadings: list[_Spreading] = []
         for constraint in pod.spread:
-            counted = [i for i, other in enumerate(space.classes) if constraint.counts(pod, other)]
+            counted = space.classes_that(partial(constraint.counts, pod))
             nodes = [n for n in space.nodes if pod.is_eligible(constraint, n.group.node)]
             self._spreadings.append(_Spreading(constraint, counted, nodes))
 
@@ -313,8 +325,10 @@ class _DomainRules:
         for spreading in self._spreadings:
             if not self._keeps_skew(spreading, node, state):
                 return False
-        sharing = self._sharing_claims
-        return not any(self._space.carried(other, state, sharing) for other in self._space.nodes)
+        for other in self._space.nodes:
+            if self._space.carried(other, state, self._sharing_claims):
+                return False
+        return True
 
     def _shares_domain(self, key: str, classes: Sequence[int], node: _Node, state: _State) -> bool:
         """Return whether a pod of some classes is in a node's topology domain."""

@@ -34,8 +34,11 @@ def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     if lacking := sorted(node.lacks & pod.requests.keys()):
         return [Refusal("resources", "", f"it has no {name}") for name in lacking]
     if node.unknown:
-        messages = [f"its {path} is not known yet" for path in node.unknown]
-        return [Refusal("unknown-value", "", message, certain=False) for message in messages]
+        unknown: list[Refusal] = []
+        for path in node.unknown:
+            message = f"its {path} is not known yet"
+            unknown.append(Refusal("unknown-value", "", message, certain=False))
+        return unknown
     reasons = [*spec_refusals(pod.spec, node), *_shared_gpus(pod, node)]
     return [*reasons, *pod.volume_refusals(node)] if pod.volume_refusals else reasons
 
@@ -126,10 +129,13 @@ def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
     for taint in node.taints:
         if taint.get("effect") != "NoExecute":
             continue
-        ending = [t for t in tolerations if t.get("tolerationSeconds") is not None]
-        if any(not untolerated_taints([toleration], [taint]) for toleration in ending):
-            message = f"it tolerates the taint {described_taint(taint)} for some seconds only"
-            yield Refusal("taint", "tolerations.tolerationSeconds", message, certain=False)
+        for toleration in tolerations:
+            if toleration.get("tolerationSeconds") is None:
+                continue
+            if not untolerated_taints([toleration], [taint]):
+                message = f"it tolerates the taint {described_taint(taint)} for some seconds only"
+                yield Refusal("taint", "tolerations.tolerationSeconds", message, certain=False)
+                break
 
 
 def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:

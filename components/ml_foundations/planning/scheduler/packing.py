@@ -1,16 +1,22 @@
 """Packing a few classes of pods if only each node itself decides: exact, without orders of arrival.
 
 Only free resources and pods on the same node count here, so every arrangement can come about. All
-pods can fit if some arrangement has room for all. They always fit if no arrangement of the others
-blocks every node for the last pod of a class. Both are computed node by node, over the number of
-pods of each class that are placed.
+pods can fit if some arrangement has room for all. They always fit if no arrangement of the other
+pods blocks every node for the last pod of a class. Both are computed node by node, over the number
+of pods of each class that are placed.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-from ml_foundations.planning.model.node_groups import HOSTNAME, NodeGroup, PodClass, PodGroup
+from ml_foundations.planning.model.node_groups import (
+    HOSTNAME,
+    NodeGroup,
+    PodClass,
+    PodGroup,
+    take,
+)
 from ml_foundations.planning.scheduler.exhaustive_search import Outcome
 
 _Counts = tuple[int, ...]
@@ -31,14 +37,16 @@ def arrangements(pod_groups: Sequence[PodGroup]) -> Outcome | None:
 
     None if more than the nodes themselves decides, or there are too many arrangements.
     """
-    if not all(_is_local(pods.pod) for pods in pod_groups):
-        return None
-    node_groups = dict.fromkeys(group for pods in pod_groups for group in pods.node_groups)
+    node_groups: dict[NodeGroup, None] = {}
+    for pods in pod_groups:
+        if not _is_local(pods.pod):
+            return None
+        node_groups.update(dict.fromkeys(pods.node_groups))
     counts = tuple(pods.count for pods in pod_groups)
     try:
         nodes = [_NodeLoads(group, pod_groups) for group in node_groups]
-        fullest = _sums([(node.fullest(), node.count) for node in nodes], counts, _capped)
-        is_stuck = any(counts[i] and _is_blocked(i, nodes, counts) for i in range(len(counts)))
+        fullest = _sums(((node.fullest(), node.count) for node in nodes), counts, _capped)
+        is_stuck = _is_any_blocked(nodes, counts)
     except _TooManyError:
         return None
     return Outcome(complete=counts in fullest, stuck=is_stuck)
@@ -67,22 +75,22 @@ class _NodeLoads:
         for pods in pod_groups:
             is_accepted = group in pods.node_groups
             self._most.append(min(pods.count, group.room(pods.pod)) if is_accepted else 0)
-        if prod(most + 1 for most in self._most) > _MOST_LOADS:
+        numbers = [range(most + 1) for most in self._most]
+        if prod(map(len, numbers)) > _MOST_LOADS:
             raise _TooManyError
-        loads = itertools.product(*(range(most + 1) for most in self._most))
-        self._possible = {load for load in loads if self._fits(load)}
+        self._possible = set(filter(self._fits, itertools.product(*numbers)))
 
     def _fits(self, load: _Counts) -> bool:
-        present = [(pod, n) for pod, n in zip(self._classes, load, strict=True) if n]
-        for (one, _), (other, _) in itertools.combinations(present, 2):
+        present: list[PodClass] = []
+        free = dict(self._group.free)
+        for pod, number in zip(self._classes, load, strict=True):
+            if number:
+                present.append(pod)
+                take(free, pod, number)
+        for one, other in itertools.combinations(present, 2):
             if one.excludes_on_node(other):
                 return False
-        requested: dict[str, int] = {}
-        for pod, number in present:
-            for name, amount in pod.requests.items():
-                requested[name] = requested.get(name, 0) + amount * number
-        free = self._group.free
-        return all(amount <= free.get(name, 0) for name, amount in requested.items())
+        return not any(free[name] < 0 for pod in present for name in pod.requests)
 
     def fullest(self) -> list[_Counts]:
         """Return the loads to which no pod can be added."""
@@ -100,10 +108,15 @@ class _NodeLoads:
         return _smallest(blocking)
 
 
-def _is_blocked(index: int, nodes: Sequence[_NodeLoads], counts: _Counts) -> bool:
-    """Return whether the other pods can block every node for the last pod of a class."""
-    others = _with_added(counts, index, -1)
-    return bool(_sums([(node.blocking(index), node.count) for node in nodes], others, _within))
+def _is_any_blocked(nodes: Sequence[_NodeLoads], counts: _Counts) -> bool:
+    """Return whether the other pods can block every node for the last pod of some class."""
+    for index, count in enumerate(counts):
+        if count:
+            without_last = _with_added(counts, index, -1)
+            blocking = ((node.blocking(index), node.count) for node in nodes)
+            if _sums(blocking, without_last, _within):
+                return True
+    return False
 
 
 def _sums(
@@ -126,7 +139,7 @@ def _sums(
             if steps > _MOST_STEPS:
                 raise _TooManyError
             pairs = itertools.product(sums, loads)
-            reached = keep({tuple(map(int.__add__, one, load)) for one, load in pairs}, limit)
+            reached = keep(set(itertools.starmap(_added, pairs)), limit)
             if reached == sums:
                 break  # and so it stays with every further node
             sums = reached
@@ -140,22 +153,33 @@ def _capped(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
 
 def _within(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
     """Return the smallest sums that the existing pods are enough for."""
-    return _smallest({counts for counts in sums if all(map(int.__le__, counts, limit))})
+    return _smallest({counts for counts in sums if _is_within(counts, limit)})
 
 
 def _smallest(candidates: set[_Counts]) -> list[_Counts]:
     """Return the counts that are not at least as large as others in every class."""
     kept: list[_Counts] = []
     for counts in sorted(candidates, key=lambda counts: (sum(counts), counts)):
-        if not any(all(map(int.__le__, smaller, counts)) for smaller in kept):
+        if not any(_is_within(smaller, counts) for smaller in kept):
             kept.append(counts)
     return kept
 
 
 def _largest(candidates: set[_Counts]) -> list[_Counts]:
     """Return the counts that are not at most as large as others in every class."""
-    negated = {tuple(map(int.__neg__, counts)) for counts in candidates}
-    return [tuple(map(int.__neg__, counts)) for counts in _smallest(negated)]
+    return list(map(_negated, _smallest(set(map(_negated, candidates)))))
+
+
+def _negated(counts: _Counts) -> _Counts:
+    return tuple(map(int.__neg__, counts))
+
+
+def _added(counts: _Counts, more: _Counts) -> _Counts:
+    return tuple(map(int.__add__, counts, more))
+
+
+def _is_within(counts: _Counts, limit: _Counts) -> bool:
+    return all(map(int.__le__, counts, limit))
 
 
 def _with_added(counts: _Counts, index: int, added: int) -> _Counts:
