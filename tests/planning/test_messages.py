@@ -195,7 +195,7 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
         (
             [job("prepare", 1, template(**DATA)), job("train", 1, template(**DATA)), *DISK, CPU],
             "volume-access at volumes: Job team/prepare and Job team/train mount the claim data, which one node at a time "
-            "may attach (ReadWriteOnce): pods on another one wait. | "
+            "may attach (ReadWriteOnce): pods on another node wait. | "
             "Give data the access mode ReadWriteMany, or run the pods one after the other.",
         ),
     ],
@@ -211,13 +211,13 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
         (
             [deployment("a", 6, template()), deployment("b", 8, template()), CPU],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and cpu "
-            "offers 12 at most. | Raise the maximum of cpu, or give the workloads pools of their own.",
+            "offers 12 at most. | Raise the maximum of cpu, or give the workloads separate pools.",
         ),
         (
             [deployment("a", 1, HUNGRY), deployment("b", 2, HUNGRY), H100],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need "
             "24 nvidia.com/gpu and 12 cpu, and h100 offers 16 and 8 at most. | "
-            "Raise the maximum of h100, or give the workloads pools of their own.",
+            "Raise the maximum of h100, or give the workloads separate pools.",
         ),
         (
             [
@@ -227,17 +227,17 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
                 pool("west", 1),
             ],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and "
-            "east and west offer 12 at most. | Raise the maximum of east and west, or give the workloads pools of their own.",
+            "east and west offer 12 at most. | Raise the maximum of east and west, or give the workloads separate pools.",
         ),
         (
             [deployment("a", 12, template()), job("j", 1, template()), CPU],
-            "competition: beside Deployment team/a it may wait forever: together they need 13 cpu, and cpu offers 12 "
-            "at most. | Let its pools have more nodes, or give it one of its own.",
+            "competition: next to Deployment team/a it may wait forever: together they need 13 cpu, and cpu offers 12 "
+            "at most. | Let its pools have more nodes, or give it a separate pool.",
         ),
         (
             [job("a", 12, template(), gang=True), job("j", 1, template()), CPU],
-            "competition: beside Job team/a it may wait until they have ended: together they need 13 cpu, and cpu offers "
-            "12 at most. | Let its pools have more nodes, or give it one of its own.",
+            "competition: next to Job team/a it may wait until they have ended: together they need 13 cpu, and cpu offers "
+            "12 at most. | Let its pools have more nodes, or give it a separate pool.",
         ),
         (
             [

@@ -85,7 +85,7 @@ class IdentityMap(Generic[K, V]):
 
 def unique(objects: Iterable[K]) -> list[K]:
     """Return each object once, in the order of first appearance; equal objects are separate."""
-    return list({id(each): each for each in objects}.values())
+    return list({id(item): item for item in objects}.values())
 
 
 @contextmanager

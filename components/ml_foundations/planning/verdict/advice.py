@@ -106,16 +106,17 @@ def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusa
 
     See Kubernetes, pkg/controller/podautoscaler.
     """
-    containers = [each for _, pod in admitted.pod_sets for each in items(pod.spec, "containers")]
+    containers: list[Manifest] = []
     of_pod: set[str] = set()
     for _, pod in admitted.pod_sets:
+        containers += items(pod.spec, "containers")
         of_pod.update(section(pod.spec, "resources", "requests"))
     for type_, source in _metrics(scaler, _OF_RESOURCES):
         resource, wanted = source.get("name"), source.get("container")
         if not isinstance(resource, str):
             continue
         measured = [c for c in containers if wanted in (None, c.get("name"), UNKNOWN)]
-        requests = [section(each, "resources", "requests").keys() | of_pod for each in measured]
+        requests = [section(c, "resources", "requests").keys() | of_pod for c in measured]
         is_relative = section(source, "target").get("type") == "Utilization"
         if resource not in ("cpu", "memory"):
             why = f"of resources, only the use of cpu and memory is measured, not of {resource}"
@@ -187,8 +188,8 @@ def _one_by_one(pods: PodSet) -> Refusal:
         path=pods.path,
         message=f"its {pods.count} pods run at once, and nodes of flex-start come one by one: the"
         " first are paid while they wait",
-        remedy="Have them come together: queuedProvisioning of the pool, and a queue whose flavor"
-        " says so.",
+        remedy="Have them come together: set queuedProvisioning of the pool, and use a queue with a"
+        " flavor for it.",
     )
 
 
@@ -241,8 +242,10 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
     Their autoscaler does nothing, and only its status reports it. It is certain if the cluster's
     properties are given: then everything in it is declared.
     """
-    groups = [section(each, "spec").get("group") for each in cluster.by_kind["APIService"]]
-    served = {str(group).partition(".")[0] for group in groups}
+    served: set[str] = set()
+    for service in cluster.by_kind["APIService"]:
+        group, _, _ = str(section(service, "spec").get("group")).partition(".")
+        served.add(group)
     for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
         for type_, source in _metrics(scaler, _BY_ADAPTER):
             name = section(source, "metric").get("name")

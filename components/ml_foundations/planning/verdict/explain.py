@@ -170,7 +170,7 @@ def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
     return Refusal(
         rule="volume-access",
         path="volumes",
-        message=f"{mounting} the claim {claim}, which {one_node}: pods on another one wait",
+        message=f"{mounting} the claim {claim}, which {one_node}: pods on another node wait",
         remedy=f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other.",
     )
 
@@ -187,13 +187,13 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     if reason.job:
         all_end = all(workload.is_finite for workload in reason.beside)
         until = "until they have ended" if all_end else "forever"
-        others = names(map(str, reason.beside))
+        staying = names(map(str, reason.beside))
         missing = missing or "they may take all the room"
         return Refusal(
             rule="competition",
             path="",
-            message=f"beside {others} it may wait {until}: {missing}",
-            remedy="Let its pools have more nodes, or give it one of its own.",
+            message=f"next to {staying} it may wait {until}: {missing}",
+            remedy="Let its pools have more nodes, or give it a separate pool.",
             object=str(reason.job),
         )
     competing = names(dict.fromkeys(demand.pod.name for demand in reason.demands))
@@ -208,7 +208,7 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
         rule="competition",
         path="",
         message=f"{competing} run at the same time: {missing}",
-        remedy=f"Raise the maximum of {pools}, or give the workloads pools of their own.",
+        remedy=f"Raise the maximum of {pools}, or give the workloads separate pools.",
     )
 
 

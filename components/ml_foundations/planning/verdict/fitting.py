@@ -57,7 +57,7 @@ def may_wait_too_long(job: AdmittedWorkload) -> Refusal:
 class Fitting:
     """The nodes of a cluster, for placing one workload after another.
 
-    The workloads are as they are admitted: placing one changes nothing for the others.
+    The workloads are as the API server admits them. Placing one does not change the nodes.
     """
 
     def __init__(self, cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> None:
@@ -74,8 +74,9 @@ class Fitting:
         """Return the node groups on which the pods of a DaemonSet run, or may run."""
         wanted = [*self._cluster.accepting(pod), *self._cluster.possibly_accepting(pod)]
         able = [place for place in dict.fromkeys(wanted) if place.room(pod)]
-        refuses = pod.volume_refusals
-        return [place for place in able if not (refuses and refuses(place.node))]
+        if refuses := pod.volume_refusals:
+            able = [place for place in able if not refuses(place.node)]
+        return able
 
     def _places_for(
         self, daemons: Iterable[PodGroup], least_priority: int | None = None
@@ -107,11 +108,11 @@ class Fitting:
     def _rivals(self, pods: Iterable[PodClass]) -> list[PodGroup]:
         """Return the DaemonSets that may come after some pods: they do not evict them all."""
         highest = max(pod.priority for pod in pods)
-        return [
-            daemon
-            for daemon in self._daemons
-            if not (daemon.pod.preempts and daemon.pod.priority > highest)
-        ]
+        rivals: list[PodGroup] = []
+        for daemon in self._daemons:
+            if not daemon.pod.preempts or daemon.pod.priority <= highest:
+                rivals.append(daemon)
+        return rivals
 
     def _without(
         self, rivals: Sequence[PodGroup], least_priority: int | None = None
@@ -140,12 +141,12 @@ class Fitting:
         if admitted.workload.queue is not None:
             choices = list(admitted.flavor_choices)
         placed = [self.place(AdmittedWorkload(admitted.workload, choice)) for choice in choices]
-        if placed and all(each.verdict is Verdict.CANNOT_FIT for each in placed):
+        if {outcome.verdict for outcome in placed} == {Verdict.CANNOT_FIT}:
             return Outcome(Verdict.CANNOT_FIT, placed[0].reasons)
         return NOTHING_DECIDED
 
     def shared_claims(self) -> Mapping[AdmittedWorkload, Outcome]:
-        """Return what claims decide that pods on several nodes may mount, by workload.
+        """Return the outcomes, by workload, of claims that pods on several nodes may mount.
 
         The scheduler does not check whether several nodes may attach a claim: later pods wait on
         their nodes until the disk is detached. If the first pod decides the zone of the volume, all
@@ -164,16 +165,19 @@ class Fitting:
     def _shared_claim(
         self, claim: Manifest, sharing: Sequence[AdmittedWorkload]
     ) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
-        """Yield what a claim decides for the workloads that mount it."""
-        pod_sets = [each for admitted in sharing for each in admitted.pod_sets]
-        accepting = [place for _, pod in pod_sets for place in self._cluster.accepting(pod)]
-        places = dict.fromkeys(accepting)
-        if sum(pods.count for pods, _ in pod_sets) < 2 or sum(p.count for p in places) < 2:
+        """Yield the outcomes of a claim for the workloads that mount it."""
+        pod_count = 0
+        places: dict[NodeGroup, None] = {}
+        for pod_set, pod in chain.from_iterable(admitted.pod_sets for admitted in sharing):
+            pod_count += pod_set.count
+            places |= dict.fromkeys(self._cluster.accepting(pod))
+        if pod_count < 2 or sum(place.count for place in places) < 2:
             return
         volumes = self._cluster.volumes
         if set(access_modes(claim)) == {"ReadWriteOnce"}:
-            is_of_one_node = volumes.is_of_one_node(claim)
-            apart = [each for each in sharing if is_of_one_node and self._needs_nodes(each)]
+            apart: list[AdmittedWorkload] = []
+            if volumes.is_of_one_node(claim):
+                apart = list(filter(self._needs_nodes, sharing))
             for admitted in apart:
                 count = admitted.pod_sets[0][0].count
                 yield admitted, Outcome.refused([_one_node_is_too_small(claim, count)])
@@ -200,9 +204,9 @@ class Fitting:
 
     def _needs_nodes(self, admitted: AdmittedWorkload) -> bool:
         """Return whether the pods of a workload must run at once and never all fit one node."""
-        [(pod_set, pod), *others] = admitted.pod_sets
+        [(pod_set, pod), *other_sets] = admitted.pod_sets
         must_run_at_once = admitted.workload.all_at_once and pod_set.count >= 2
-        if others or not must_run_at_once or admitted.unknowns:
+        if other_sets or not must_run_at_once or admitted.unknowns:
             return False
         cluster = self._cluster
         places = [*cluster.accepting(pod, self.occupied), *cluster.possibly_accepting(pod)]
@@ -211,7 +215,7 @@ class Fitting:
         for constraint in pod.spread:
             is_over_nodes = constraint.key == HOSTNAME and constraint.counts_itself(pod)
             if is_over_nodes and constraint.max_skew < pod_set.count:
-                eligible = [p for p in places if pod.is_eligible(constraint, p.node)]
+                eligible = [place for place in places if pod.is_eligible(constraint, place.node)]
                 if sum(place.count for place in eligible) > 1:
                     return True
         return False
@@ -221,8 +225,8 @@ class Fitting:
 
         Their deadline passes, or pods with a higher priority evict theirs, which count as failed.
         """
-        priorities = [pod.priority for each in judged for _, pod in each.pod_sets if pod.preempts]
-        highest = max(priorities, default=0)
+        pod_sets = chain.from_iterable(admitted.pod_sets for admitted in judged)
+        highest = max((pod.priority for _, pod in pod_sets if pod.preempts), default=0)
         fragile: list[tuple[set[PodClass], Refusal]] = []
         for job in judged:
             pods = {pod for _, pod in job.pod_sets}
@@ -248,9 +252,9 @@ class Fitting:
         places = self._cluster.node_groups
         for group in independent_sets(self.demands(judged, places)):
             competing = {demand.pod for demand in group}
-            found = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
-            if found and self.judge_together(group, places)[0] is not Verdict.FITS:
-                yield from found
+            failing = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
+            if failing and self.judge_together(group, places)[0] is not Verdict.FITS:
+                yield from failing
 
     def _place_daemons(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a DaemonSet: it runs on every node that accepts it."""
@@ -333,8 +337,8 @@ class Fitting:
         places = self.occupied
         for surge in range(wanted - count, 0, -1):
             demands = [
-                PodGroup(version, number, self._cluster.accepting(version, places))
-                for version, number in ((pod, count), (new, surge))
+                PodGroup(pod, count, self._cluster.accepting(pod, places)),
+                PodGroup(new, surge, self._cluster.accepting(new, places)),
             ]
             if self.judge_together(demands, places)[0] is not Verdict.CANNOT_FIT:
                 return count + surge
@@ -360,11 +364,7 @@ class Fitting:
         if least_priority is not None:
             with_all = self._places_for(self._daemons, least_priority)
         late = self._capacity(pod, with_all)
-        counts_daemons = any(
-            constraint.counts(pod, daemon.pod)
-            for constraint in pod.spread
-            for daemon in self._daemons
-        )
+        counts_daemons = any(_spread_counts(pod, daemon.pod) for daemon in self._daemons)
         if late.least >= wanted and not counts_daemons:
             return late
         rivals = self._rivals([pod])
@@ -386,15 +386,18 @@ class Fitting:
         They compete with other sets and the DaemonSets, except those that the API server rejects.
         Return None if the search is too long.
         """
-        demands = [self._demand(*each, self._cluster.node_groups) for each in pod_sets]
+        places = self._cluster.node_groups
+        demands = [self._demand(pod_set, member, places) for pod_set, member in pod_sets]
         for daemon in self._daemons:
             count = sum(place.count for place in daemon.node_groups)
             demands.append(replace(daemon, count=count))
-        result = search(demands, self._cluster.node_groups, each=True)
-        index = next((number for number, demand in enumerate(demands) if demand.pod is pod), None)
-        if index is None or not result or not result.exhausted:
+        result = search(demands, places, each=True)
+        if not result or not result.exhausted:
             return None
-        return result.least[index], result.most[index]
+        for demand, least, most in zip(demands, result.least, result.most, strict=True):
+            if demand.pod is pod:
+                return least, most
+        return None
 
     def _capacity(self, pod: PodClass, places: Sequence[NodeGroup]) -> Capacity:
         accepting = self._cluster.accepting(pod, places)
@@ -448,8 +451,11 @@ class Fitting:
     def _room_with(self, pod: PodClass, possible: Sequence[NodeGroup]) -> int:
         """Return the room for pods, with the nodes that may accept them."""
         nodes = {place.node for place in possible}
-        places = [p for p in self.occupied if p.node in nodes or not refusals(pod, p.node)]
-        return sum(place.count * place.room(pod) for place in places)
+        room = 0
+        for place in self.occupied:
+            if place.node in nodes or not refusals(pod, place.node):
+                room += place.count * place.room(pod)
+        return room
 
     def _affecting(self, pod: PodClass) -> list[AdmittedWorkload]:
         """Return workloads whose pods decide where a pod may go.
@@ -460,25 +466,32 @@ class Fitting:
             return []
 
         def affects(other: PodClass) -> bool:
-            is_near = any(term.matches(other) for term in pod.affinity)
-            return is_near or any(constraint.counts(pod, other) for constraint in pod.spread)
+            return any(term.matches(other) for term in pod.affinity) or _spread_counts(pod, other)
 
-        return [each for each in self._workloads if any(map(affects, _other_pods(each, pod)))]
+        workloads = self._workloads
+        return [admitted for admitted in workloads if any(map(affects, _other_pods(admitted, pod)))]
 
     def _place_with_affecting(
         self, admitted: AdmittedWorkload, pod_set: PodSet, pod: PodClass, wanted: int
     ) -> Outcome:
         """Place pods together with those that decide where they may go."""
         company = [admitted]
-        for member in company:  # which grows
+        for member in company:  # the list grows: those that affect a member are members
             for _, member_pod in member.pod_sets:
-                company += [each for each in self._affecting(member_pod) if each not in company]
-        members = [member for member in company if member.workload.kind != "DaemonSet"]
-        pod_sets = [each for member in members for each in member.pod_sets if each[0].count]
+                for affecting in self._affecting(member_pod):
+                    if affecting not in company:
+                        company.append(affecting)
+        pod_sets: list[tuple[PodSet, PodClass]] = []
+        may_end = False
+        for member in company:
+            workload = member.workload
+            if workload.kind == "DaemonSet":
+                continue
+            pod_sets += _nonempty(member)
+            # Pods that have ended are not near any others.
+            if member is not admitted and (workload.is_finite or workload.may_make_room):
+                may_end = True
         least, most = self._search(pod_sets, pod) or (0, wanted)
-        # Pods that have ended are not near any others.
-        others = [member.workload for member in members if member is not admitted]
-        may_end = any(other.is_finite or other.may_make_room for other in others)
         is_unknown = any(member.is_refused or member.unknowns for member in company)
         # If a term selects namespaces, the scheduler does not retry at once when pods come there.
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
@@ -504,8 +517,10 @@ class Fitting:
         none. Otherwise it depends on whether its pods wait for each other.
         """
         workload = admitted.workload
-        phases = [self._place_sets(AdmittedWorkload(workload, p)) for p in admitted.phases()]
-        not_together = [each for each in phases if each.verdict is not Verdict.FITS]
+        phases: list[Outcome] = []
+        for pod_sets in admitted.phases():
+            phases.append(self._place_sets(AdmittedWorkload(workload, pod_sets)))
+        not_together = [phase for phase in phases if phase.verdict is not Verdict.FITS]
         if not not_together:
             return Outcome.of(Verdict.FITS)
         impossible = NOTHING_DECIDED
@@ -574,10 +589,14 @@ class Fitting:
         self, workloads: Iterable[AdmittedWorkload], among: Sequence[NodeGroup]
     ) -> list[PodGroup]:
         """Return the pods that workloads run at once, with the node groups that accept them."""
-        pod_sets: list[tuple[PodSet, PodClass]] = []
-        for admitted in workloads:
-            pod_sets += [each for each in admitted.pod_sets if each[0].count]
-        return [self._demand(*each, among) for each in pod_sets]
+        demands: list[PodGroup] = []
+        for pod_set, pod in chain.from_iterable(map(_nonempty, workloads)):
+            demands.append(self._demand(pod_set, pod, among))
+        return demands
+
+
+def _nonempty(admitted: AdmittedWorkload) -> list[tuple[PodSet, PodClass]]:
+    return [(pod_set, pod) for pod_set, pod in admitted.pod_sets if pod_set.count]
 
 
 def _daemon_on(place: NodeGroup, pod_set: PodSet, pod: PodClass) -> Outcome:
@@ -588,7 +607,9 @@ def _daemon_on(place: NodeGroup, pod_set: PodSet, pod: PodClass) -> Outcome:
         return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason)
     if place.room(pod):
         return NOTHING_DECIDED
-    stay = [each for each in place.running if each.priority >= pod.priority or not pod.preempts]
+    stay = place.running
+    if pod.preempts:
+        stay = [other for other in stay if other.priority >= pod.priority]
     if carrying(place.node, stay).room(pod):
         return Outcome.of(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
     return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
@@ -599,9 +620,10 @@ def _one_node_is_too_small(claim: Manifest, count: int) -> Refusal:
         rule="volume-access",
         path="volumes",
         message=f"its {count} pods mount the claim {name_of(claim)}, which one node at a time may"
-        " attach (ReadWriteOnce), and no node takes all of them: pods on another node never start",
+        " attach (ReadWriteOnce), and no node accepts all of them: pods on another node never"
+        " start",
         remedy=f"Give {name_of(claim)} the access mode ReadWriteMany with a class that has it, or"
-        " run as many pods as one node takes without anti-affinity or spreading over nodes.",
+        " run as many pods as one node accepts without anti-affinity or spreading over nodes.",
     )
 
 
@@ -629,12 +651,17 @@ def inline_disks(admitted: AdmittedWorkload) -> Outcome:
 
 def _other_pods(admitted: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
     """Return the pods of a workload except some; of an ordered StatefulSet, those before them."""
-    pods = [each for _, each in admitted.pod_sets]
-    before = list(takewhile(lambda each: each is not pod, pods))
+    pods = [member for _, member in admitted.pod_sets]
+    before = list(takewhile(lambda member: member is not pod, pods))
     policy = section(admitted.workload.manifest, "spec").get("podManagementPolicy")
     if admitted.workload.kind == "StatefulSet" and policy != "Parallel":
         return before
     return [*before, *pods[len(before) + 1 :]]
+
+
+def _spread_counts(pod: PodClass, other: PodClass) -> bool:
+    """Return whether a spread constraint of a pod counts another pod."""
+    return any(constraint.counts(pod, other) for constraint in pod.spread)
 
 
 def _rules(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:

@@ -83,13 +83,13 @@ class _Input:
         documents: The documents by what planning knows of them.
         gke: The properties of the GKE cluster, if the documents are all that is in it.
         deciding: Refusals of objects that decide about workloads.
-        others: Refusals of other objects.
+        remaining: Refusals of the remaining objects.
     """
 
     documents: ClassifiedDocuments
     gke: Manifest | None
     deciding: Sequence[Refusal]
-    others: Sequence[Refusal]
+    remaining: Sequence[Refusal]
 
 
 def _judge_cluster(
@@ -109,19 +109,19 @@ def _judge_cluster(
 
     declared = list(map(documents.as_declared, documents.judged))
     deciding = applied([*documents.refused, *refused_objects(declared)])
-    others = applied(refused_objects([*documents.harmless, *documents.admission.objects]))
-    given = _Input(documents, gke, deciding, others)
+    remaining = applied(refused_objects([*documents.harmless, *documents.admission.objects]))
+    inputs = _Input(documents, gke, deciding, remaining)
     cluster = Cluster(documents.judged, nodes, gke=gke, ignored=ignored)
-    placed = _place_each(given, cluster)
-    verdicts = _report(given, placed)
+    placed = _place_each(inputs, cluster)
+    verdicts = _report(inputs, placed)
     if verdicts.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
         return verdicts
     spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
     relaxed: list[Verdicts] = []
     for spread in spreads:
         relaxed_cluster = Cluster(documents.judged, nodes, spread, gke, ignored)
-        relaxed.append(_report(given, _place_each(given, relaxed_cluster)))
-    return _report(given, placed, relaxed)
+        relaxed.append(_report(inputs, _place_each(inputs, relaxed_cluster)))
+    return _report(inputs, placed, relaxed)
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ class _Placed:
     unplaced: frozenset[AdmittedWorkload]
 
 
-def _place_each(given: _Input, cluster: Cluster) -> _Placed:
+def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
     """Admit the workloads to a cluster, and place each of them alone."""
-    admission = Admission(cluster, [*given.documents.harmless, *given.documents.judged])
-    all_admitted = _admit_all(given, admission, cluster)
+    admission = Admission(cluster, [*inputs.documents.harmless, *inputs.documents.judged])
+    all_admitted = _admit_all(inputs, admission, cluster)
     workloads = [_without_accepted(cluster, admitted) for admitted in all_admitted]
     fitting = Fitting(cluster, workloads)
     shared = fitting.shared_claims()
@@ -171,10 +171,12 @@ def _place_each(given: _Input, cluster: Cluster) -> _Placed:
     return _Placed(cluster, admission, fitting, placed, frozenset(unplaced))
 
 
-def _admit_all(given: _Input, admission: Admission, cluster: Cluster) -> Iterable[AdmittedWorkload]:
+def _admit_all(
+    inputs: _Input, admission: Admission, cluster: Cluster
+) -> Iterable[AdmittedWorkload]:
     """Yield all workloads as the API server admits them, with what is not known of each."""
-    documents = given.documents
-    deciding = [refusal._replace(certain=False) for refusal in given.deciding]
+    documents = inputs.documents
+    deciding = [refusal._replace(certain=False) for refusal in inputs.deciding]
     for workload in (*cluster.workloads, *documents.foreign):
         admitted = admission.admit(workload)
         if workload not in cluster.fully_running:
@@ -196,16 +198,16 @@ def _without_accepted(cluster: Cluster, admitted: AdmittedWorkload) -> AdmittedW
     return admitted.with_outcome(admitted.outcome.without(is_accepted))
 
 
-def _report(given: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -> Verdicts:
+def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -> Verdicts:
     """Judge all placed workloads together, and report everything that is found.
 
     Args:
-        given: The documents.
+        inputs: The documents.
         placed: The workloads, each placed alone.
         relaxed: The verdicts in clusters with more space. What cannot fit here and may fit in all
             of them is undetermined.
     """
-    documents, cluster = given.documents, placed.cluster
+    documents, cluster = inputs.documents, placed.cluster
     workloads: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
     for index, before in enumerate(placed.workloads):
@@ -217,7 +219,7 @@ def _report(given: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) ->
     all_together = judge_all_together(
         cluster, placed.admission, placed.fitting, workloads, unplaced
     )
-    verdict, findings = _stack(given, placed, workloads, all_together, relaxed)
+    verdict, findings = _stack(inputs, placed, workloads, all_together, relaxed)
     prices = GpuPrices(cluster, placed.admission.quotas)
     stored = tuple(cluster.volumes.stored(cluster.workloads))
     items: list[WorkloadVerdict] = []
@@ -271,7 +273,7 @@ def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool
 
 
 def _stack(
-    given: _Input,
+    inputs: _Input,
     placed: _Placed,
     workloads: Sequence[AdmittedWorkload],
     all_together: Outcome,
@@ -284,10 +286,10 @@ def _stack(
     each_may_fit = not any(admitted.is_refused for admitted in workloads)
     if each_may_fit and _is_uncertain(verdict, [verdicts.stack for verdicts in relaxed]):
         verdict, findings = Verdict.UNDETERMINED, list(map(Finding.as_warning, findings))
-    unknown = [gap for gap in given.documents.unknown if gap.rule not in ignored]
-    unknown += [refusal for refusal in given.others if not refusal.certain]
-    refused = [*given.deciding, *(refusal for refusal in given.others if refusal.certain)]
-    refused += unserved_metrics(cluster, given.gke)
+    unknown = [gap for gap in inputs.documents.unknown if gap.rule not in ignored]
+    unknown += [refusal for refusal in inputs.remaining if not refusal.certain]
+    refused = [*inputs.deciding, *(refusal for refusal in inputs.remaining if refusal.certain)]
+    refused += unserved_metrics(cluster, inputs.gke)
     if any(refusal.certain for refusal in refused):
         verdict = Verdict.CANNOT_FIT
     if unknown:
@@ -295,7 +297,7 @@ def _stack(
     findings += map(_of_object, refused)
     findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
     findings += map(_of_object, overpromised(cluster))
-    findings += own_logs_findings([*given.documents.judged, *given.documents.harmless])
+    findings += own_logs_findings([*inputs.documents.judged, *inputs.documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += map(_of_object, cluster.volumes.class_refusals(claim))
     return verdict, findings

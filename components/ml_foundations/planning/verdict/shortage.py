@@ -44,7 +44,9 @@ _DISTANCE = 10
 
 
 def _refusal_distance(pod: PodClass, place: NodeGroup) -> int:
-    return sum(_DISTANCES.get(each.rule, _DISTANCE) for each in refusals(pod, place.node))
+    """Return how far a node is from accepting a pod."""
+    rules = [refusal.rule for refusal in refusals(pod, place.node)]
+    return sum(_DISTANCES.get(rule, _DISTANCE) for rule in rules)
 
 
 def _nowhere(reason: Shortage) -> Refusal:
@@ -52,14 +54,16 @@ def _nowhere(reason: Shortage) -> Refusal:
     pods, pod = reason.pods, reason.pod
 
     def distance(place: NodeGroup) -> tuple[float, ...]:
-        short = lacks(pod, place)
-        missing = sum(20 if is_extended(name) and not free else 3 for name, _, free in short)
-        shares = sum(1 - free / needed for _, needed, free in short)
-        return missing + _refusal_distance(pod, place), shares, -place.count
+        missing, shares = _refusal_distance(pod, place), 0.0
+        for name, needed, free in lacks(pod, place):
+            missing += 20 if is_extended(name) and not free else 3
+            shares += 1 - free / needed
+        return missing, shares, -place.count
 
     nearest = min(reason.node_groups, key=distance)
     refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
-    against = [*(refusal.message for refusal in refused), *map(lack_text, short)]
+    against = [refusal.message for refusal in refused]
+    against += map(lack_text, short)
     against = against or ["pods that run there keep it off, by host ports or anti-affinity"]
     rule, path = "pod-anti-affinity", pods.path
     if refused:
@@ -79,7 +83,8 @@ def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[NodeGroup])
         return Refusal("daemon-set-without-nodes", pods.path, message, "Declare a node pool.")
     nearest = min(places, key=lambda place: _refusal_distance(pod, place))
     refused = refusals(pod, nearest.node)
-    against = "; ".join(each.message for each in refused) or "its controller does not choose it"
+    messages = "; ".join(refusal.message for refusal in refused)
+    against = messages or "its controller does not choose it"
     name = nearest.node.name
     return Refusal(
         rule="daemon-set-without-nodes",
@@ -113,21 +118,23 @@ def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) ->
 def _remedies(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
     """Return how to satisfy each rule by which the nearest node may refuse the pods."""
     path, name = reason.pods.path, nearest.node.name
-    selectors = [each.path for each in refused if each.rule == "node-selector"]
-    keys = [selector.removeprefix("nodeSelector.") for selector in selectors]
-    values = "; ".join(_values(reason, nearest, key) for key in keys)
     tolerations = items(reason.pod.spec, "tolerations")
-    lasting = [each for each in tolerations if each.get("tolerationSeconds") is None]
+    lasting = [one for one in tolerations if one.get("tolerationSeconds") is None]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
-    ends = any("Seconds" in refusal.path for refusal in refused)
+    if any("Seconds" in refusal.path for refusal in refused):
+        taints += " without tolerationSeconds"
+    values: list[str] = []
     of_gpus = ""
-    if any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in refused):
-        of_gpus = (
-            f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else set accelerator_label)"
-        )
+    for refusal in refused:
+        if refusal.rule == "node-selector":
+            key = refusal.path.removeprefix("nodeSelector.")
+            values.append(_values(reason, nearest, key))
+        if f"has no {labels.GPU_PRODUCT}" in refusal.message:
+            adds_label = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
+            of_gpus = f" ({adds_label}; else set accelerator_label)"
     return {
-        "taint": f"tolerate {taints}{' without tolerationSeconds' if ends else ''}",
-        "node-selector": f"correct {path}.nodeSelector ({values})",
+        "taint": f"tolerate {taints}",
+        "node-selector": f"correct {path}.nodeSelector ({'; '.join(values)})",
         "node-affinity": f"correct {path}.affinity.nodeAffinity{of_gpus}",
         "node-name": f"remove {path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
@@ -142,8 +149,8 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
     labelled = [place.node.labels for place in reason.node_groups if key in place.node.labels]
-    others = {str(node_labels[key]) for node_labels in labelled} - {selected}
-    values = sorted(others, key=lambda value: (value != near, value))
+    offered = {str(node_labels[key]) for node_labels in labelled} - {selected}
+    values = sorted(offered, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 
@@ -197,18 +204,23 @@ def _offer(pod: PodClass, place: NodeGroup, count: int) -> str:
     nodes = f"at most {nodes}" if place.node.is_template else nodes
     if pod.excludes_itself_per_node:
         return f'"{place.node.name}" takes one per node on {nodes}'
-    name = min(pod.requests, key=lambda each: (place.free.get(each, 0) // pod.requests[each], each))
+
+    def pods_and_name(resource: str) -> tuple[int, str]:
+        return place.free.get(resource, 0) // pod.requests[resource], resource
+
+    name = min(pod.requests, key=pods_and_name)
     free = readable(place.free.get(name, 0))
     return f'"{place.node.name}" offers {free} {name} per node on {nodes}'
 
 
 def lacks(pod: PodClass, place: NodeGroup) -> list[tuple[str, int, int]]:
-    """Return the resources of which a pod needs more than a node has free: name, needed, free."""
-    return [
-        (name, amount, max(0, place.free.get(name, 0)))
-        for name, amount in sorted(pod.requests.items())
-        if amount > place.free.get(name, 0)
-    ]
+    """Return the resources that are short for a pod on a node: name, needed, free."""
+    short: list[tuple[str, int, int]] = []
+    for name, needed in sorted(pod.requests.items()):
+        free = place.free.get(name, 0)
+        if needed > free:
+            short.append((name, needed, max(0, free)))
+    return short
 
 
 def lack_text(lack: tuple[str, int, int]) -> str:
@@ -224,4 +236,4 @@ def needs(pod: PodClass) -> str:
     """Return what a pod requests: extended resources, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    return ", ".join(f"{readable(pod.requests[n])} {n}" for n in requested) or "a place"
+    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in requested) or "a place"

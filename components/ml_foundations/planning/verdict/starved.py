@@ -62,35 +62,36 @@ def _limits_of_mounting(
                 continue
             admitted = stored.get(container.get("name"), {})
             of_container: Any = section(admitted, "resources", "limits").get("memory")
-            given = [milli(each) for each in (of_container, of_pod) if each is not None]
+            amounts = [milli(limit) for limit in (of_container, of_pod) if limit is not None]
             declared = section(container, "resources", "limits")
             is_default = of_container is not None and "memory" not in declared
             path = f"{pods.path}.{key}[{index}].resources.limits.memory"
-            yield min(given, default=0), path, " by a LimitRange's default" if is_default else ""
+            yield min(amounts, default=0), path, " by a LimitRange's default" if is_default else ""
 
 
 def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
     """Yield containers with GPUs that a LimitRange's default limits to little CPU or memory."""
     if section(pods.spec, "resources", "limits"):
         return
-    stored = {each.get("name"): each for each in items(spec, "containers")}
+    stored = {container.get("name"): container for container in items(spec, "containers")}
     for index, container in enumerate(items(pods.spec, "containers")):
         name, declared = container.get("name"), section(container, "resources")
         limits = millis(section(stored.get(name, {}), "resources", "limits"))
         gpus = limits.get(GPU_RESOURCE, 0) // WHOLE
-        given = {*section(declared, "limits"), *section(declared, "requests")}
-        defaults = {
-            resource: limits[resource]
-            for resource in _LEAST_PER_GPU
-            if resource in limits and resource not in given
-        }
-        if any(most < gpus * _LEAST_PER_GPU[resource] for resource, most in defaults.items()):
-            amounts = " and ".join(f"{readable(most)} {each}" for each, most in defaults.items())
-            fields = " and ".join(f"limits.{resource}" for resource in defaults)
+        set_by_user = {*section(declared, "limits"), *section(declared, "requests")}
+        amounts: list[str] = []
+        fields: list[str] = []
+        is_too_little = False
+        for resource, least in _LEAST_PER_GPU.items():
+            if resource in limits and resource not in set_by_user:
+                amounts.append(f"{readable(limits[resource])} {resource}")
+                fields.append(f"limits.{resource}")
+                is_too_little = is_too_little or limits[resource] < gpus * least
+        if is_too_little:
             has = f"its container {name} has {number(gpus, 'GPU')}"
             yield Refusal(
                 rule="gpu-defaults",
                 path=f"{pods.path}.containers[{index}].resources",
-                message=f"{has}, and a LimitRange's default limits it to {amounts}",
-                remedy=f"Set {fields} of the container.",
+                message=f"{has}, and a LimitRange's default limits it to {' and '.join(amounts)}",
+                remedy=f"Set {' and '.join(fields)} of the container.",
             )
