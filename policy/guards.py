@@ -27,7 +27,7 @@ Check = Callable[[list[Manifest]], Iterator[Violation]]
 POD_SPECS = {
     kind: f"{template_path(kind)}.spec".lstrip(".") for kind in sorted(WORKLOAD_KINDS - {"JobSet"})
 }
-"""Where the spec of a kind's pods is."""
+"""The path of the pods' spec in objects of each kind."""
 SERVERS = ("Deployment", "StatefulSet")
 CHECKPOINT = "ml-foundations/checkpoint"
 """The annotation with which a training pod says where it keeps its checkpoints."""
@@ -79,9 +79,12 @@ class Pods(NamedTuple):
     @property
     def gpus(self) -> int:
         """The GPUs that the containers of a pod ask for."""
-        limits = (section(container, "resources", "limits") for _, container in self.containers)
-        amounts = (str(each.get(labels.GPU_RESOURCE, 0)) for each in limits)
-        return sum(int(amount) for amount in amounts if amount.isdigit())
+        gpus = 0
+        for _, container in self.containers:
+            limit = str(section(container, "resources", "limits").get(labels.GPU_RESOURCE, 0))
+            if limit.isdigit():
+                gpus += int(limit)
+        return gpus
 
 
 def pods_of(objects: list[Manifest], *kinds: str) -> Iterator[Pods]:
@@ -102,51 +105,43 @@ def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
             if isinstance(image, str) and "@" not in image:
                 tag = image.rpartition("/")[2].partition(":")[2]
                 if tag in ("", "latest"):
-                    yield (
-                        pods.item,
-                        f"{path}.image",
-                        f"{image} has {'no tag' if not tag else 'the tag latest'}",
-                    )
+                    shown = "the tag latest" if tag else "no tag"
+                    yield pods.item, f"{path}.image", f"{image} has {shown}"
 
 
 @guard(f"Leave the toleration of {labels.GPU_TAINT_KEY} out.")
 def cpu_pods_off_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods without GPUs, except DaemonSets, keep off GPU nodes: these could not scale down."""
     for pods in pods_of(objects):
-        if (
-            pods.item["kind"] != "DaemonSet"
-            and not pods.gpus
-            and not pods.spec.get("resourceClaims")
-        ):
-            for index, toleration in enumerate(items(pods.spec, "tolerations")):
-                if toleration.get("key") in (None, labels.GPU_TAINT_KEY):
-                    yield (
-                        pods.item,
-                        f"{pods.path}.tolerations[{index}]",
-                        "tolerates the GPU taint and asks for no GPU",
-                    )
+        if pods.item["kind"] == "DaemonSet" or pods.gpus or pods.spec.get("resourceClaims"):
+            continue
+        for index, toleration in enumerate(items(pods.spec, "tolerations")):
+            if toleration.get("key") in (None, labels.GPU_TAINT_KEY):
+                path = f"{pods.path}.tolerations[{index}]"
+                yield pods.item, path, "tolerates the GPU taint and asks for no GPU"
 
 
 @guard("Set activeDeadlineSeconds.")
 def job_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs with GPUs have a deadline: a training run that hangs holds its GPUs for ever."""
-    for item, path, spec in (pods for pods in pods_of(objects, "Job", "CronJob") if pods.gpus):
-        job = path.removesuffix(".template.spec")
-        if all(
-            each.get("activeDeadlineSeconds") is None
-            for each in (spec, section(item, *job.split(".")))
-        ):
-            yield item, f"{job}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
+    for pods in pods_of(objects, "Job", "CronJob"):
+        path = pods.path.removesuffix(".template.spec")
+        job_spec = section(pods.item, *path.split("."))
+        of_job, of_pods = map(_deadline, (job_spec, pods.spec))
+        if pods.gpus and of_job is None and of_pods is None:
+            yield pods.item, f"{path}.activeDeadlineSeconds", "no deadline on a Job with GPUs"
+
+
+def _deadline(spec: Manifest) -> object:
+    return spec.get("activeDeadlineSeconds")
 
 
 @guard("Leave ttlSecondsAfterFinished out, or make it longer than the time between two updates.")
 def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs of Pulumi do not delete themselves: the next update would run them again."""
     for item in objects:
-        if (
-            item["kind"] == "Job"
-            and section(item, "spec").get("ttlSecondsAfterFinished") is not None
-        ):
+        ttl = section(item, "spec").get("ttlSecondsAfterFinished")
+        if item["kind"] == "Job" and ttl is not None:
             yield item, "spec.ttlSecondsAfterFinished", "the Job deletes itself"
 
 
@@ -154,7 +149,7 @@ def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
 def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     """Deployments and StatefulSets have no deadline: a server with one is killed when it passes."""
     for item, path, spec in pods_of(objects, *SERVERS):
-        if spec.get("activeDeadlineSeconds") is not None:
+        if _deadline(spec) is not None:
             yield item, f"{path}.activeDeadlineSeconds", "pods of a server end when it passes"
 
 
@@ -162,14 +157,10 @@ def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
 def server_probes(objects: list[Manifest]) -> Iterator[Violation]:
     """A server with GPUs has a readiness probe: without it, requests reach a loading model."""
     for pods in pods_of(objects, *SERVERS):
-        if pods.gpus and not any(
-            container.get("readinessProbe") for _, container in pods.containers
-        ):
-            yield (
-                pods.item,
-                f"{pods.path}.containers[0].readinessProbe",
-                "no container has a readiness probe",
-            )
+        has_probe = any(container.get("readinessProbe") for _, container in pods.containers)
+        if pods.gpus and not has_probe:
+            path = f"{pods.path}.containers[0].readinessProbe"
+            yield pods.item, path, "no container has a readiness probe"
 
 
 @guard("Add a PodDisruptionBudget that selects its pods.")
@@ -177,40 +168,45 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
     """Servers with replicas have a PodDisruptionBudget: an upgrade may drain all at once."""
     budgets = [item for item in objects if item["kind"] == "PodDisruptionBudget"]
     for item in objects:
-        replicas, template = (
-            section(item, "spec").get("replicas"),
-            section(item, "spec", "template"),
-        )
+        replicas = section(item, "spec").get("replicas")
         if item["kind"] not in SERVERS or not isinstance(replicas, int | float) or replicas < 2:
             continue
-        of_namespace = [
-            section(each, "spec") for each in budgets if namespace_of(each) == namespace_of(item)
-        ]
-        if not any(selects(budget.get("selector"), labels_of(template)) for budget in of_namespace):
+        if not any(_covers(budget, item) for budget in budgets):
             yield item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
+
+
+def _covers(budget: Manifest, server: Manifest) -> bool:
+    """Return whether a PodDisruptionBudget selects the pods of a server."""
+    if namespace_of(budget) != namespace_of(server):
+        return False
+    pod_labels = labels_of(section(server, "spec", "template"))
+    return selects(section(budget, "spec").get("selector"), pod_labels)
 
 
 @guard("Mount an emptyDir of medium Memory there.")
 def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods with several GPUs have a large /dev/shm: PyTorch's loaders need more than 64 MiB."""
     for pods in pods_of(objects):
-        volumes = {
-            volume["name"]: section(volume, "emptyDir") for volume in items(pods.spec, "volumes")
-        }
-        mounted = [
-            volumes.get(mount["name"], {})
-            for _, container in pods.containers
-            for mount in items(container, "volumeMounts")
-            if mount.get("mountPath") == "/dev/shm"
-        ]
-        if pods.gpus >= 2 and not any(volume.get("medium") == "Memory" for volume in mounted):
-            yield pods.item, f"{pods.path}.volumes", "several GPUs and no memory-backed /dev/shm"
-        elif pods.gpus >= 2 and not all(volume.get("sizeLimit") for volume in mounted):
-            yield (
-                pods.item,
-                f"{pods.path}.volumes",
-                "/dev/shm has no sizeLimit: it may fill the node's memory",
-            )
+        if pods.gpus < 2:
+            continue
+        path, mounted = f"{pods.path}.volumes", _shared_memory_of(pods)
+        if not any(volume.get("medium") == "Memory" for volume in mounted):
+            yield pods.item, path, "several GPUs and no memory-backed /dev/shm"
+        elif not all(volume.get("sizeLimit") for volume in mounted):
+            yield pods.item, path, "/dev/shm has no sizeLimit: it may fill the node's memory"
+
+
+def _shared_memory_of(pods: Pods) -> list[Manifest]:
+    """Return the ``emptyDir`` of each volume that a container mounts at /dev/shm."""
+    volumes: dict[str, Manifest] = {}
+    for volume in items(pods.spec, "volumes"):
+        volumes[volume["name"]] = section(volume, "emptyDir")
+    mounted: list[Manifest] = []
+    for _, container in pods.containers:
+        for mount in items(container, "volumeMounts"):
+            if mount.get("mountPath") == "/dev/shm":
+                mounted.append(volumes.get(mount["name"], {}))
+    return mounted
 
 
 @guard(f"Keep checkpoints on a volume, and say where: annotation {CHECKPOINT}.")
@@ -224,30 +220,26 @@ def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
 @guard(f"Put requests.{labels.GPU_RESOURCE} under quota.")
 def gpu_quota(objects: list[Manifest]) -> Iterator[Violation]:
     """Namespaces with GPU pods have a quota for GPUs: without it, a Job can take every GPU."""
-    limited = {
-        namespace_of(item)
-        for item in objects
-        if item["kind"] == "ResourceQuota"
-        and f"requests.{labels.GPU_RESOURCE}" in section(item, "spec", "hard")
-    }
+    limited: set[str] = set()
+    for item in objects:
+        is_quota = item["kind"] == "ResourceQuota"
+        if is_quota and f"requests.{labels.GPU_RESOURCE}" in section(item, "spec", "hard"):
+            limited.add(namespace_of(item))
     for pods in pods_of(objects):
-        if pods.gpus and (namespace := namespace_of(pods.item)) not in limited:
-            yield (
-                pods.item,
-                f"{pods.path}.containers",
-                f"no quota for GPUs in the namespace {namespace}",
-            )
+        namespace = namespace_of(pods.item)
+        if pods.gpus and namespace not in limited:
+            message = f"no quota for GPUs in the namespace {namespace}"
+            yield pods.item, f"{pods.path}.containers", message
 
 
-@guard("Leave it out, or run it in a namespace of its own that says privileged.", mandatory=True)
+@guard("Leave it out, or run it in a separate namespace that says privileged.", mandatory=True)
 def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
     """Pods meet the baseline of Pod Security: a privileged pod can read all data of its node."""
     level = "pod-security.kubernetes.io/enforce"
-    namespaces = (item for item in objects if item["kind"] == "Namespace")
-    exempt = {
-        "kube-system",
-        *(name_of(item) for item in namespaces if labels_of(item).get(level) == "privileged"),
-    }
+    exempt = {"kube-system"}
+    for item in objects:
+        if item["kind"] == "Namespace" and labels_of(item).get(level) == "privileged":
+            exempt.add(name_of(item))
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
             for path, problem, _ in violations({"enforce": "baseline"}, pods.template):
@@ -276,7 +268,6 @@ def idle_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
 
 
 def _takes_spot(spec: Manifest) -> bool:
-    tolerated = any(
-        toleration.get("key") == labels.GKE_SPOT for toleration in items(spec, "tolerations")
-    )
-    return tolerated or section(spec, "nodeSelector").get(labels.GKE_SPOT) == "true"
+    if section(spec, "nodeSelector").get(labels.GKE_SPOT) == "true":
+        return True
+    return any(t.get("key") == labels.GKE_SPOT for t in items(spec, "tolerations"))

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, section
@@ -67,7 +68,7 @@ class FreeVolumes:
         for need in needs:
             if candidates := self.satisfying(need.claim):
                 self._needs.append((need, candidates))
-        for volumes in {candidates for _, candidates in self._needs}:
+        for volumes in set(map(itemgetter(1), self._needs)):
             holders = self._holders(volumes, nodes) if self._is_interchangeable(volumes) else None
             if holders is None:
                 continue
@@ -82,10 +83,13 @@ class FreeVolumes:
         """Return how many volumes reach each node, by its index; None if one reaches several."""
         holders = Counter[int]()
         for name in volumes:
-            reached = [i for i, node in enumerate(nodes) if is_reached(self._volumes[name], node)]
-            if sum(nodes[index].count for index in reached) > 1:
+            holding_nodes = 0
+            for index, node in enumerate(nodes):
+                if is_reached(self._volumes[name], node):
+                    holding_nodes += node.count
+                    holders[index] += 1
+            if holding_nodes > 1:
                 return None
-            holders.update(reached)
         return holders
 
     def _is_interchangeable(self, volumes: _Names) -> bool:
@@ -105,8 +109,11 @@ class FreeVolumes:
 
     def requests(self, claims: Iterable[Manifest]) -> Amounts:
         """Return what unbound claims take of the volumes that are resources of nodes."""
-        resources = (self._resources.get(self.satisfying(claim)) for claim in claims)
-        return {name: count * WHOLE for name, count in Counter(filter(None, resources)).items()}
+        requests: Amounts = {}
+        for claim in claims:
+            if resource := self._resources.get(self.satisfying(claim)):
+                requests[resource] = requests.get(resource, 0) + WHOLE
+        return requests
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
         """Yield the refusal of claims if there are too few volumes for certain.
@@ -143,7 +150,7 @@ class FreeVolumes:
         is_made = self._classes.makes_volume(claim, node)
         if is_made and (waits or not candidates):
             return
-        if not waits and sum(n for _, n in self._competing(candidates, workload)) <= 1:
+        if not waits and sum(map(itemgetter(1), self._competing(candidates, workload))) <= 1:
             candidates = self._smallest(candidates)
         reached = frozenset(n for n in candidates if is_reached(self._volumes[n], node))
         if not reached and not is_made:
@@ -164,9 +171,11 @@ class FreeVolumes:
             )
 
     def _smallest(self, volumes: _Names) -> _Names:
-        sizes = {name: size_of(self._volumes[name]) for name in volumes}
-        least = min(sizes.values(), default=0)
-        return frozenset(name for name in volumes if sizes[name] == least)
+        least = min(self._sizes(volumes), default=0)
+        return frozenset(n for n in volumes if size_of(self._volumes[n]) == least)
+
+    def _sizes(self, volumes: _Names) -> list[int]:
+        return [size_of(self._volumes[name]) for name in volumes]
 
     def _out_of_reach(self, claim: Manifest, candidates: _Names, node: NodeClass) -> Refusal:
         """Return the refusal of a node that reaches no volume that the claim may get."""
@@ -201,24 +210,24 @@ class FreeVolumes:
 
         They are if there are as many volumes as claims. Otherwise, all must reach the same nodes,
         and the claims must ask for more and more: those that fewer volumes satisfy accept only
-        larger ones. As each claim gets the smallest volume, the others take those last. Example:
+        larger ones. As each claim gets the smallest volume, other claims take those last. Example:
         volumes of 1, 1 and 5 GiB are enough for two claims of 1 GiB and one of 5 GiB.
         """
         competing = sorted(self._competing(volumes, workload), key=lambda claims: len(claims[0]))
-        if sum(number for _, number in competing) <= len(volumes):
+        if sum(map(itemgetter(1), competing)) <= len(volumes):
             return True
-        if len({_reach(self._volumes[n]) for candidates, _ in competing for n in candidates}) > 1:
+        contested = frozenset[str]().union(*map(itemgetter(0), competing))
+        if len({_reach(self._volumes[name]) for name in contested}) > 1:
             return False
         claims, inner, smallest_inner = 0, frozenset[str](), 0
         for candidates, number in competing:
             claims += number
             if claims > len(candidates) or not inner <= candidates:
                 return False
-            added = [size_of(self._volumes[name]) for name in candidates - inner]
-            if inner and max(added, default=-1) >= smallest_inner:
+            if inner and max(self._sizes(candidates - inner), default=-1) >= smallest_inner:
                 return False
             inner = candidates
-            smallest_inner = min(size_of(self._volumes[name]) for name in candidates)
+            smallest_inner = min(self._sizes(candidates))
         return True
 
 
