@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
@@ -40,7 +41,9 @@ class Queues:
         }
         self._excluded: tuple[str, ...] = ()
         self._transformed: set[str] = set()
-        settings = [each["resources"] for each in by_kind.get("Configuration", ())]
+        settings = [
+            configuration["resources"] for configuration in by_kind.get("Configuration", ())
+        ]
         self._is_unknown = any(any(unknown_paths(resources)) for resources in settings)
         for resources in [] if self._is_unknown else settings:
             self._excluded += tuple(resources.get("excludeResourcePrefixes") or ())
@@ -251,7 +254,7 @@ class Queues:
             declared = [
                 section(self._flavors[name], "spec") for name in usable if name in self._flavors
             ]
-            specs = [_with_flavor(flavor, each) for each in specs for flavor in declared]
+            specs = [_with_flavor(flavor, spec) for spec, flavor in product(specs, declared)]
         return specs
 
     def _flavors_for(self, group: Manifest, template: Manifest) -> list[str]:
@@ -268,8 +271,8 @@ class Queues:
             return True
         flavor = section(self._flavors[name], "spec")
         keys: set[str] = set()
-        for other in items(group, "flavors"):
-            keys.update(section(self._flavors.get(other["name"], {}), "spec", "nodeLabels"))
+        for member in items(group, "flavors"):
+            keys.update(section(self._flavors.get(member["name"], {}), "spec", "nodeLabels"))
         tolerations = [*items(spec, "tolerations"), *items(flavor, "tolerations")]
         if untolerated_taints(tolerations, items(flavor, "nodeTaints")):
             return False
@@ -313,7 +316,8 @@ def _selection_by(keys: set[str], spec: Manifest) -> Manifest:
     """Return the node selector and node affinity of a pod as far as they are about some labels."""
     terms: list[Manifest] = []
     for term in items(required_node_affinity(spec) or {}, "nodeSelectorTerms"):
-        expressions = [each for each in items(term, "matchExpressions") if each["key"] in keys]
+        expressions = items(term, "matchExpressions")
+        expressions = [expression for expression in expressions if expression["key"] in keys]
         terms.append({"matchExpressions": expressions})
     # A term about other labels only accepts any flavor.
     is_limited = terms and all(term["matchExpressions"] for term in terms)

@@ -29,7 +29,7 @@ _OBJECT_COUNTS = {
     if kind != "Pod"
 }
 _OBJECT_COUNTS["ReplicationController"].append("replicationcontrollers")
-"""What a workload itself counts against."""
+"""The names under which quotas count a workload itself."""
 _MADE_COUNTS: Mapping[str, str] = {
     "Deployment": "count/replicasets.apps",
     "StatefulSet": "count/controllerrevisions.apps",
@@ -37,13 +37,13 @@ _MADE_COUNTS: Mapping[str, str] = {
     "CronJob": "count/jobs.batch",
     "JobSet": "count/jobs.batch",
 }
-"""What the objects count against that a workload's controller makes before its pods."""
+"""The name under which quotas count the objects that a controller creates before its pods."""
 _REQUIRED = {
     (field, resource) for field in ("", "requests", "limits") for resource in ("cpu", "memory")
 }
-"""What every container must give where a quota counts it."""
+"""Fields that every container must set if a quota counts them."""
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
-"""Every namespace has it."""
+"""A ConfigMap that every namespace has."""
 
 
 class Quota:
@@ -51,9 +51,9 @@ class Quota:
 
     Attributes:
         manifest: The ResourceQuota.
-        hard: What it allows, in thousandths, by the names under which Kubernetes counts something.
-        taken: What is used of it.
-        beside: What each other object counts against.
+        hard: The allowed amounts, in thousandths, by the names under which Kubernetes counts.
+        taken: The used amounts.
+        beside: The charge of each object that is neither a workload nor a claim.
     """
 
     def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
@@ -63,24 +63,23 @@ class Quota:
         of = scoped_to(section(manifest, "spec"))
         counted = {name: most for name, most in hard if not uncounted(name, of)}
         self.hard = millis({name: most for name, most in counted.items() if most is not UNKNOWN})
-        required = (name.rpartition(".") for name in self.hard)
-        self._required = [
-            (of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED
-        ]
-        namespace = namespace_of(manifest)
-        mine = [
-            claim
-            for claim in cluster.volumes.claims
-            if namespace_of(claim) == namespace and self._has(claim)
-        ]
-        self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
+        self._required: list[tuple[str, str]] = []
+        for key in self.hard:
+            field, _, resource = key.rpartition(".")
+            if (field, resource) in _REQUIRED:
+                self._required.append((field or "requests", resource))
         self._used = millis(section(manifest, "status", "used"))
-        others = [each for each in objects if namespace_of(each) == namespace and not self._scopes]
-        beside = [each for each in others if not self._used or not is_stored(each)]
-        if not self._used and any(each["kind"] == "ConfigMap" for each in beside):
-            beside.append(_OF_NAMESPACE)
-        self.beside = {f"{each['kind']} {name_of(each)}": _object_charge(each) for each in beside}
-        # What is used includes pods that are charged once more with their workload.
+        namespace = namespace_of(manifest)
+        self._claims: dict[str, Manifest] = {}
+        charges: list[Amounts] = []
+        for claim in cluster.volumes.claims:
+            if namespace_of(claim) == namespace and self._has(claim):
+                if section(claim, "status"):
+                    charges.append(_claim_charge(claim))
+                else:
+                    self._claims[name_of(claim)] = claim
+        self.beside = self._charges_of(objects)
+        # The used amounts include pods that are charged once more with their workload.
         counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
         pods = total(
             pod.charge for pod in counted if pod.namespace == namespace and self.covers(pod)
@@ -90,9 +89,25 @@ class Quota:
                 name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()
             }
         else:
-            self.taken = total(
-                (pods, *(_claim_charge(claim) for claim in mine if section(claim, "status")))
-            )
+            self.taken = total((pods, *charges))
+
+    def _charges_of(self, objects: Iterable[Manifest]) -> dict[str, Amounts]:
+        """Return the charges of the objects in the namespace that the status does not count."""
+        charges: dict[str, Amounts] = {}
+        if self._scopes:
+            return charges
+        has_config_map = False
+        for document in objects:
+            if namespace_of(document) != namespace_of(self.manifest):
+                continue
+            if self._used and is_stored(document):
+                continue
+            kind = document["kind"]
+            has_config_map |= kind == "ConfigMap"
+            charges[f"{kind} {name_of(document)}"] = _object_charge(document)
+        if has_config_map and not self._used:
+            charges[f"ConfigMap {name_of(_OF_NAMESPACE)}"] = _object_charge(_OF_NAMESPACE)
+        return charges
 
     def covers(self, pod: PodClass) -> bool:
         """Return whether a pod is in all scopes of the quota."""
@@ -105,8 +120,8 @@ class Quota:
     def is_for_class_of(self, pod: PodClass) -> bool:
         """Return whether it has a scope for the priority class of a pod."""
         return any(
-            each["scopeName"] == "PriorityClass" and _in_scope(each, pod.spec)
-            for each in self._scopes
+            scope["scopeName"] == "PriorityClass" and _in_scope(scope, pod.spec)
+            for scope in self._scopes
         )
 
     def pods_charge(self, candidate: AdmittedWorkload, most: int | None = None) -> Amounts:
@@ -118,12 +133,12 @@ class Quota:
 
     def own_charge(self, candidates: Iterable[AdmittedWorkload]) -> Amounts:
         """Return the charge of the workloads themselves, even if their pods run in turns."""
-        new = [
-            c
-            for c in candidates
-            if not self._scopes and not (self._used and is_stored(c.workload.manifest))
-        ]
-        return total(dict.fromkeys(_OBJECT_COUNTS.get(c.workload.kind, ()), WHOLE) for c in new)
+        charges: list[Amounts] = []
+        if not self._scopes:
+            for workload in (candidate.workload for candidate in candidates):
+                if not (self._used and is_stored(workload.manifest)):
+                    charges.append(dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE))
+        return total(charges)
 
     def objects_charges(
         self, candidates: Sequence[AdmittedWorkload]
@@ -165,13 +180,15 @@ class Quota:
         )
 
     def _mounted(self, candidates: Sequence[AdmittedWorkload]) -> set[str]:
-        return {
-            name_of(claim) for c in candidates for claim in (*c.claims, *c.existing_claims)
-        } & self._claims.keys()
+        mounted: set[str] = set()
+        for candidate in candidates:
+            mounted.update(map(name_of, (*candidate.claims, *candidate.existing_claims)))
+        return mounted & self._claims.keys()
 
     def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
         """Return the quota that other objects exceed; they may exist if the status counts some."""
-        names = [name for name, own in self.beside.items() if own.keys() & self.hard.keys()]
+        hard = self.hard.keys()
+        names = [name for name, amounts in self.beside.items() if amounts.keys() & hard]
         beside = total(self.beside[name] for name in names)
         charge = total((beside, charge))
         verdict = Verdict.UNDETERMINED if self._used else Verdict.CANNOT_FIT
@@ -185,14 +202,17 @@ class Quota:
         in_all: bool = False,
     ) -> list[QuotaExceeded]:
         """Return the resources for which a charge exceeds the quota, at once or in all."""
-        return [
-            QuotaExceeded(
-                self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all
-            )
-            for name, amount in charge.items()
-            if name in self.hard
-            and amount > max(0, free := self.hard[name] - self.taken.get(name, 0))
-        ]
+        names, exceeded = tuple(workloads), list[QuotaExceeded]()
+        for resource, amount in charge.items():
+            hard = self.hard.get(resource)
+            if hard is None:
+                continue
+            free = hard - self.taken.get(resource, 0)
+            if amount > max(0, free):
+                exceeded.append(
+                    QuotaExceeded(self.manifest, resource, amount, free, hard, names, in_all)
+                )
+        return exceeded
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
         """Return how many pods of a class the quota accepts."""
@@ -204,11 +224,8 @@ class Quota:
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Yield refusals for containers without fields that a quota on cpu or memory requires."""
         spec = pod.spec
-        if any(
-            is_pod_level(name)
-            for field in ("requests", "limits")
-            for name in section(spec, "resources", field)
-        ):
+        of_pod = (*section(spec, "resources", "requests"), *section(spec, "resources", "limits"))
+        if any(map(is_pod_level, of_pod)):
             return
         for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
@@ -227,25 +244,22 @@ class Quota:
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
     """Return the charge of the objects that are created for a workload, except for claims."""
     workload, objects = candidate.workload, dict[str, int]()
-    # A CronJob makes its Jobs even without pods.
+    # A CronJob creates its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.pod_sets)
-    if (made := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
-        jobs = [
-            job.get("replicas")
-            for job in items(section(workload.manifest, "spec"), "replicatedJobs")
-        ]
-        if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get(
-            "enableDNSHostnames", True
-        ):
-            objects |= dict.fromkeys(
-                ("services", "count/services"), WHOLE
-            )  # a headless one, for the pods' names
-        objects[made] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
+    if (created := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
+        network = section(workload.manifest, "spec", "network")
+        if workload.kind == "JobSet" and network.get("enableDNSHostnames", True):
+            # A headless Service, for the pods' names.
+            objects |= dict.fromkeys(("services", "count/services"), WHOLE)
+        count = 0
+        for job in items(section(workload.manifest, "spec"), "replicatedJobs"):
+            replicas = job.get("replicas")
+            count += 1 if replicas is None else replicas
+        objects[created] = (count or 1) * WHOLE
     if in_all:
-        objects["count/pods"] = (
-            sum(candidate.required_pods(pod_set, in_all=True) for pod_set, _ in candidate.pod_sets)
-            * WHOLE
-        )
+        pod_sets = (pod_set for pod_set, _ in candidate.pod_sets)
+        count = sum(candidate.required_pods(pod_set, in_all=True) for pod_set in pod_sets)
+        objects["count/pods"] = count * WHOLE
     return objects
 
 
@@ -254,14 +268,12 @@ def _object_charge(document: Manifest) -> Amounts:
     spec, name = section(document, "spec"), plural(document["kind"])
     group = str(document.get("apiVersion")).rpartition("/")[0]
     charge = dict.fromkeys((name, f"count/{name}.{group}".rstrip(".")), WHOLE)
-    if (
-        spec.get("type") in ("LoadBalancer", "NodePort")
-        and spec.get("allocateLoadBalancerNodePorts") is not False
-    ):
+    has_node_ports = spec.get("allocateLoadBalancerNodePorts") is not False
+    if spec.get("type") in ("LoadBalancer", "NodePort") and has_node_ports:
         charge["services.nodeports"] = len(items(spec, "ports")) * WHOLE
-    return charge | (
-        {"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {}
-    )
+    if spec.get("type") == "LoadBalancer":
+        charge["services.loadbalancers"] = WHOLE
+    return charge
 
 
 def _claim_charge(claim: Manifest) -> Amounts:
@@ -305,9 +317,7 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
     status = section(claim, "status")
     target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
     wanted = section(claim, "spec").get("volumeAttributesClassName")
-    classes = [
-        name for name in (wanted, status.get("currentVolumeAttributesClassName"), target) if name
-    ]
+    classes = [*filter(None, (wanted, status.get("currentVolumeAttributesClassName"), target))]
     is_of_claims = requirement["scopeName"] == OF_CLAIMS
     return is_of_claims and any(_is_selected(requirement, name) for name in classes or [None])
 
@@ -321,27 +331,23 @@ def _is_selected(requirement: Manifest, name: str | None) -> bool:
 
 def _is_best_effort(spec: Manifest) -> bool:
     """Return whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
-    holders = (
-        [spec]
-        if spec.get("resources")
-        else [*items(spec, "containers"), *items(spec, "initContainers")]
-    )
-    given = [
-        millis(section(holder, "resources", field))
-        for holder in holders
-        for field in ("requests", "limits")
-    ]
-    return not any(amounts.get(name) for amounts in given for name in ("cpu", "memory"))
+    holders = [spec]
+    if not spec.get("resources"):
+        holders = [*items(spec, "containers"), *items(spec, "initContainers")]
+    for holder in holders:
+        for field in ("requests", "limits"):
+            amounts = millis(section(holder, "resources", field))
+            if amounts.get("cpu") or amounts.get("memory"):
+                return False
+    return True
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:
-    kinds = [section(spec, "affinity", kind) for kind in ("podAffinity", "podAntiAffinity")]
-    preferred = (
-        section(each, "podAffinityTerm")
-        for affinity in kinds
-        for each in items(affinity, PREFERRED)
-    )
-    terms = (*(term for affinity in kinds for term in items(affinity, REQUIRED)), *preferred)
+    terms: list[Manifest] = []
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = section(spec, "affinity", kind)
+        terms += items(affinity, REQUIRED)
+        terms += (section(weighted, "podAffinityTerm") for weighted in items(affinity, PREFERRED))
     return any(
         term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms
     )

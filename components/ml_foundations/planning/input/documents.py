@@ -35,7 +35,7 @@ def read(text: str, file: str) -> list[Manifest]:
         parsed = parse(text)
     except (yaml.YAMLError, ValueError) as error:  # a ValueError: a number that there is not
         raise UnreadableError([f"{file}: {problem(error)}"]) from None
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     errors: list[str] = []
     for number, path, manifest in parsed:
         try:
@@ -44,14 +44,14 @@ def read(text: str, file: str) -> list[Manifest]:
             wrong = [f"{path or 'it'} nests too deeply"]
         errors += [f"{file}: document {number}: {error}" for error in wrong]
         if not wrong:
-            found.append(manifest)
+            manifests.append(manifest)
     if errors:
         raise UnreadableError(errors)
-    return found
+    return manifests
 
 
 def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
-    """Yield the paths of invalid fields that planning reads, with the reasons."""
+    """Return the paths of invalid fields that planning reads, with the reasons."""
     if not isinstance(manifest, Mapping):
         return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
     document = field_catalog.as_stored(cast("Manifest", manifest))

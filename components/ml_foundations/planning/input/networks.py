@@ -20,25 +20,22 @@ def device_networks(documents: Iterable[Manifest]) -> Networks:
     GKE compares the last parts of names (kubernetes/cloud-provider-gcp,
     multinetwork_cloud_cidr_allocator.go).
     """
-    of_gke = [each for each in documents if str(each.get("apiVersion")).startswith(_GROUP)]
-    parameters = {
-        name_of(each): section(each, "spec")
-        for each in of_gke
-        if each["kind"] == "GKENetworkParamSet"
-    }
-    found: dict[tuple[str, str], list[str]] = {}
-    for network in of_gke:
+    networks: list[Manifest] = []
+    parameters: dict[str, Manifest] = {}
+    for document in documents:
+        if str(document.get("apiVersion")).startswith(_GROUP):
+            if document["kind"] == "GKENetworkParamSet":
+                parameters[name_of(document)] = section(document, "spec")
+            elif document["kind"] == "Network" and name_of(document) is not UNKNOWN:
+                networks.append(document)
+    device_networks: dict[tuple[str, str], list[str]] = {}
+    for network in networks:
         spec = section(network, "spec")
-        of = parameters.get(str(section(spec, "parametersRef").get("name")), {})
-        if (
-            network["kind"] == "Network"
-            and spec.get("type") == "Device"
-            and name_of(network) is not UNKNOWN
-        ):
-            found.setdefault((_last(of.get("vpc")), _last(of.get("vpcSubnet"))), []).append(
-                name_of(network)
-            )
-    return {key: names for key, names in found.items() if all(key)}
+        vpc = parameters.get(str(section(spec, "parametersRef").get("name")), {})
+        key = _last(vpc.get("vpc")), _last(vpc.get("vpcSubnet"))
+        if spec.get("type") == "Device" and all(key):
+            device_networks.setdefault(key, []).append(name_of(network))
+    return device_networks
 
 
 def _last(name: Any) -> str:
@@ -52,20 +49,17 @@ def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset
     """
     config = section(pool, "networkConfig")
     keys = [
-        (_last(each.get("network")), _last(each.get("subnetwork"))) for each in _additional(config)
+        (_last(additional.get("network")), _last(additional.get("subnetwork")))
+        for additional in _additional(config)
     ]
     names = [f"{labels.GKE_NETWORKS}{name}" for key in keys for name in networks.get(key, ())]
-    others = (
-        pool.get("networkConfig") is UNKNOWN,
-        *map(config.get, _OTHERS),
-        not all(key in networks for key in keys),
-    )
-    return [*names, *(f"{name}.IP" for name in names)], frozenset(
-        () if any(others) else [labels.GKE_NETWORKS]
-    )
+    may_have_more = pool.get("networkConfig") is UNKNOWN or any(map(config.get, _OTHERS))
+    are_all = not may_have_more and all(key in networks for key in keys)
+    resources = [*names, *(f"{name}.IP" for name in names)]
+    return resources, frozenset([labels.GKE_NETWORKS] if are_all else [])
 
 
 def _additional(config: Manifest) -> list[Manifest]:
     if config.get(_OF_NODES) is UNKNOWN:
         return [{}]
-    return [{} if each is UNKNOWN else each for each in items(config, _OF_NODES)]
+    return [{} if network is UNKNOWN else network for network in items(config, _OF_NODES)]

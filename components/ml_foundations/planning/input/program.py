@@ -102,9 +102,9 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
     charts, objects = _charts(resources), objects_of(resources)
     missing = missing_kinds(clusters[0]) if len(clusters) == 1 else {}
     defined = {
-        section(each, "spec").get("group")
-        for each in objects
-        if each["kind"] == "CustomResourceDefinition"
+        section(manifest, "spec").get("group")
+        for manifest in objects
+        if manifest["kind"] == "CustomResourceDefinition"
     }
     for each in objects:
         group = str(each.get("apiVersion")).partition("/")[0]
@@ -165,43 +165,37 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
     operator, networks = operator_of(resources), device_networks(objects_of(resources))
     if not clusters:
-        there = [inputs for _, inputs in existing]
-        mine = [
-            from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in (*there, *pools)
-        ]
+        all_pools = [*(inputs for _, inputs in existing), *pools]
+        nodes = [from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in all_pools]
         has_nodes = any(
-            (o["kind"], o.get("apiVersion")) == ("Node", "v1") for o in objects_of(resources)
+            (manifest["kind"], manifest.get("apiVersion")) == ("Node", "v1")
+            for manifest in objects_of(resources)
         )
-        lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
-        return (
-            mine
-            if has_nodes
-            else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
-        )
+        if not has_nodes:
+            lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
+            nodes.append(replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks))
+        return nodes
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
-    own = [
-        from_node_pool(pool, cluster, operator, networks) for pool in [*own_pools(cluster), *pools]
-    ]
-    return (
-        [*own, _unknown_nodes("nodes of pools that GKE makes")]
-        if makes_pools(cluster, resources)
-        else own
-    )
+    all_pools = [*own_pools(cluster), *pools]
+    nodes = [from_node_pool(pool, cluster, operator, networks) for pool in all_pools]
+    if makes_pools(cluster, resources):
+        nodes.append(_unknown_nodes("nodes of pools that GKE makes"))
+    return nodes
 
 
 def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
     """Return whether GKE creates node pools itself, for pods or by a ComputeClass."""
-    classes = (section(each, "spec", "nodePoolAutoCreation") for each in objects_of(resources))
-    may = cluster.get("clusterAutoscaling") is UNKNOWN
-    return may or any(
-        each.get("enabled") for each in (section(cluster, "clusterAutoscaling"), *classes)
-    )
+    if cluster.get("clusterAutoscaling") is UNKNOWN:
+        return True
+    settings = [section(cluster, "clusterAutoscaling")]
+    settings += (section(m, "spec", "nodePoolAutoCreation") for m in objects_of(resources))
+    return any(setting.get("enabled") for setting in settings)
 
 
 def own_pools(cluster: Manifest) -> Iterable[Manifest]:
-    """The pools that come with a cluster: those in its own inputs, or the default one."""
+    """Yield the pools that a cluster creates: those in its inputs, or the default pool."""
     common = {"location": cluster.get("location")}
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
     if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
@@ -239,7 +233,7 @@ def _without_devices(
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
-    """The GPU Operator, as the values of its release set it, on the program's clusters."""
+    """Return the GPU Operator on the program's clusters, as its release's values set it."""
     values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
