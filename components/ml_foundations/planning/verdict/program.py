@@ -15,7 +15,7 @@ from ml_foundations.planning.input.program import (
     values_of,
     without_controller,
 )
-from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -27,7 +27,7 @@ from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import with_references
 from ml_foundations.planning.verdict.retained import lost_with_namespaces, retained
 from ml_foundations.planning.verdict.values import with_values
-from ml_foundations.planning.verdict.verdicts import Verdicts
+from ml_foundations.planning.verdict.verdicts import Verdicts, verdict_of
 from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 
@@ -92,12 +92,11 @@ def judge_program(
         findings += placeholder_findings(declared)
     findings += lost_with_namespaces(verdicts.stored, objects, undeleted)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    is_refused = any(error.rule not in accepted for error in errors)
     region = verdicts.cost.region
     platform = tuple(platform_cost(declared, nodes, region))
     return replace(
         verdicts,
-        stack=Verdict.CANNOT_FIT if is_refused else verdicts.stack,
+        stack=together([verdicts.stack, verdict_of(errors, accepted)]),
         reasons=(*verdicts.reasons, *findings),
         cost=replace(verdicts.cost, platform=platform),
         retained=tuple(retained(verdicts.stored, objects, undeleted, region)),

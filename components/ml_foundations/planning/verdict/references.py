@@ -26,8 +26,8 @@ from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload, is_stored
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
 _ROWS = list(rows("references.csv", "ml_foundations.planning.verdict"))
 _SYSTEM = (
@@ -108,26 +108,20 @@ def with_references(
         about = f"{manifest['kind']} {_full_name(manifest)}"
         if about not in judged and not is_stored(manifest):
             of_objects += missing(about, _of_object(manifest))
-    found_verdicts = [_verdict(finding, accepted) for finding in (*findings, *of_objects)]
+    verdict = verdict_of((*findings, *of_objects), accepted)
     return replace(
         verdicts,
         workloads=tuple(workloads),
-        stack=together([verdicts.stack, *found_verdicts]),
+        stack=together([verdicts.stack, verdict]),
         reasons=(*verdicts.reasons, *of_objects),
     )
-
-
-def _verdict(finding: Finding, accepted: Collection[str]) -> Verdict:
-    if finding.rule in accepted:
-        return Verdict.FITS
-    return Verdict.CANNOT_FIT if finding.severity is Severity.ERROR else Verdict.UNDETERMINED
 
 
 def _worse(
     item: WorkloadVerdict, findings: Sequence[Finding], accepted: Collection[str]
 ) -> WorkloadVerdict:
     """Return the verdict on a workload with the findings about its references."""
-    verdict = together([item.verdict, *(_verdict(finding, accepted) for finding in findings)])
+    verdict = together([item.verdict, verdict_of(findings, accepted)])
     return replace(item, verdict=verdict, reasons=(*item.reasons, *findings))
 
 

@@ -15,7 +15,7 @@ from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import GROUPS, PodSet, is_stored
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
 _MIB = 1024 * 1024 * WHOLE
 _IMPOSSIBLE, _TOO_LITTLE = 1 * _MIB, 6 * _MIB
@@ -88,10 +88,9 @@ def _judged(
         verdict = Verdict.CANNOT_FIT if refusal.certain and is_certain else Verdict.FITS
         finding = explain.finding(refusal, verdict, workload)
         (errors if finding.severity is Severity.ERROR else warnings).append(finding)
-    is_refused = any(error.rule not in accepted for error in errors)
     return replace(
         item,
-        verdict=Verdict.CANNOT_FIT if is_refused else item.verdict,
+        verdict=together([item.verdict, verdict_of(errors, accepted)]),
         reasons=(*item.reasons, *errors),
         warnings=(*item.warnings, *warnings),
     )

@@ -1,13 +1,13 @@
 """The verdicts on workloads and on the stack, with reasons, costs and quotas."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 
@@ -34,6 +34,17 @@ class QuotaLeft:
     name: str
     left: Mapping[str, int]
     hard: Mapping[str, int]
+
+
+def verdict_of(findings: Iterable[Finding], accepted: Collection[str]) -> Verdict:
+    """Return the verdict of some findings: the worst of those that break no accepted rule.
+
+    What has an error cannot fit, and what has a warning is undetermined.
+    """
+    severities = {finding.severity for finding in findings if finding.rule not in accepted}
+    if Severity.ERROR in severities:
+        return Verdict.CANNOT_FIT
+    return Verdict.UNDETERMINED if severities else Verdict.FITS
 
 
 _EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
