@@ -121,7 +121,7 @@ class Admission:
         self._declared = {"kube-system", *self._namespaces}
         for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"}:
             self._declared.update(map(namespace_of, cluster.by_kind[kind]))
-        counted = [each for each in objects if each["kind"] not in _COUNTED_OTHERWISE]
+        counted = [item for item in objects if item["kind"] not in _COUNTED_OTHERWISE]
         self.quotas: dict[str, list[Quota]] = {}
         for manifest in cluster.by_kind["ResourceQuota"]:
             quota = Quota(manifest, cluster, counted)
@@ -181,10 +181,11 @@ class Admission:
             outcome = _refused_pods(pod_set, self._of_amounts(workload, pod_set, stored))
             return self._charge(AdmittedWorkload(workload, ((pod_set, pod),), outcome=outcome))
         invalid = list(validation.refusals(workload))
+        invalid_fields = [refusal.path for refusal in invalid]
         outcome = Outcome.refused(invalid)
         if workload.kind == "JobSet":
             outcome += Outcome.refused(exclusive.refusals(workload.manifest))
-        if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
+        if any("ffinity" in field or "topologySpread" in field for field in invalid_fields):
             # An invalid selector cannot be compared with labels.
             return self._with_claims(workload, outcome=outcome)
         pod_sets: list[tuple[PodSet, PodClass]] = []

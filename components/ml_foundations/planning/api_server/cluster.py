@@ -109,10 +109,11 @@ class Cluster:
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
             self.by_kind[document["kind"]].append(document)
-        self.priority_classes = {name_of(each): each for each in self.by_kind["PriorityClass"]}
-        self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
-        accounts = self.by_kind["ServiceAccount"]
-        self.service_accounts = {(namespace_of(each), name_of(each)): each for each in accounts}
+        self.priority_classes = {name_of(cls): cls for cls in self.by_kind["PriorityClass"]}
+        self.runtime_classes = {name_of(cls): cls for cls in self.by_kind["RuntimeClass"]}
+        self.service_accounts: dict[tuple[str, str], Manifest] = {}
+        for account in self.by_kind["ServiceAccount"]:
+            self.service_accounts[namespace_of(account), name_of(account)] = account
         self.limit_ranges: defaultdict[str, list[Manifest]] = defaultdict(list)
         for limit_range in self.by_kind["LimitRange"]:
             self.limit_ranges[namespace_of(limit_range)].append(limit_range)
@@ -131,7 +132,7 @@ class Cluster:
         if not any(node.zones for node in self.declared):
             return False
         without_zones = ("Node", "ConfigMap", "Secret")
-        documents = (each for each in self._documents if each["kind"] not in without_zones)
+        documents = (item for item in self._documents if item["kind"] not in without_zones)
         return not mentions(documents).isdisjoint(labels.ZONES)
 
     @cached_property
@@ -316,7 +317,7 @@ class Cluster:
         taints = self._taints.get(str(spec.get("nodeName")), ())
         evicting = [taint for taint in taints if taint.get("effect") == "NoExecute"]
         tolerations = items(spec, "tolerations")
-        forever = [each for each in tolerations if each.get("tolerationSeconds") is None]
+        forever = [item for item in tolerations if item.get("tolerationSeconds") is None]
         return untolerated_taints(forever, evicting)
 
     @cached_property
@@ -386,7 +387,8 @@ class Cluster:
     @cached_property
     def default_priority(self) -> Manifest | None:
         """The PriorityClass of pods that name none."""
-        defaults = [each for each in self.priority_classes.values() if each.get("globalDefault")]
+        classes = self.priority_classes.values()
+        defaults = [priority for priority in classes if priority.get("globalDefault")]
         return min(defaults, key=lambda priority: priority.get("value") or 0, default=None)
 
     def accepting(self, pod: PodClass, among: Sequence[NodeGroup] | None = None) -> list[NodeGroup]:

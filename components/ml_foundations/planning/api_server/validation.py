@@ -44,7 +44,7 @@ _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")
 
 
 def refusals(workload: Workload) -> list[Refusal]:
-    """Return why the API server rejects a workload, or its pods."""
+    """Return the invalid fields of a workload and its pods, for which the API server rejects it."""
     if is_stored(workload.manifest):
         return []  # the API server has stored it
     found = [
@@ -70,8 +70,8 @@ def refusals(workload: Workload) -> list[Refusal]:
 
 
 def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
-    """Return why the API server rejects objects other than workloads that it has not stored."""
-    found: list[Refusal] = []
+    """Return invalid fields of objects that are not workloads and that are not stored yet."""
+    refused: list[Refusal] = []
     for document in documents:
         if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
             about = f"{document['kind']} {name_of(document)}"
@@ -86,31 +86,19 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
                 and not any(unknown_paths(document))
             ):
                 wrong |= dict.fromkeys(check(document))
-            found += [invalid(path, rule, about) for path, rule in wrong]
-            unsure = [
-                path
-                for path, rule, is_certain in broken
-                if not is_certain and rule.startswith("must")
-            ]
-            found += [_depending_on_cluster(path, about) for path in unsure]
-            found += [as_refusal(note, about) for note in notes if not note.is_error]
-    found += [
-        invalid(path, "must not be that of another Service", about)
-        for path, about in _taken(documents)
-    ]
-    classes = [
-        each
-        for each in documents
-        if each["kind"] == "PriorityClass" and each.get("globalDefault") is True
-    ]
+            refused += [invalid(path, rule, about) for path, rule in wrong]
+            for path, rule, is_certain in broken:
+                if not is_certain and rule.startswith("must"):
+                    refused.append(_depending_on_cluster(path, about))
+            refused += [as_refusal(note, about) for note in notes if not note.is_error]
+    for path, about in _taken(documents):
+        refused.append(invalid(path, "must not be that of another Service", about))
+    classes = (document for document in documents if document["kind"] == "PriorityClass")
+    defaults = [manifest for manifest in classes if manifest.get("globalDefault") is True]
     second = "must not be true of a second PriorityClass"
-    return [
-        *found,
-        *(
-            invalid("globalDefault", second, f"PriorityClass {name_of(each)}")
-            for each in classes[1:]
-        ),
-    ]
+    for manifest in defaults[1:]:
+        refused.append(invalid("globalDefault", second, f"PriorityClass {name_of(manifest)}"))
+    return refused
 
 
 def _depending_on_cluster(path: str, about: str) -> Refusal:
@@ -127,24 +115,21 @@ def _depending_on_cluster(path: str, about: str) -> Refusal:
 def _taken(documents: Iterable[Manifest]) -> _Problems:
     """Yield node ports and addresses of a Service that an earlier Service has, and the Service."""
     seen: dict[Any, Manifest] = {}
-    for service in (
-        each for each in documents if each["kind"] == "Service" and not is_stored(each)
-    ):
+    for service in documents:
+        if service["kind"] != "Service" or is_stored(service):
+            continue
         spec = section(service, "spec")
-        wanted = [
-            ("ports", port.get("nodePort")) for port in filter(is_mapping, items(spec, "ports"))
-        ]
-        for key, value in (
-            *wanted,
-            *((key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort")),
-        ):
+        ports = filter(is_mapping, items(spec, "ports"))
+        wanted: list[tuple[str, Any]] = [("ports", port.get("nodePort")) for port in ports]
+        wanted += [(key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort")]
+        for key, value in wanted:
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:
                 yield f"spec.{key}", f"Service {name_of(service)}"
 
 
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
-    """The mappings of a list, with their paths."""
+    """Return the mappings of a list, with their paths."""
     found = holder.get(key) if is_mapping(holder) else None
     listed = cast("list[Any]", found) if isinstance(found, list) else []
     return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if is_mapping(item)]
@@ -205,14 +190,10 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Problems:
     """Yield mounts without a volume, and devices without a claim."""
     volumes = _listed(spec, "volumes")
     names: list[Any] = [*claims, *(volume.get("name") for _, volume in volumes)]
-    blocks = [
-        *claims,
-        *(
-            v.get("name")
-            for _, v in volumes
-            if v.get("persistentVolumeClaim") or v.get("ephemeral")
-        ),
-    ]
+    blocks: list[Any] = [*claims]
+    for _, volume in volumes:
+        if volume.get("persistentVolumeClaim") or volume.get("ephemeral"):
+            blocks.append(volume.get("name"))
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         mounted = [mount.get("name") for _, mount in mounts]
@@ -300,11 +281,9 @@ def _scopes(quota: Manifest) -> _Problems:
                     path,
                     f"must not hold {name}, because spec.hard has {', '.join(sorted(others))}",
                 )
-        yield from (
-            (path, f"must not hold {' and '.join(pair)}")
-            for pair in _OPPOSITES
-            if {*pair} <= {*names}
-        )
+        for pair in _OPPOSITES:
+            if {*pair} <= {*names}:
+                yield path, f"must not hold {' and '.join(pair)}"
 
 
 def _amounts(limit_range: Manifest) -> _Problems:
@@ -338,11 +317,11 @@ def _amounts(limit_range: Manifest) -> _Problems:
 
 
 def _overhead(runtime_class: Manifest) -> _Problems:
-    """Return why the overhead of a RuntimeClass is not valid as the limits of a container."""
+    """Return problems of a RuntimeClass's overhead as the limits of a container."""
     limits = {"limits": section(runtime_class, "overhead", "podFixed")}
     return [
-        ("overhead.podFixed", each.message)
-        for each in invalid_resources({"containers": [{"resources": limits}]})
+        ("overhead.podFixed", refusal.message)
+        for refusal in invalid_resources({"containers": [{"resources": limits}]})
     ]
 
 
