@@ -135,7 +135,7 @@ PolicyPack(
     policies=[
         ResourceValidationPolicy(
             name="inputs",
-            description="Refuses nothing: it reads what the others judge.",
+            description="Refuses nothing: it reads what the other policies judge.",
             validate=remember,
             enforcement_level=EnforcementLevel.ADVISORY,
         ),
@@ -146,7 +146,7 @@ PolicyPack(
             mandatory=True,
         ),
         proof_policy(
-            ADVICE, "What the proof says of a program beside its errors.", mandatory=False
+            ADVICE, "What the proof says of a program besides its errors.", mandatory=False
         ),
     ],
 )

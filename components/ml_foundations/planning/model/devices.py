@@ -51,15 +51,12 @@ class DeviceClaims:
 
     def classes(self, spec: Manifest, namespace: str) -> str:
         """Return the names of the device classes that a pod claims, for messages."""
-        found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
-        requests = (
-            each
-            for request in found
-            for each in items(request, "firstAvailable") or [section(request, "exactly")]
-        )
-        named = dict.fromkeys(
-            str(each["deviceClassName"]) for each in requests if "deviceClassName" in each
-        )
+        claimed = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
+        named: dict[str, None] = {}
+        for request in claimed:
+            for choice in items(request, "firstAvailable") or [section(request, "exactly")]:
+                if "deviceClassName" in choice:
+                    named[str(choice["deviceClassName"])] = None
         return ", ".join(named) or "classes that are not shown"
 
     def refusals(
@@ -154,7 +151,7 @@ def _charge(request: Manifest) -> Amounts:
 
 
 def _whole_gpus(spec: Manifest) -> Iterable[Manifest]:
-    """Yield the attributes of the devices of a slice that are no parts of GPUs."""
+    """Yield the attributes of the devices of a slice that are whole GPUs."""
     for device in items(spec, "devices"):
         attributes = section(device, "attributes") or section(device, "basic", "attributes")
         if section(attributes, "type").get("string", "gpu") == "gpu":
@@ -178,15 +175,14 @@ def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
 def _count(request: Manifest) -> int:
     """Return the number that is requested, as far as it is known."""
     count = request.get("count")
-    return (
-        count
-        if isinstance(count, int) and request.get("allocationMode", "ExactCount") == "ExactCount"
-        else 1
-    )
+    is_exact = request.get("allocationMode", "ExactCount") == "ExactCount"
+    return count if isinstance(count, int) and is_exact else 1
 
 
 def _products(request: Manifest) -> list[str]:
-    expressions = [
-        str(section(selector, "cel").get("expression")) for selector in items(request, "selectors")
-    ]
-    return [found[1] for expression in expressions if (found := PRODUCT.search(expression))]
+    products: list[str] = []
+    for selector in items(request, "selectors"):
+        expression = str(section(selector, "cel").get("expression"))
+        if match := PRODUCT.search(expression):
+            products.append(match[1])
+    return products

@@ -98,7 +98,7 @@ def job_key(document: Manifest, job: Manifest, index: int) -> str:
 def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) -> Manifest:
     """Return the spec of a child Job's pods as JobSet's controller and its webhook complete it.
 
-    The webhook adds affinity to the first pod, and gives the others a node selector of that pod's
+    The webhook adds affinity to the first pod, and gives later pods a node selector of that pod's
     domain. Affinity of all pods to their own Job has the same outcome. Only Jobs with the same
     priority repel each other.
 

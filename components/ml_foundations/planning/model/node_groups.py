@@ -35,7 +35,7 @@ from ml_foundations.planning.model.workloads import DISK_FIELDS
 HOSTNAME = labels.HOSTNAME
 _ANY_ADDRESS = "0.0.0.0"
 _LIMITED = ("cpu", "memory", "ephemeral-storage")
-"""The resources of which quotas count limits too."""
+"""The resources whose limits quotas count too."""
 _Port = tuple[str, str, int]
 """Host address, protocol and number."""
 _Disk = tuple[Any, ...]
@@ -49,7 +49,7 @@ class AffinityTerm:
     key: str
     selector: Manifest | None
     namespaces: frozenset[str] | None
-    """None stands for every namespace."""
+    """None means every namespace."""
 
     def matches(self, pod: PodClass) -> bool:
         """Return whether the term is about a pod."""
@@ -241,9 +241,9 @@ def pod_class(
     namespaces: Mapping[str, Mapping[str, Any]],
     **others: Any,
 ) -> PodClass:
-    """The class of pods with an admitted spec.
+    """Return the class of pods with an admitted spec.
 
-    Namespaces are all that are known, with their labels; the others are more fields of the class.
+    Namespaces are all that are known, with their labels; ``others`` are more fields of the class.
     """
 
     def terms(kind: str) -> tuple[AffinityTerm, ...]:

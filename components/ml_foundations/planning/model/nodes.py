@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType
 
 MAX_NODES = "ml-foundations/max-nodes"
-"""The annotation that makes a Node a template for that many nodes with names of their own."""
+"""The annotation that makes a Node a template for that many nodes, each with its own name."""
 MIN_NODES = "ml-foundations/min-nodes"
-"""The annotation with the fewest nodes that such a template stands for; default 0."""
+"""The annotation with the fewest nodes of such a template; default 0."""
 BOOT_DISK_GIB = "ml-foundations/boot-disk-gib"
 """The annotation with the size of the disk that each node starts from."""
 SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
@@ -44,7 +44,7 @@ _BROUGHT = frozenset(
 
 @dataclass(eq=False)
 class NodeClass:
-    """Nodes that are alike: one Node, or the most nodes that a template stands for.
+    """Nodes that are alike: one Node, or the most nodes of a template.
 
     Attributes:
         name: The node's or the pool's name, for messages.

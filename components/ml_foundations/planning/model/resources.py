@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 
 PODS = "pods"
-"""The resource of which each pod takes one; a node has as many as it may run pods."""
+"""The resource that each pod takes one of; a node has as many as it may run pods."""
 HUGE_PAGES = "hugepages-"
 """What the names of huge pages begin with; the size of a page follows."""
 

@@ -323,7 +323,7 @@ class Volumes:
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Yield why the driver of a claim's class makes no such volume, or only a larger one.
 
-        A larger volume is no refusal that is certain.
+        A larger volume is a refusal that is not certain.
         """
         spec, name, storage_class = section(claim, "spec"), name_of(claim), self._classes.of(claim)
         if any(unknown_paths(spec)):
@@ -454,7 +454,7 @@ class Volumes:
         return None
 
     def _may_get(self, claim: Manifest) -> list[Manifest]:
-        """Return the volumes of which a claim gets one; a volume that is made is empty."""
+        """Return the volumes that a claim may get; a volume that is made is empty."""
         if volume := self._volume_of(claim):
             return [volume]
         candidates = [self._volumes[name] for name in self._free.satisfying(claim)]

@@ -31,6 +31,8 @@ WORKLOAD_KINDS = frozenset(GROUPS)
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """The kinds that make a declared number of alike pods."""
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
+_STOPS_JOB = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"}
+"""The fields with which failed pods may end a Job."""
 
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
@@ -64,8 +66,8 @@ class PodSet:
         labels: The pods' labels, with those that controllers add; in place of random values, the
             name of the workload.
         count: How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes.
-        path: Where the pods' spec is in the workload's manifest.
-        count_path: Where their number is.
+        path: The path of the pods' spec in the workload's manifest.
+        count_path: The path of their number.
     """
 
     template: Manifest
@@ -82,13 +84,13 @@ class Workload:
 
     Attributes:
         manifest: The workload's manifest.
-        pods: Its sets of pods; one but for a JobSet.
+        pods: Its sets of pods; one, except for a JobSet.
         all_at_once: Whether the pods are of use only together, as those of always-on workloads and
             of gangs.
         phases: Of a JobSet in which Jobs wait until others have completed, the count paths of sets
             that run together.
         surge: Pods beyond ``count`` during a rollout.
-        ceiling: The most replicas that an autoscaler may set, where there is one.
+        ceiling: The most replicas that an autoscaler may set, if it has one.
         claims: Claims that the workload makes for each of its pods.
         unknown: Field paths that hold a value that is not known yet.
     """
@@ -137,17 +139,12 @@ class Workload:
     @property
     def replaces_evicted(self) -> bool:
         """Return whether evicted pods are replaced for certain: those of Jobs count as failed."""
-        stops = {
-            "backoffLimit",
-            "backoffLimitPerIndex",
-            "maxFailedIndexes",
-            "podFailurePolicy",
-        } & self._job_spec.keys()
+        if not self.is_finite:
+            return self.kind != "Pod"
+        if _ignores_evictions(section(self._job_spec, "podFailurePolicy")):
+            return True
         many = self.kind != "JobSet" and self.pods[0].count > 6  # the default of backoffLimit
-        is_borne = not (stops or many) or _ignores_evictions(
-            section(self._job_spec, "podFailurePolicy")
-        )
-        return self.kind != "Pod" and (is_borne or not self.is_finite)
+        return not many and _STOPS_JOB.isdisjoint(self._job_spec)
 
     @property
     def deadline(self) -> int | None:
@@ -159,11 +156,8 @@ class Workload:
     def completions(self) -> int:
         """The pods of a Job that must still do their work; 0 if it has no ``completions``."""
         wanted = self._job_spec.get("completions") if self.is_finite else None
-        return (
-            max(0, wanted - (section(self.manifest, "status").get("succeeded") or 0))
-            if wanted
-            else 0
-        )
+        succeeded = section(self.manifest, "status").get("succeeded") or 0
+        return max(0, wanted - succeeded) if wanted else 0
 
     @property
     def takes_turns(self) -> bool:
@@ -175,12 +169,11 @@ class Workload:
     @property
     def queue(self) -> str | None:
         """The LocalQueue of Kueue that it waits in."""
-        found = labels_of(self.manifest).get(labels.KUEUE_QUEUE)
-        if not found and self.kind == "CronJob":
-            found = section(self.manifest, "spec", "jobTemplate", "metadata", "labels").get(
-                labels.KUEUE_QUEUE
-            )
-        return found or None
+        queue = labels_of(self.manifest).get(labels.KUEUE_QUEUE)
+        if not queue and self.kind == "CronJob":
+            job_template = section(self.manifest, "spec", "jobTemplate")
+            queue = labels_of(job_template).get(labels.KUEUE_QUEUE)
+        return queue or None
 
     @property
     def ceilings(self) -> Iterable[tuple[str, int]]:
@@ -197,15 +190,10 @@ def differing_labels(workload: Workload) -> frozenset[str]:
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
-        known = (
-            {exclusive.JOB_KEY}
-            if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods)
-            else set[str]()
-        )
-        return (
-            frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
-            - known
-        )
+        differing = {*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)}
+        if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods):
+            differing.discard(exclusive.JOB_KEY)
+        return frozenset(differing)
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -214,18 +202,16 @@ def single_pods(workload: Workload) -> list[PodSet] | None:
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
-        own = [
+        own_labels = [
             {_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers
         ]
     elif is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
-        own = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
+        own_labels = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
     else:
         return None
-    return (
-        [replace(pods, count=1, labels={**pods.labels, **each}) for each in own]
-        if len(own) <= _MOST_APART
-        else None
-    )
+    if len(own_labels) > _MOST_APART:
+        return None
+    return [replace(pods, count=1, labels={**pods.labels, **own}) for own in own_labels]
 
 
 def ordinals(workload: Workload) -> range:
@@ -357,8 +343,8 @@ def workload(
 
 def read_fields(spec: Manifest) -> Manifest:
     """Return a pod's spec without the fields that do not decide where it may run."""
-    given = {key: value for key, value in spec.items() if value not in (None, [], {})}
-    kept = _only(given, _READ["pod"])
+    present = {key: value for key, value in spec.items() if value not in (None, [], {})}
+    kept = _only(present, _READ["pod"])
     for key in ("containers", "initContainers"):
         if key in kept:
             kept[key] = [_only(container, _READ["container"]) for container in kept[key]]
@@ -489,11 +475,11 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     completed: list[frozenset[int]] = []
     for job in jobs:  # each depends on Jobs before it
         before: set[int] = set()
-        for each in items(job, "dependsOn"):
-            number = index.get(each.get("name"), len(completed))
+        for dependency in items(job, "dependsOn"):
+            number = index.get(dependency.get("name"), len(completed))
             if number < len(completed):
                 before |= completed[number]
-                if each.get("status") == "Complete":
+                if dependency.get("status") == "Complete":
                     before.add(number)
         completed.append(frozenset(before))
     if not any(completed):
@@ -514,9 +500,10 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
     count = 1 if replicas is None else replicas
     ceiling = None
     if autoscalers and count:
-        scaling = [section(each, "spec") for each in autoscalers]
-        ceiling = min(int(each.get("maxReplicas", count)) for each in scaling)
-        count = max(min(count, ceiling), *(int(each.get("minReplicas") or 1) for each in scaling))
+        specs = [section(autoscaler, "spec") for autoscaler in autoscalers]
+        ceiling = min(int(scaling.get("maxReplicas", count)) for scaling in specs)
+        least = max(int(scaling.get("minReplicas") or 1) for scaling in specs)
+        count = max(min(count, ceiling), least)
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
     surge = _surge(spec, count) if kind == "Deployment" else 0
     whose = (kind, namespace_of(document), name_of(document), document)

@@ -44,7 +44,7 @@ class GpuLimits:
     def uses(self, workloads: Iterable[AdmittedWorkload]) -> list[GpuUse]:
         """Return the GPUs that pods can use at once.
 
-        The pods that stay keep what they need, and the others wait for what these leave.
+        The pods that stay keep what they need, and pods that end wait for the rest.
         """
         uses: list[GpuUse] = []
         left: dict[Hashable, int] = {}

@@ -33,7 +33,7 @@ _PRIVATE = (
     IPv4Network("192.168.0.0/16"),
     IPv4Network("100.64.0.0/10"),
 )
-"""Where the addresses of pods are (RFC 1918, 6598)."""
+"""The ranges that have the addresses of pods (RFC 1918, 6598)."""
 _SYSTEM = "kube-system"
 _DNS = ({"k8s-app": "kube-dns"}, {"k8s-app": "node-local-dns"})
 _DNS_ADDRESSES = ("169.254.20.10/32", "169.254.169.254/32")

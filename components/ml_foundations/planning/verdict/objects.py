@@ -48,7 +48,7 @@ def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
 
 
 def placeholder(value: Any) -> str:
-    """Return what a value stands for, with the source; nothing if it is not a placeholder.
+    """Return what a placeholder is meant for, with the source; nothing if it is not a placeholder.
 
     Example: ``placeholder("ml@example.com")`` is "is kept for examples (RFC 2606)".
     """

@@ -351,7 +351,7 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     """Yield the objects that need more of a network than the program's networks have.
 
     They are storage classes whose instances have addresses of private services access, and
-    Ingresses of internal load balancers, whose proxies have addresses of their own (GKE, "Ingress
+    Ingresses of internal load balancers, whose proxies have separate addresses (GKE, "Ingress
     for internal Application Load Balancers").
     """
     types = {type_ for type_, _ in resources}

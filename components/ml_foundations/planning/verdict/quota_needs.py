@@ -68,14 +68,15 @@ def quota_needs(
     """Return what nodes, claims and addresses of a program take from quotas, at least and at most.
 
     At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
-    only. Nodes of which too little is known have a row of their own.
+    only. Nodes that too little is known about have a separate row.
     """
     found = list(resources)
     clusters = [inputs for type_, inputs in found if type_ == CLUSTER]
     # The nodes of a cluster that the program does not make have their quota already.
     nodes = [node for node in nodes_of(found, existing) if clusters or node.unknown != NO_LIST]
-    places = {_region(each.get("location")) for each in clusters} or {*map(_region_of, nodes)}
-    region = places.pop() if len(places) == 1 else _OPEN
+    regions = {_region(cluster.get("location")) for cluster in clusters}
+    regions = regions or {*map(_region_of, nodes)}
+    region = regions.pop() if len(regions) == 1 else _OPEN
     disks = _of_claims(objects_of(found), clusters, region)
     addresses = (_need("address/nat", region, 1, 1) for type_, _ in found if type_ == NAT)
     sums = _summed([*_of_nodes(nodes), *disks, *addresses])
@@ -84,12 +85,15 @@ def quota_needs(
         need = sums.get(key, first)
         least, most = max(need.at_least, first.at_least), max(need.at_most, first.at_most)
         sums[key] = replace(need, at_least=least, at_most=most)
-    return tuple(sums[key] for key in sorted(sums))
+    return _sorted(sums)
 
 
 def quota_of_nodes(nodes: Iterable[NodeClass]) -> tuple[QuotaNeed, ...]:
     """Return what nodes take from quotas, as far as their labels show it."""
-    sums = _summed(_of_nodes(nodes))
+    return _sorted(_summed(_of_nodes(nodes)))
+
+
+def _sorted(sums: _Needs) -> tuple[QuotaNeed, ...]:
     return tuple(sums[key] for key in sorted(sums))
 
 

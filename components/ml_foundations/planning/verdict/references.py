@@ -170,13 +170,16 @@ class _Objects:
         is_certain = is_complete and is_needed and not self._may_be_made(kind)
         names = [known for known in self._names[kind, namespace] if "*" not in known]
         near = get_close_matches(name, sorted(names), n=1)
-        others = [n for (k, n), known in self._names.items() if k == kind and name in known]
+        having: list[str] = []
+        for (known_kind, known_namespace), known_names in self._names.items():
+            if known_kind == kind and name in known_names:
+                having.append(known_namespace)
         where = f" in namespace {namespace}" if namespace else ""
         message = f"{path.rpartition('.')[2]} names the {kind} {name}, which is not declared{where}"
         if near:
             message += f": did you mean {near[0]}?"
-        elif others:
-            message += f": namespace {min(others)} has one"
+        elif having:
+            message += f": namespace {min(having)} has one"
         fix = f"Write {near[0]}, or declare" if near else "Declare"
         rule, remedy = "reference", f"{fix} the {kind} {name}{where}."
         if kind in ("Secret", "ConfigMap"):
@@ -196,13 +199,14 @@ class _Objects:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(
-        name == pattern or ("*" in pattern and fnmatchcase(name, pattern)) for pattern in patterns
-    )
+    for pattern in patterns:
+        if name == pattern or ("*" in pattern and fnmatchcase(name, pattern)):
+            return True
+    return False
 
 
 def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
-    """Yield the resources that an object lets somebody create; "*" stands for any.
+    """Yield the resources that an object lets somebody create; "*" means any.
 
     Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create
     lets an agent create its resources.
@@ -269,14 +273,17 @@ def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Ref
 
 @cache
 def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
-    found = (row for row in _ROWS if row["of"] == of)
-    return [(tuple(row["path"].split(".")), row["kind"], row["needed"] == "yes") for row in found]
+    paths: list[tuple[tuple[str, ...], str, bool]] = []
+    for row in _ROWS:
+        if row["of"] == of:
+            paths.append((tuple(row["path"].split(".")), row["kind"], row["needed"] == "yes"))
+    return paths
 
 
 def _values(tree: Manifest, keys: Sequence[str], at: str) -> Iterator[tuple[str, Manifest, Any]]:
     """Yield the values below some keys, with their paths and what holds them.
 
-    "key[]" stands for each item of a list.
+    "key[]" means each item of a list.
     """
     key, rest = keys[0].removesuffix("[]"), keys[1:]
     path = joined(at, key) if at else key

@@ -167,7 +167,7 @@ def _folder_refusals(pods: PodSet) -> Iterator[Refusal]:
 
 
 def _too_small(path: str, quantity: Any, *, is_memory_limit: bool) -> Refusal | None:
-    """Return the refusal of an amount of bytes that nothing runs with; zero is no limit."""
+    """Return the refusal of an amount of bytes that nothing runs with; zero means no limit."""
     amount = milli(quantity)
     if not 0 < amount < (_TOO_LITTLE if is_memory_limit else _IMPOSSIBLE):
         return None

@@ -19,7 +19,7 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 
 _CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _LIMITS = ("In", "Exists")
-"""Operators that limit a selector to what has a label; the others select nearly everything."""
+"""Operators that limit a selector to what has a label; other operators select nearly everything."""
 
 
 def webhook_findings(
