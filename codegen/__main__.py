@@ -10,7 +10,7 @@ from codegen import ROOT, write
 
 
 def main() -> None:
-    """Make everything: first the arguments, in a separate process: the others import them."""
+    """Make everything: first the arguments, in a separate process."""
     arguments = subprocess.run(
         [sys.executable, "-m", "codegen.arguments", *sys.argv[1:]], cwd=ROOT, check=False
     )

@@ -68,8 +68,8 @@ class Proof:
                 reason, which is shown.
             monthly_budget: US dollars that the stack may cost per month, at most; an excess is an
                 error.
-            locations: Where the user wrote an object, by its name in findings, such as "Job
-                research/align": a path in a configuration, which findings then show. Where the user
+            locations: The path in a configuration of each object, by its name in findings, such as
+                "Job research/align", which findings then show. The path of each placeholder that the user
                 wrote a placeholder, by its value.
             existing_node_pools: Node pools of an existing cluster: the type and the inputs of each,
                 as the engine would get them. The proof then assumes that no other nodes of the
@@ -284,7 +284,8 @@ async def _final_name(args: pulumi.ResourceTransformationArgs) -> Any:
     is_pool = args.type_ == NODE_POOL
     output: Any = getattr(args.resource, "name" if is_pool else "metadata", None)
     value: Any = None if output is None else await output.future()
-    return value if is_pool else (value or {}).get("name")
+    metadata: dict[str, Any] = value or {}
+    return value if is_pool else metadata.get("name")
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:

@@ -72,7 +72,7 @@ def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools:
     (rehearsal.project / "Pulumi.yaml").write_text(
         yaml.safe_dump({"name": "t", "runtime": "python", "plugins": plugins})
     )
-    with pytest.raises(RehearsalError, match="names plugins of its own for gcp"):
+    with pytest.raises(RehearsalError, match="names its own plugins for gcp"):
         installation.install(rehearsal, tools)
 
 

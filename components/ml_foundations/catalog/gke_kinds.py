@@ -114,9 +114,12 @@ def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
 
     A part of a version means the newest version that begins so.
     """
-    versions = (str(cluster.get("minMasterVersion") or ""), version)
-    given, wanted = ([int(number) for number in re.findall(r"\d+", each)] for each in versions)
-    return given < wanted[: len(given)]
+    declared = _numbers(str(cluster.get("minMasterVersion") or ""))
+    return declared < _numbers(version)[: len(declared)]
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def may_be_before(cluster: Mapping[str, Any], version: str) -> bool:

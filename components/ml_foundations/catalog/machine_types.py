@@ -1,4 +1,4 @@
-"""The catalog of GKE's machine types and GPUs, read from the CSV files beside this module.
+"""The catalog of GKE's machine types and GPUs, read from the CSV files of this package.
 
 Every row names its source and date there. What is not known is None, never a guess and never zero.
 """
@@ -138,7 +138,7 @@ class MachineType:
         """The most that one interface carries; None if a machine has only one.
 
         200 Gbps: of A3 High five share 1,000 Gbps, of A3 Mega nine 1,800; A3 Ultra and A4 have two
-        of them beside eight of 400 for RDMA, A4X two beside four (Compute Engine, "Networking and
+        of them and eight of 400 for RDMA, A4X two and four (Compute Engine, "Networking and
         GPU machines").
         """
         return None if self.network in ("", "gvnic") else 200

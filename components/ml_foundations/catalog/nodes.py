@@ -16,13 +16,11 @@ and the image."""
 
 def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
     """Return the taints of a pool's nodes: declared ones and those that GKE adds, each once."""
-    taints = [
-        {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
-        for taint in pool.taints
-    ]
-    if pool.automatic_gpu_taint and not any(
-        taint["key"] == labels.GPU_TAINT_KEY for taint in taints
-    ):
+    taints: list[dict[str, str]] = []
+    for taint in pool.taints:
+        taints.append({key: taint[key] for key in ("key", "value", "effect") if taint.get(key)})
+    keys = {taint["key"] for taint in taints}
+    if pool.automatic_gpu_taint and labels.GPU_TAINT_KEY not in keys:
         taints.append(
             {
                 "key": labels.GPU_TAINT_KEY,

@@ -77,8 +77,8 @@ class Operator:
     """The parts of the operator that show on a node."""
 
     drivers: frozenset[str] = frozenset({"ubuntu"})
-    """Node images whose nodes get a driver: the operator's own is for Ubuntu; the others have
-    Google's installer."""
+    """Node images whose nodes get a driver: the operator's own is for Ubuntu, other images
+    have Google's installer."""
     driver_branch: int | None = int(DRIVER[0])
     """The branch of the driver that the operator installs; None if it installs none, or the version
     is unusual."""

@@ -40,8 +40,11 @@ def table(name: str, kind: type[T]) -> Mapping[str, T]:
     The fields of the dataclass are columns; its module annotates them as text (``annotations``).
     """
     columns = {field.name: _reader(str(field.type)) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
-    cells = ({key: read(row[key]) for key, read in columns.items()} for row in rows(name))
-    return MappingProxyType({next(iter(each.values())): kind(**each) for each in cells})
+    by_first_column: dict[str, T] = {}
+    for row in rows(name):
+        cells = {key: read(row[key]) for key, read in columns.items()}
+        by_first_column[next(iter(cells.values()))] = kind(**cells)
+    return MappingProxyType(by_first_column)
 
 
 def rows(

@@ -97,7 +97,7 @@ def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[
 
     Args:
         value: A plain value, or one that is or contains Outputs.
-        children: The children. The component itself would also stand for what others parent to it,
+        children: The children. The component itself would also include what others parent to it,
             which may wait for the Output.
     """
     sources = set(children)

@@ -39,7 +39,7 @@ from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
 _GPU_NETWORKS = {"tcpx": 4, "tcpxo": 8, "rdma-roce": 8}
-"""Networks that GPUs' traffic takes beside the nodes' own, by the kind of network in the catalog.
+"""Networks of the traffic between GPUs, in addition to the nodes' network, by the kind of network in the catalog.
 
 Source: cluster-toolkit, gke-node-pool/gpu_direct.tf (TCPX, TCPXO), and one for each of the 8 RDMA
 interfaces.
@@ -233,7 +233,9 @@ class GpuNodePoolSpec(NodePoolSpec):
             reason = f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
             yield "accelerator_networks", reason
         if 0 < given < wanted:
-            reason = f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others"
+            reason = (
+                f"are {given}, but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
+            )
             yield "additional_networks", reason
         if self.accelerator_networks and self.additional_networks:
             reason = "are those that accelerator_networks lets GKE make; leave one of them out"

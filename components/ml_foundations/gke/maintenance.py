@@ -60,10 +60,8 @@ class MaintenanceWindow(_Period):
     @property
     def rule(self) -> dict[str, str]:
         """The parts of the recurrence, such as FREQ and BYDAY."""
-        return {
-            key: value
-            for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))
-        }
+        pairs = (part.partition("=") for part in self.recurrence.split(";"))
+        return {key: value for key, _, value in pairs}
 
     def blocks(self, first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Yield the begin and end of each occurrence that begins between two times."""

@@ -46,14 +46,15 @@ def shortest_interval(schedule: str) -> int:
     fields = _fields(schedule)
     minutes, hours, days, months, weekdays = map(_values, fields, _FIELDS)
     times = sorted(3600 * hour + 60 * minute for hour in hours for minute in minutes)
-    # Where both kinds of days are restricted, either is enough.
+    # If both kinds of days are restricted, either is enough.
     either = not _is_any(fields[2]) and not _is_any(fields[4])
-    dates = [
-        day
-        for day in (date(2000, 1, 1) + timedelta(days=number) for number in range(_EIGHT_YEARS))
-        if day.month in months
-        and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
-    ]
+    dates: list[date] = []
+    for number in range(_EIGHT_YEARS):
+        day = date(2000, 1, 1) + timedelta(days=number)
+        is_day, is_weekday = day.day in days, (day.weekday() + 1) % 7 in weekdays
+        runs = (is_day or is_weekday) if either else (is_day and is_weekday)
+        if day.month in months and runs:
+            dates.append(day)
     if len(dates) < 2 or not times:
         raise ValueError(f'"{schedule}" never comes')
     same_day = [later - earlier for earlier, later in itertools.pairwise(times)]

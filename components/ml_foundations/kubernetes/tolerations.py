@@ -10,12 +10,12 @@ def untolerated_taints(
 ) -> list[Manifest]:
     """Return the taints that keep a pod off a node, because no toleration matches them."""
     tolerations = list(tolerations)
-    return [
-        taint
-        for taint in taints
-        if taint.get("effect") in ("NoSchedule", "NoExecute")
-        and not any(_tolerates(toleration, taint) for toleration in tolerations)
-    ]
+    forbidding = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
+    untolerated: list[Manifest] = []
+    for taint in forbidding:
+        if not any(_tolerates(toleration, taint) for toleration in tolerations):
+            untolerated.append(taint)
+    return untolerated
 
 
 def described_taint(taint: Manifest) -> str:

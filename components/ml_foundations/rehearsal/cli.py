@@ -93,7 +93,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         "--nodes",
         type=_path,
         metavar="FILE",
-        help="copy the nodes of your own cluster: the output of kubectl get nodes -o yaml",
+        help="copy the nodes of your cluster: the output of kubectl get nodes -o yaml",
     )
     up.add_argument(
         "--max-nodes",

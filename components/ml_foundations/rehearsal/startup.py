@@ -40,7 +40,7 @@ def collect_rarely() -> None:
 def without_init(*packages: str) -> Generator[None]:
     """Let modules of these packages be imported without running the ``__init__`` of the packages.
 
-    In this block, an empty package stands in for each one. Afterwards, an import of the package
+    In this block, each of them is an empty package. Afterwards, an import of the package
     loads all of it, with the modules that this block has loaded.
     """
     root = PathFinder.find_spec(packages[0].partition(".")[0])

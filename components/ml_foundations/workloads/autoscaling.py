@@ -13,8 +13,8 @@ from ml_foundations.kubernetes.labels import GKE_METRIC
 from ml_foundations.kubernetes.objects import api_object
 
 POD_LABEL = "ml-foundations-server"
-"""The label by which GKE finds the pods of a metric: it takes no dots and slashes in a label's
-name."""
+"""The label by which GKE finds the pods of a metric: a label's name has no dots and
+slashes there."""
 
 
 class Autoscaling(Spec):

@@ -95,10 +95,10 @@ def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[d
     """Return random combinations. A smaller sample with the same seed is a beginning of it."""
     # Only random() is promised to give the same numbers in every version of Python.
     source = random.Random(seed)
-    return [
-        {name: parameter.draw(source) for name, parameter in parameters.items()}
-        for _ in range(count)
-    ]
+    combinations: list[dict[str, Value]] = []
+    for _ in range(count):
+        combinations.append({name: value.draw(source) for name, value in parameters.items()})
+    return combinations
 
 
 def text(value: Value) -> str:

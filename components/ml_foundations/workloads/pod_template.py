@@ -30,8 +30,8 @@ def pod_template(
 ) -> dict[str, Any]:
     """Return the pod template, with ``pod_overrides`` merged over it as by ``kubectl patch``.
 
-    The component adds variables, of which the user's win, and fields of the PodSpec; those of the
-    container may replace some. The restart policy is Always, OnFailure or Never.
+    The component adds variables, unless the user sets them, and fields of the PodSpec; those of
+    the container may replace some. The restart policy is Always, OnFailure or Never.
     """
     made = without_none(
         {

@@ -55,8 +55,8 @@ class Upgrade(Spec):
 def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     """Return the upgrade_settings of a pool.
 
-    With ``spare``, machines of this kind are usually available, so that one more for a while is no
-    problem.
+    With ``spare``, machines of this kind are usually available, so one more for a while is
+    possible.
     """
     if upgrade.strategy == "BLUE_GREEN":
         soak = _duration(upgrade.batch_soak_seconds)

@@ -150,7 +150,7 @@ class Supervisor:
         self._changed.clear()
 
     def reconcile(self) -> None:
-        """Run each controller once. A failure of one does not affect the others."""
+        """Run each controller once. A failure of one affects no other controller."""
         began = time.time()
         pools, clusters = self._store.available_pools(), self._store.clusters()
         properties = [cluster.get("inputs") or {} for cluster in clusters.values()]

@@ -122,7 +122,7 @@ def _require_allowed(settings: dict[str, Any], allowed: Set[str]) -> None:
     names = [provider.get("name") for provider in providers]
     if foreign := [name for name in names if name not in allowed]:
         raise RehearsalError(
-            f"Pulumi.yaml names plugins of its own for {', '.join(foreign)} (plugins.providers), "
+            f"Pulumi.yaml names its own plugins for {', '.join(foreign)} (plugins.providers), "
             "which would run in place of the rehearsal's. Remove them, or allow each: "
             "up --allow-provider"
         )

@@ -112,7 +112,7 @@ def judge_stack(
 ) -> Verdicts:
     """Return the verdicts on the deployed stack, or on the resources that ``read`` returns.
 
-    If the proof itself fails, a warning says so: the stack is shown in any case.
+    If the proof itself fails, the result is a warning: the stack is shown in any case.
     """
     try:
         resources, kept = read(rehearsal)

@@ -249,7 +249,7 @@ class Helm:
 
     @cached_property
     def _has_network(self) -> bool:
-        """Whether any repository of the components' charts answers, even with an error."""
+        """True if any repository of the components' charts answers, even with an error."""
         return any(map(_answers, (GPU_OPERATOR.repo, NFS_PROVISIONER.repo)))
 
     def _status(self, namespace: str, name: str) -> str:
