@@ -302,3 +302,27 @@ def test_the_values_of_kueues_chart_have_its_configuration() -> None:
         [("kubernetes:helm.sh/v3:Release", release | {"valueYamlFiles": ["a.yaml"]})]
     )
     assert any(unknown_paths(unknown["resources"]))
+
+
+TWO_FLAVORS = [*AN_H100, *AN_L4]
+"""Two flavors of one node with 8 GPUs each."""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workloads", "expected"),
+    [
+        (8, [server("a", 8), server("b", 8)], Verdict.FITS),
+        (16, [server("a", 8), server("b", 8)], Verdict.UNDETERMINED),
+        (16, [server("a", 4), server("b", 4)], Verdict.FITS),
+        (64, [server(name, 1) for name in "abcdefgh"], Verdict.FITS),
+        (64, [server(name, 2) for name in "abcdefgh"], Verdict.UNDETERMINED),
+        (8, [ring(1, 1)], Verdict.FITS),
+        (16, [ring(1, 1)], Verdict.UNDETERMINED),
+    ],
+)
+def test_each_flavor_has_room_for_what_its_quota_admits(
+    gpus: int, workloads: list[Manifest], expected: Verdict
+) -> None:
+    """Kueue admits workloads to the first flavor with enough quota, whatever its nodes have."""
+    queue = offering("h100", "l4", gpus=gpus)
+    assert judge([LOCAL, *TWO_FLAVORS, queue, *workloads]).stack is expected

@@ -11,8 +11,13 @@ from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import admitted
-from ml_foundations.planning.api_server.unknowns import beyond_planning
-from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, PodSets, QueueUsage
+from ml_foundations.planning.model.decisions import (
+    OTHER_FLAVOR,
+    AdmittedWorkload,
+    Outcome,
+    PodSets,
+    QueueUsage,
+)
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS, pod_requests
@@ -34,7 +39,8 @@ class QueueAdmission:
         """Return a workload with the decisions of the LocalQueue in which it waits.
 
         Kueue adds the node labels and tolerations of the flavor to which it admits the pods. If
-        several flavors are possible, each must have the capacity for its pods.
+        several flavors are possible, the pods keep their labels, and the workload has each choice
+        of flavors. The nodes must then accept the pods of each choice.
         """
         workload, namespace = waiting.workload, waiting.workload.namespace
         queues = self._cluster.queues
@@ -93,31 +99,27 @@ class QueueAdmission:
             specs = self._cluster.queues.admitted(pod.spec, draw)
             by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
         choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
+        if waiting.pod_sets and not choices and not outcome.reasons:
+            outcome += Outcome.refused([OTHER_FLAVOR])
         pod_sets = list(waiting.pod_sets)
         for index, flavors in enumerate(by_set):
             if len(flavors) == 1:
                 pod_sets[index] = flavors[0]
-                continue
-            capacities = [self._capacity(pod) for _, pod in flavors]
-            required = waiting.required_pods(pod_sets[index][0])
-            if min(capacities, default=0) < required and not outcome.reasons:
-                several = beyond_planning(
-                    "metadata.labels",
-                    "Kueue may admit its pods to a flavor whose nodes do not accept all of them",
-                    "Select the labels of one flavor.",
-                )
-                outcome += Outcome.refused([several])
-        return replace(
+        queued = replace(
             waiting,
             pod_sets=tuple(pod_sets),
             queue_usage=usage,
             flavor_choices=choices,
             outcome=outcome,
         )
-
-    def _capacity(self, pod: PodClass) -> int:
-        places = self._cluster.accepting(pod)
-        return sum(place.count * place.room(pod) for place in places)
+        possible: list[PodSets] = []
+        for variant in queued.in_each_flavor():
+            if not any(self._cluster.queues.refusals(variant.queue_usage)):
+                possible.append(variant.pod_sets)
+        if not possible:
+            return queued
+        only = possible[0] if len(possible) == 1 else queued.pod_sets
+        return replace(queued, pod_sets=only, flavor_choices=possible)
 
     def _unknown_priority(self, workload: Workload) -> Iterator[Refusal]:
         """Yield a WorkloadPriorityClass that a workload names and that is not declared."""

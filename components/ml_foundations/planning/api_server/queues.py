@@ -233,6 +233,11 @@ class Queues:
         most = sum(self._cohorts.available(queue, flavor, resource) for flavor in flavors)
         return name_of(queue), flavors, most
 
+    @property
+    def flavor_labels(self) -> list[Manifest]:
+        """The labels by which each flavor selects nodes."""
+        return [section(flavor, "spec", "nodeLabels") for flavor in self._flavors.values()]
+
     def admitted(self, spec: Manifest, usage: QueueUsage) -> list[Manifest]:
         """Return a pod's spec with the labels and tolerations of each flavor that may admit it.
 

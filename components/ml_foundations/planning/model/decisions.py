@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from ml_foundations.kubernetes.objects import Manifest, name_of
+from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import verb
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
@@ -212,6 +212,25 @@ def _can_only_refuse(reason: Reason) -> bool:
     return isinstance(reason, QuotaExceeded)
 
 
+def _pods_of(workload: Workload, like: PodSets) -> PodSets:
+    """Return the sets of pods of a workload as those of an equivalent one."""
+    copied: list[tuple[PodSet, PodClass]] = []
+    for pod_set, (_, pod) in zip(workload.pods, like, strict=True):
+        names = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
+        copied.append((pod_set, pod.of(**names)))
+    return tuple(copied)
+
+
+OTHER_FLAVOR = Refusal(
+    rule="beyond-planning",
+    path="metadata.labels",
+    message="Kueue may admit its pods to a flavor whose nodes do not accept all of them",
+    remedy="Select the labels of one flavor.",
+    certain=False,
+)
+"""The doubt about pods that Kueue may admit to several flavors."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class AdmittedWorkload:
     """A workload with its pods as the scheduler would see them, and the outcome so far.
@@ -234,6 +253,23 @@ class AdmittedWorkload:
     flavor_choices: Sequence[PodSets] = ()
     unknowns: Sequence[Refusal] = ()
     outcome: Outcome = NOTHING_DECIDED
+
+    def sets_selecting(self, node_labels: Manifest) -> int:
+        """Return how many sets of pods select nodes with these labels."""
+        selectors = [section(pod.spec, "nodeSelector") for _, pod in self.pod_sets]
+        return sum(node_labels.items() <= selector.items() for selector in selectors)
+
+    def in_each_flavor(self) -> "list[AdmittedWorkload]":
+        """Return the workload as each choice of flavors changes its pods; itself if there is one."""
+        if len(self.flavor_choices) < 2:
+            return [self]
+        variants: list[AdmittedWorkload] = []
+        for choice in self.flavor_choices:
+            usage: list[QueueUsage] = []
+            for (queue, path, _, requests), (_, pod) in zip(self.queue_usage, choice, strict=True):
+                usage.append((queue, path, pod.spec, requests))
+            variants.append(replace(self, pod_sets=choice, queue_usage=usage))
+        return variants
 
     def with_outcome(self, outcome: Outcome) -> "AdmittedWorkload":
         """Return the workload with another outcome."""
@@ -265,12 +301,12 @@ class AdmittedWorkload:
 
     def copy_for(self, workload: Workload) -> "AdmittedWorkload":
         """Return the same for another workload that no rule can tell apart."""
-        name, namespace = str(workload), workload.namespace
-        pod_sets: list[tuple[PodSet, PodClass]] = []
-        for pod_set, (_, pod) in zip(workload.pods, self.pod_sets, strict=True):
-            copied = pod.of(name=name, namespace=namespace, labels=pod_set.labels)
-            pod_sets.append((pod_set, copied))
-        return AdmittedWorkload(workload, tuple(pod_sets), queue_usage=self.queue_usage)
+        return AdmittedWorkload(
+            workload,
+            _pods_of(workload, self.pod_sets),
+            queue_usage=self.queue_usage,
+            flavor_choices=[_pods_of(workload, choice) for choice in self.flavor_choices],
+        )
 
     def phases(self) -> list[PodSets]:
         """Return its sets of pods that run together: all, or those of each phase of a JobSet."""

@@ -1,8 +1,9 @@
 """All workloads together: their quotas, queues and claims, and the nodes that they compete for."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
+from math import prod
 
 from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.api_server.admission import Admission
@@ -10,6 +11,7 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
+    OTHER_FLAVOR,
     AdmittedWorkload,
     Competition,
     Outcome,
@@ -25,6 +27,9 @@ from ml_foundations.planning.scheduler.competition import independent_sets
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.fitting import Fitting, may_wait_too_long
 from ml_foundations.planning.verdict.report import SHOWN
+
+_MOST_ASSIGNMENTS = 64
+"""Assignments of flavors to workloads that are all tried."""
 
 
 def judge_all_together(
@@ -51,9 +56,52 @@ def judge_all_together(
         _queues(cluster, workloads),
         _claims(cluster, workloads),
         _Nodes(cluster, fitting, workloads, unplaced).outcome(),
+        _other_flavors(cluster, fitting, workloads, unplaced),
     ):
         outcome += _without_accepted(cluster, shared)
     return outcome
+
+
+def _other_flavors(
+    cluster: Cluster,
+    fitting: Fitting,
+    workloads: Sequence[AdmittedWorkload],
+    unplaced: Collection[AdmittedWorkload],
+) -> Outcome:
+    """Return the doubt about pods that do not fit together in each flavor that they may get.
+
+    For example, two Deployments may wait in a queue with two flavors of one node each. Kueue admits
+    both to the first flavor if its quota is enough, and then half of the pods find no node. So the
+    nodes must have room for each assignment of flavors that the quotas allow.
+    """
+    variants = [[each] if each in unplaced else each.in_each_flavor() for each in workloads]
+    if all(len(choices) == 1 for choices in variants):
+        return NOTHING_DECIDED
+    for assigned in _assignments(cluster, variants):
+        outcome = _Nodes(cluster, fitting, assigned, unplaced).outcome()
+        if outcome.verdict not in (None, Verdict.FITS):
+            return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
+    return NOTHING_DECIDED
+
+
+def _assignments(
+    cluster: Cluster, variants: Sequence[Sequence[AdmittedWorkload]]
+) -> Iterator[Sequence[AdmittedWorkload]]:
+    """Yield the workloads with the flavors that they may get together.
+
+    If there are too many assignments, yield one for each flavor, with all workloads that may get
+    it. A flavor with room for all of them has room for some of them.
+    """
+    if prod(map(len, variants)) > _MOST_ASSIGNMENTS:
+        for labels in cluster.queues.flavor_labels:
+            preferred = [max(each, key=lambda one: one.sets_selecting(labels)) for each in variants]
+            yield preferred
+        return
+    for assigned in product(*variants):
+        staying = [admitted for admitted in assigned if not admitted.workload.takes_turns]
+        usage = [used for admitted in staying for used in admitted.queue_usage]
+        if not any(cluster.queues.refusals(usage)):
+            yield assigned
 
 
 def _without_accepted(cluster: Cluster, outcome: Outcome) -> Outcome:

@@ -11,6 +11,7 @@ from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
+    OTHER_FLAVOR,
     AdmittedWorkload,
     Competition,
     GrowthStops,
@@ -143,6 +144,20 @@ class Fitting:
         placed = [self.place(AdmittedWorkload(admitted.workload, choice)) for choice in choices]
         if {outcome.verdict for outcome in placed} == {Verdict.CANNOT_FIT}:
             return Outcome(Verdict.CANNOT_FIT, placed[0].reasons)
+        return NOTHING_DECIDED
+
+    def place_in_other_flavors(self, admitted: AdmittedWorkload, placed: Outcome) -> Outcome:
+        """Return the doubt about a workload that fits, and does not in each choice of flavors.
+
+        Kueue admits it to the first flavor with enough quota, whatever the nodes have.
+        """
+        choices = admitted.flavor_choices
+        if len(choices) < 2 or placed.verdict not in (None, Verdict.FITS):
+            return NOTHING_DECIDED
+        for choice in choices:
+            outcome = self.place(AdmittedWorkload(admitted.workload, choice))
+            if outcome.verdict not in (None, Verdict.FITS):
+                return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
         return NOTHING_DECIDED
 
     def shared_claims(self) -> Mapping[AdmittedWorkload, Outcome]:

@@ -156,6 +156,7 @@ def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
         outcome = before.outcome
         if outcome.verdict is None:
             outcome += fitting.place(before)
+            outcome += fitting.place_in_other_flavors(before, outcome)
         elif before.pod_sets and outcome.reasons and outcome.is_refused_at_worst:
             outcome += fitting.place_refused(before)
         after = _without_accepted(cluster, before.with_outcome(outcome))
