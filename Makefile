@@ -32,8 +32,8 @@ trials: .venv/.ready ## repeat the random trials many times: kills, comparisons 
 quick: .venv/.ready ## the tests that need no replica: two to four minutes
 	@$(RUN) pytest -q -m "not replica and not trial" -n 2 --dist loadfile
 
-lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages
-	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks
+lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages; check STYLE.md
+	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks && $(RUN) codegen.readability --check
 
 format: .venv/.ready ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format

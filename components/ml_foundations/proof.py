@@ -69,8 +69,8 @@ class Proof:
             monthly_budget: US dollars that the stack may cost per month, at most; an excess is an
                 error.
             locations: The path in a configuration of each object, by its name in findings, such as
-                "Job research/align", which findings then show. The path of each placeholder that the user
-                wrote a placeholder, by its value.
+                "Job research/align", which findings then show. Also the path of each
+                placeholder, by its value.
             existing_node_pools: Node pools of an existing cluster: the type and the inputs of each,
                 as the engine would get them. The proof then assumes that no other nodes of the
                 cluster have GPUs.

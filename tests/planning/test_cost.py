@@ -101,7 +101,7 @@ def test_a_sum_with_an_unknown_price_says_what_it_leaves_out() -> None:
     assert cost.at_least == (Decimal("88.49"), Decimal("176.98"))
     warning = over_budget(cost, Decimal(130_000))
     assert warning is not None
-    assert "no price is known for b200; the others cost 129195 at most" in warning.message
+    assert "no price is known for b200; other resources cost 129195 at most" in warning.message
     excess = over_budget(cost, Decimal(100_000))
     assert excess is not None
     assert excess.severity == "error"

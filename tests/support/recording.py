@@ -91,7 +91,7 @@ def _refuse(engine: MockEngine, message: Any) -> None:
     # the proof's second look sees no resource, and has no cost to compare with the budget.
     is_known = (
         "[gpu-network," in message.message
-        or "for the cluster's own nodes; the others cost 0" in message.message
+        or "for the cluster's own nodes; other resources cost 0" in message.message
     )
     assert message.severity < engine_pb2.WARNING or is_known, message.message
 

@@ -51,7 +51,7 @@ def beyond_product(gpus: Sequence[Accelerator]) -> list[dict[str, Any]]:
 
 
 def exact_terms(gpu: Accelerator) -> Iterator[list[dict[str, Any]]]:
-    """Yield expressions over the labels of GKE's nodes: each list matches these GPUs and no other ones.
+    """Yield lists of expressions over the labels of GKE's nodes. Each matches only these GPUs.
 
     The product label alone does so if no other accelerator type has the same one.
     """

@@ -39,7 +39,7 @@ from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
 _GPU_NETWORKS = {"tcpx": 4, "tcpxo": 8, "rdma-roce": 8}
-"""Networks of the traffic between GPUs, in addition to the nodes' network, by the kind of network in the catalog.
+"""Networks between GPUs, in addition to the nodes' network, by the kind of network of the catalog.
 
 Source: cluster-toolkit, gke-node-pool/gpu_direct.tf (TCPX, TCPXO), and one for each of the 8 RDMA
 interfaces.

@@ -193,7 +193,7 @@ def piece(
 
     Args:
         name: Their name.
-        region: Where they are, if that is known.
+        region: Their region, if it is known.
         billed: The amounts that are billed for one, by the rows of ``charges.csv``.
         fewest: How many there are at least.
         most: How many there are at most.
@@ -278,7 +278,7 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
     elif is_partial:
         severity = Severity.WARNING
         message = (
-            f"the cost cannot be compared with the budget: {unpriced}; the others cost {most:.0f} "
+            f"the cost cannot be compared with the budget: {unpriced}; other resources cost {most:.0f} "
             "at most"
         )
         remedy = (

@@ -185,7 +185,7 @@ def _pool(pool: Manifest, clusters: Sequence[Manifest]) -> Iterator[Finding]:
             about,
             "nodeLocations",
             "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses "
-            "the others",
+            "other zones",
             "Name those that have them: nodeLocations (zones).",
         )
 

@@ -213,7 +213,10 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
     """
     for manifest in objects:
         _, reason = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
-        if reason in ("planning does not know this kind", "what it brings or changes is not shown"):
+        if reason in (
+            "planning does not know this kind",
+            "what it installs or changes is not shown",
+        ):
             yield {"*"}
         if manifest["kind"] in ("Role", "ClusterRole"):
             for rule in filter(is_mapping, items(manifest, "rules")):
