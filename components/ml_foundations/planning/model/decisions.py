@@ -260,7 +260,7 @@ class AdmittedWorkload:
         return sum(node_labels.items() <= selector.items() for selector in selectors)
 
     def in_each_flavor(self) -> "list[AdmittedWorkload]":
-        """Return the workload with the pods of each choice of flavors, or itself if there is one."""
+        """Return the workload with the pods of each choice of flavors, or itself."""
         if len(self.flavor_choices) < 2:
             return [self]
         variants: list[AdmittedWorkload] = []

@@ -278,8 +278,8 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
     elif is_partial:
         severity = Severity.WARNING
         message = (
-            f"the cost cannot be compared with the budget: {unpriced}; other resources cost {most:.0f} "
-            "at most"
+            f"the cost cannot be compared with the budget: {unpriced}; other resources cost "
+            f"{most:.0f} at most"
         )
         remedy = (
             "Set the price: node_price of the pool, or the label "
