@@ -28,7 +28,7 @@ class Quota(NamedTuple):
     lending: int | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Node:
     """A ClusterQueue or a Cohort; a Cohort that is not declared has no quotas."""
 
@@ -55,7 +55,7 @@ class Cohorts:
         declared = [*self._cohorts.values()]
         # A Cohort without a known name and parent, or with itself above it, may lend to any queue.
         self._is_open = not all([self._join(node) for node in [*self._queues.values(), *declared]])
-        self._unknown = {id(node.root) for node in declared if node.is_unknown}
+        self._unknown = {node.root for node in declared if node.is_unknown}
 
     def _join(self, node: _Node) -> bool:
         """Put a node below its parent, and return whether that was possible."""
@@ -81,7 +81,7 @@ class Cohorts:
 
     def is_unknown(self, queue: Manifest) -> bool:
         """Return whether what others lend to a queue is not known."""
-        return self._is_open or id(self._queues[name_of(queue)].root) in self._unknown
+        return self._is_open or self._queues[name_of(queue)].root in self._unknown
 
     def available(self, queue: Manifest, flavor: str, resource: str, taken: Taken = NOTHING) -> int:
         """Return how much of a resource in a flavor a queue may still use, in thousandths."""

@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.performance import fingerprint
+from ml_foundations.planning.model.performance import fingerprint, identity
 from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 
 _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str))
@@ -66,7 +66,7 @@ def grouped(
             or name in mentioned
             or node.labels.get(labels.HOSTNAME) != name
         )
-        key = id(node) if is_alone else (_node_key(node, read), *sorted(pod_keys))
+        key = identity(node) if is_alone else (_node_key(node, read), *sorted(pod_keys))
         if key not in groups:
             groups[key] = [], list(map(known.setdefault, pod_keys, pods))
         groups[key][0].append(node)
@@ -86,7 +86,7 @@ def _only(mapping: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
 
 def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
     compared = [_only(node.labels, read), node.taints, node.allocatable]
-    return fingerprint(compared) or id(node)
+    return fingerprint(compared) or identity(node)
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:

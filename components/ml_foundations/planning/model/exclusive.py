@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.model.performance import identity
 from ml_foundations.planning.model.refusals import Refusal
 
 _ALPHA = "alpha.jobset.sigs.k8s.io/"
@@ -89,7 +90,7 @@ def job_key(document: Manifest, job: Manifest, index: int) -> str:
 
     JobSets without a known name have different ones.
     """
-    name = name_of(document) if name_of(document) not in ("", UNKNOWN) else id(document)
+    name = name_of(document) if name_of(document) not in ("", UNKNOWN) else identity(document)
     return sha1(
         f"{namespace_of(document)}/{name}-{job.get('name')}-{index}".encode(), usedforsecurity=False
     ).hexdigest()

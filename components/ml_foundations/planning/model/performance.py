@@ -83,6 +83,11 @@ class IdentityMap(Generic[K, V]):
         return self._pairs.setdefault(id(key), (key, default))[1]
 
 
+def identity(item: object) -> int:
+    """Return a key that no other object has as long as this one exists."""
+    return id(item)
+
+
 def unique(objects: Iterable[K]) -> list[K]:
     """Return each object once, in the order of first appearance; equal objects are separate."""
     return list({id(item): item for item in objects}.values())
