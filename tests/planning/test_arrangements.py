@@ -3,7 +3,7 @@
 import pytest
 from ml_foundations.planning.model.node_groups import PodClass, PodGroup, carrying, pod_class
 from ml_foundations.planning.model.nodes import node_class
-from ml_foundations.planning.scheduler.exhaustive_search import Outcome
+from ml_foundations.planning.scheduler.exhaustive_search import SearchResult
 from ml_foundations.planning.scheduler.packing import arrangements
 
 from tests.factories import ZONE, anti_affinity, container, pool, spread
@@ -19,17 +19,17 @@ def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
-        ([(pod(2), 4)], Outcome(complete=True, stuck=False)),
-        ([(pod(2), 5)], Outcome(complete=False, stuck=True)),
-        ([(pod(1, port=80), 2)], Outcome(complete=True, stuck=False)),
-        ([(pod(1, port=80), 3)], Outcome(complete=False, stuck=True)),
-        ([(pod(1, affinity=anti_affinity()), 3)], Outcome(complete=False, stuck=True)),
-        ([(pod(4), 1), (pod(1), 4)], Outcome(complete=True, stuck=True)),
-        ([(pod(4), 1), (pod(1), 1)], Outcome(complete=True, stuck=False)),
-        ([(pod(1, port=80), 1), (pod(1, port=80), 1)], Outcome(complete=True, stuck=False)),
+        ([(pod(2), 4)], SearchResult(complete=True, stuck=False)),
+        ([(pod(2), 5)], SearchResult(complete=False, stuck=True)),
+        ([(pod(1, port=80), 2)], SearchResult(complete=True, stuck=False)),
+        ([(pod(1, port=80), 3)], SearchResult(complete=False, stuck=True)),
+        ([(pod(1, affinity=anti_affinity()), 3)], SearchResult(complete=False, stuck=True)),
+        ([(pod(4), 1), (pod(1), 4)], SearchResult(complete=True, stuck=True)),
+        ([(pod(4), 1), (pod(1), 1)], SearchResult(complete=True, stuck=False)),
+        ([(pod(1, port=80), 1), (pod(1, port=80), 1)], SearchResult(complete=True, stuck=False)),
     ],
 )
-def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Outcome) -> None:
+def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: SearchResult) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
     assert arrangements([PodGroup(pod, count, cluster) for pod, count in pods]) == expected
 

@@ -146,10 +146,11 @@ class Admission:
         if key in self._plain:
             return self._plain[key].copy_for(workload)
         # Whether nodes come for a ProvisioningRequest depends on the requested resources.
-        like = None if self._some_come_on_request else self._plain.get(key[0])
+        shape, _ = key
+        like = None if self._some_come_on_request else self._plain.get(shape)
         admitted = self._admit(workload, like)
         if admitted.is_plain:
-            self._plain[key] = self._plain[key[0]] = admitted
+            self._plain[key] = self._plain[shape] = admitted
         return admitted
 
     def _with_claims(

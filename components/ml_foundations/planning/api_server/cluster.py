@@ -263,7 +263,7 @@ class Cluster:
             and not (is_stored(workload.manifest) and workload.kind in COUNTED)
         }
         staying: dict[str, list[PodClass]] = {}
-        replaced: list[PodClass] = []
+        not_staying: list[PodClass] = []
         for document in self.by_kind["Pod"]:
             is_there = is_running(document)
             if is_finished(document) or not (is_there or is_stored(document)):
@@ -278,8 +278,8 @@ class Cluster:
             if is_there and not _owners(document) & judged_whole and not may_leave:
                 staying.setdefault(spec["nodeName"], []).append(pod)
             else:
-                replaced.append(pod)
-        return staying, replaced
+                not_staying.append(pod)
+        return staying, not_staying
 
     @cached_property
     def _taints(self) -> Mapping[str, list[Manifest]]:

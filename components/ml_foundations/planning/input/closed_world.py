@@ -115,7 +115,8 @@ class ClassifiedDocuments:
 def classify(documents: Iterable[Manifest]) -> ClassifiedDocuments:
     """Return documents by what planning knows of them.
 
-    An object without a name gets one, and of objects with the same name, one is classified.
+    An object without a name gets one. If documents declare an object twice and differ, one of them
+    is classified, and every verdict is undetermined.
     """
     unique, conflicts = _without_duplicates(_with_names(documents))
     classifier = _Classifier(everywhere=conflicts)

@@ -209,9 +209,9 @@ class FreeVolumes:
         """Return whether some volumes are enough for all claims that may take them, in any order.
 
         They are if there are as many volumes as claims. Otherwise, all must reach the same nodes,
-        and the claims must ask for more and more: those that fewer volumes satisfy accept only
-        larger ones. As each claim gets the smallest volume, other claims take those last. Example:
-        volumes of 1, 1 and 5 GiB are enough for two claims of 1 GiB and one of 5 GiB.
+        and claims with less choice must ask for larger volumes. Each claim gets the smallest volume
+        that is left, so claims with more choice leave the larger ones to those with less choice.
+        Example: volumes of 1, 1 and 5 GiB are enough for a claim of 1 GiB and one of 5 GiB.
         """
         competing = sorted(self._competing(volumes, workload), key=lambda claims: len(claims[0]))
         if sum(map(itemgetter(1), competing)) <= len(volumes):
@@ -219,15 +219,18 @@ class FreeVolumes:
         contested = frozenset[str]().union(*map(itemgetter(0), competing))
         if len({_reach(self._volumes[name]) for name in contested}) > 1:
             return False
-        claims, inner, smallest_inner = 0, frozenset[str](), 0
+        claims, narrower, smallest_narrower = 0, frozenset[str](), 0
         for candidates, number in competing:
             claims += number
-            if claims > len(candidates) or not inner <= candidates:
+            if claims > len(candidates) or not narrower <= candidates:
                 return False
-            if inner and max(self._sizes(candidates - inner), default=-1) >= smallest_inner:
+            if (
+                narrower
+                and max(self._sizes(candidates - narrower), default=-1) >= smallest_narrower
+            ):
                 return False
-            inner = candidates
-            smallest_inner = min(self._sizes(candidates))
+            narrower = candidates
+            smallest_narrower = min(self._sizes(candidates))
         return True
 
 

@@ -27,7 +27,7 @@ _MOST_STEPS = 60_000
 
 
 @dataclass
-class Outcome:
+class SearchResult:
     """The ends that the pods may come to, over every order of arrival and choice of the scheduler.
 
     Attributes:
@@ -47,7 +47,7 @@ class Outcome:
 
 def search(
     pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, each: bool = False
-) -> Outcome | None:
+) -> SearchResult | None:
     """Try every way to place pods, and return what becomes of them.
 
     Args:
@@ -137,9 +137,9 @@ class _SearchSpace:
         """Whether a node of a group with a load has room for a pod of each class."""
         self._rules = [_DomainRules(self, pod) for pod in self.pending]
 
-    def explore(self, each: bool) -> Outcome:
+    def explore(self, each: bool) -> SearchResult:
         """Visit all states that can be reached, and return what they end in."""
-        outcome = Outcome(least=list(self._counts), most=[0] * len(self._counts))
+        outcome = SearchResult(least=list(self._counts), most=[0] * len(self._counts))
         start: _State = tuple((0,) * len(self.pending) for _ in self.nodes)
         seen, open_states, steps = {start}, [start], 0
         while open_states:
@@ -275,7 +275,7 @@ def _has_all_of(victims: _Load, fewer: _Load) -> bool:
     return all(map(int.__ge__, victims, fewer))
 
 
-def _record_end(outcome: Outcome, placed: list[int], counts: list[int]) -> None:
+def _record_end(outcome: SearchResult, placed: list[int], counts: list[int]) -> None:
     outcome.complete |= placed == counts
     outcome.stuck |= placed != counts
     outcome.least = list(map(min, outcome.least, placed))

@@ -17,7 +17,7 @@ from ml_foundations.planning.model.node_groups import (
     PodGroup,
     take,
 )
-from ml_foundations.planning.scheduler.exhaustive_search import Outcome
+from ml_foundations.planning.scheduler.exhaustive_search import SearchResult
 
 _Counts = tuple[int, ...]
 """A number of pods for each class."""
@@ -32,7 +32,7 @@ class _TooManyError(Exception):
     pass
 
 
-def arrangements(pod_groups: Sequence[PodGroup]) -> Outcome | None:
+def arrangements(pod_groups: Sequence[PodGroup]) -> SearchResult | None:
     """Return whether all pods can fit, and whether some arrangement leaves a pod without a node.
 
     None if more than the nodes themselves decides, or there are too many arrangements.
@@ -49,7 +49,7 @@ def arrangements(pod_groups: Sequence[PodGroup]) -> Outcome | None:
         is_stuck = _is_any_blocked(nodes, counts)
     except _TooManyError:
         return None
-    return Outcome(complete=counts in fullest, stuck=is_stuck)
+    return SearchResult(complete=counts in fullest, stuck=is_stuck)
 
 
 def _is_local(pod: PodClass) -> bool:
@@ -63,7 +63,7 @@ class _NodeLoads:
     """The loads that one node of a group can carry.
 
     Attributes:
-        count: The number of such nodes. Of more nodes than pods, all but one stay empty.
+        count: The number of such nodes, at most one more than all pods: others would be empty too.
     """
 
     def __init__(self, group: NodeGroup, pod_groups: Sequence[PodGroup]) -> None:

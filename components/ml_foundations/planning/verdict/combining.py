@@ -46,11 +46,11 @@ def judge_all_together(
         admission: Its API server, with the quotas.
         fitting: Its nodes.
         workloads: The workloads with the verdict on each alone.
-        unplaced: Those whose pods find no nodes, which the user accepts.
+        unplaced: Workloads without nodes that the user accepts. They do not compete.
     """
     outcome = _without_accepted(cluster, _each_alone(workloads))
     if outcome.verdict is Verdict.CANNOT_FIT:
-        return outcome
+        return outcome  # if one alone cannot fit, the rest cannot change that
     for shared in (
         _quotas(cluster, admission, workloads),
         _queues(cluster, workloads),

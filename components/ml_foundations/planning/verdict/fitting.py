@@ -378,20 +378,23 @@ class Fitting:
         with_all = self.occupied
         if least_priority is not None:
             with_all = self._places_for(self._daemons, least_priority)
-        late = self._capacity(pod, with_all)
+        after_daemons = self._capacity(pod, with_all)
         counts_daemons = any(_spread_counts(pod, daemon.pod) for daemon in self._daemons)
-        if late.least >= wanted and not counts_daemons:
-            return late
+        # Nodes with room after all DaemonSets have room before them too: without a spread
+        # constraint that counts them, DaemonSets only use resources.
+        if after_daemons.least >= wanted and not counts_daemons:
+            return after_daemons
         rivals = self._rivals([pod])
         if not rivals:
-            return late
-        before = self._without(rivals, least_priority)
-        early = self._capacity(pod, before)
+            return after_daemons
+        without_rivals = self._without(rivals, least_priority)
+        before_rivals = self._capacity(pod, without_rivals)
         if counts_daemons:
-            most = sum(place.count * place.room(pod) for place in before)
-            return Capacity(0, most, late.limited_by)
-        least, most = min(late.least, early.least), max(late.most, early.most)
-        return Capacity(least, most, late.limited_by)
+            most = sum(place.count * place.room(pod) for place in without_rivals)
+            return Capacity(0, most, after_daemons.limited_by)
+        least = min(after_daemons.least, before_rivals.least)
+        most = max(after_daemons.most, before_rivals.most)
+        return Capacity(least, most, after_daemons.limited_by)
 
     def _search(
         self, pod_sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass

@@ -42,12 +42,13 @@ def judge(
 ) -> Verdicts:
     """Judge workloads against nodes, quotas and limits.
 
-    If an accepted rule is broken, the verdicts are those without the rule, with its findings.
+    If an accepted rule is broken, judge again without all accepted rules, and add their findings.
 
     Args:
         documents: Manifests, such as Nodes, ResourceQuotas, LimitRanges, volumes and workloads.
         nodes: More nodes, such as those of node pools that are only planned.
-        gke: The properties of the GKE cluster, if the documents are all that is in it.
+        gke: The properties of the GKE cluster, or None if the cluster may hold objects that the
+            documents lack.
         accepted: The rules whose errors the user accepts.
     """
     with without_garbage_collector():
@@ -56,12 +57,12 @@ def judge(
         errors = [f for f in verdicts.findings if f.severity is Severity.ERROR]
         if not any(error.rule in accepted for error in errors):
             return verdicts
-        without_rules = _judge_cluster(classified, nodes, gke, frozenset(accepted))
-        return _with_findings_of(accepted, verdicts, without_rules)
+        verdicts_without_rules = _judge_cluster(classified, nodes, gke, frozenset(accepted))
+        return _with_findings_of(accepted, verdicts, verdicts_without_rules)
 
 
 def _with_findings_of(
-    accepted: Collection[str], verdicts: Verdicts, without_rules: Verdicts
+    accepted: Collection[str], verdicts: Verdicts, verdicts_without_rules: Verdicts
 ) -> Verdicts:
     """Return the verdicts without the accepted rules, with the findings of these rules."""
 
@@ -69,10 +70,10 @@ def _with_findings_of(
         of_rules = [finding for finding in findings if finding.rule in accepted]
         return (*(finding for finding in of_rules if finding not in remaining), *remaining)
 
-    pairs = zip(without_rules.workloads, verdicts.workloads, strict=True)
+    pairs = zip(verdicts_without_rules.workloads, verdicts.workloads, strict=True)
     workloads = [replace(item, reasons=merged(old.reasons, item.reasons)) for item, old in pairs]
-    reasons = merged(verdicts.reasons, without_rules.reasons)
-    return replace(without_rules, workloads=tuple(workloads), reasons=reasons)
+    reasons = merged(verdicts.reasons, verdicts_without_rules.reasons)
+    return replace(verdicts_without_rules, workloads=tuple(workloads), reasons=reasons)
 
 
 @dataclass(frozen=True)
