@@ -187,7 +187,7 @@ def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Pa
         done = rehearse(tmp_path, "up")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Autopilot's machines and rules are not simulated" in done.stdout
-        assert "it ran on 3 assumed ones" in done.stdout
+        assert "it ran on 3 assumed nodes" in done.stdout
         kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
         assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), (
             "a secret is written down"
