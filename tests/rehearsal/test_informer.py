@@ -57,7 +57,7 @@ def test_a_long_list_is_read_in_parts(api: LateApi, monkeypatch: pytest.MonkeyPa
     ]
     for body in bodies:
         api.create(PATH, body)
-    monkeypatch.setattr(api_module, "_LISTED_AT_ONCE", 2)
+    monkeypatch.setattr(api_module, "_PAGE_SIZE", 2)
     listed = api.get(PATH, labelSelector="of=parts")
     for body in bodies:
         api.delete(f"{PATH}/{body['metadata']['name']}")
