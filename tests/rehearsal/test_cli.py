@@ -146,7 +146,7 @@ def test_an_interrupted_removal_ends_before_anything_else(
         found.append((rehearsal.backend_dir / "left").exists())
         raise RehearsalError("enough")
 
-    monkeypatch.setattr(commands.environment, "install", install)
+    monkeypatch.setattr(commands.installation, "install", install)
     monkeypatch.setattr(commands.toolchain, "to_build", list)
     monkeypatch.setattr(commands.toolchain, "ensure", lambda: None)
     monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", "")
