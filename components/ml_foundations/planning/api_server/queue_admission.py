@@ -112,6 +112,8 @@ class QueueAdmission:
             flavor_choices=choices,
             outcome=outcome,
         )
+        if len(choices) < 2:
+            return queued
         possible: list[PodSets] = []
         for variant in queued.in_each_flavor():
             if not any(self._cluster.queues.refusals(variant.queue_usage)):

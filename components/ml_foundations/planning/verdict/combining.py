@@ -98,7 +98,7 @@ def _assignments(
             yield preferred
         return
     for assigned in product(*variants):
-        staying = [admitted for admitted in assigned if not admitted.workload.takes_turns]
+        staying, _ = _split(assigned)
         usage = [used for admitted in staying for used in admitted.queue_usage]
         if not any(cluster.queues.refusals(usage)):
             yield assigned
