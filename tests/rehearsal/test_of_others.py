@@ -54,7 +54,7 @@ def test_a_watched_rehearsal_keeps_its_secret(project: Path) -> None:
         )
     try:
         said = (project / "up.log").read_text
-        until(lambda: "stays fresh until Ctrl-C" in said() or up.poll() is not None, seconds=300)
+        until(lambda: "until you press Ctrl-C" in said() or up.poll() is not None, "no page", 300)
         until(lambda: '"reload": 2' in rehearsal.page.read_text())
     finally:
         up.send_signal(signal.SIGINT)
