@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import SHARED_HOSTNAME
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning
 from ml_foundations.planning.model.workloads import PodSet, Workload, differing_labels, is_stored
 
 _DEFAULT_SCHEDULER = "default-scheduler"
@@ -200,13 +200,6 @@ def _unknown_owner(workload: Workload, pod_set: PodSet) -> Iterator[Refusal]:
             f"its controller gives the label {min(by_controller)} itself",
             "Leave it out of the template.",
         )
-
-
-def beyond_planning(path: str, message: str, remedy: str, *, only_refuses: bool = False) -> Refusal:
-    """Return an uncertain refusal by something that planning does not model."""
-    return Refusal(
-        "beyond-planning", path, message, remedy, certain=False, only_refuses=only_refuses
-    )
 
 
 def selector_keys(spec: Manifest) -> Iterator[str]:

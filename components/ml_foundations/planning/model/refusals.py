@@ -23,3 +23,15 @@ def invalid(path: str, fault: str, about: str = "") -> Refusal:
     """Return the API server's refusal of an object for an invalid field."""
     message = f"the API server refuses it: {path} {fault}"
     return Refusal("invalid", path, message, "Correct it.", object=about)
+
+
+def doubt(
+    rule: str, path: str, message: str, remedy: str = "", *, only_refuses: bool = False
+) -> Refusal:
+    """Return a refusal that depends on something unknown."""
+    return Refusal(rule, path, message, remedy, certain=False, only_refuses=only_refuses)
+
+
+def beyond_planning(path: str, message: str, remedy: str, *, only_refuses: bool = False) -> Refusal:
+    """Return the doubt about something that decides and that planning does not model."""
+    return doubt("beyond-planning", path, message, remedy, only_refuses=only_refuses)
