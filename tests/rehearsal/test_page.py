@@ -25,6 +25,7 @@ from ml_foundations.rehearsal.report.workloads import Workload
 from tests.factories import deployment, pool, template
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+TWO_NODES = ("gke-ml-h100-0c2f9a1b-x7k2", "gke-ml-h100-0c2f9a1b-p3d9")
 EVIL = "<script>alert(1)</script>"
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -71,6 +72,7 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
             [],
             f"0/2 ready. 0/12 nodes are available: {name}",
         ),
+        Workload("serving", "Deployment", "embed", "Ready", [*TWO_NODES], "2/2"),
     ]
     pod_times = [
         PodTimes(
@@ -215,7 +217,7 @@ def test_it_says_what_is_drawn(tmp_path: Path) -> None:
         "h100-2: 8 GPUs: 8 free; empty",
     ]
     for text in (
-        "1 of 2 workloads not running",
+        "1 of 3 workloads not running",
         "0/2 ready. 0/12 nodes are available: train",
         "requests.nvidia.com/gpu: 6 of 8",
         "Allows no pods.",
@@ -317,3 +319,14 @@ def test_a_browser_shows_it_without_scrolling_sideways(
     ).split(",")
     assert int(across) <= width
     assert int(cells) == (6 if count > 120 else count + 3)
+
+
+@browser
+def test_a_narrow_row_has_its_label_on_the_left_and_all_of_its_nodes_on_the_right(
+    tmp_path: Path,
+) -> None:
+    cell = "[...w.document.querySelectorAll('td[data-label=nodes]')].find((td) => td.children.length === 2)"
+    lefts = f"[...{cell}.children].map((node) => Math.round(node.getBoundingClientRect().left))"
+    first, second = framed(tmp_path, page_of(3), lefts, width=400).split(",")
+    assert first == second
+    assert int(first) > 100
