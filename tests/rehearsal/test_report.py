@@ -159,6 +159,52 @@ def test_events_are_read_only_in_namespaces_with_stuck_pods() -> None:
     assert [path for path in asked if "events" in path] == ["/api/v1/namespaces/team/events"]
 
 
+@pytest.mark.parametrize(
+    ("replicas", "fewest", "state"),
+    [(1, 2, "Pending"), (1, 1, "Ready"), (1, None, "Ready"), (0, 2, "Ready")],
+)
+def test_a_server_has_the_fewest_replicas_of_its_autoscaler(
+    replicas: int, fewest: int | None, state: str
+) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    least = {} if fewest is None else {"minReplicas": fewest}
+    status = {
+        "observedGeneration": 1,
+        "readyReplicas": replicas,
+        "updatedReplicas": replicas,
+    }
+    server = of_team("chat", {"replicas": replicas, "selector": {}}, status)
+    scaler = of_team("any", {"scaleTargetRef": target, "maxReplicas": 4} | least, {})
+    [row] = rows_of({"deployments": [server], "horizontalpodautoscalers": [scaler]})
+    assert row.state == state
+
+
+def test_a_daemon_set_that_no_controller_has_seen_is_not_ready() -> None:
+    [new] = rows_of({"daemonsets": [of_team("exporter", {"selector": {}}, {})]})
+    assert new.state == "Pending"
+    seen = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 1}
+    [ready] = rows_of({"daemonsets": [of_team("exporter", {"selector": {}}, seen)]})
+    assert ready.state == "Ready"
+
+
+def of_team(name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "team", "uid": name, "generation": 1}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def rows_of(objects: dict[str, list[dict[str, Any]]]) -> list[Workload]:
+    """The rows of a cluster that has these objects, by collection."""
+
+    class Answers:
+        def get(self, path: str, **_: str) -> dict[str, Any]:
+            return {"items": objects.get(path.rpartition("/")[2], [])}
+
+        find = get
+
+    api: Any = Answers()
+    return workloads.collect(api, [], {}, {}, [])
+
+
 def test_calls_between_namespaces_are_shown(tmp_path: Path) -> None:
     calls = ["serving/chat: research may call it"]
     console = Console(width=160, record=True, file=StringIO())

@@ -18,6 +18,7 @@ from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+_AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _QUEUED = f"/apis/{API_VERSION}/workloads"
 """Kueue's Workload objects, one for each workload in a queue."""
 
@@ -94,7 +95,12 @@ def collect(
     queued: dict[str, Object] = {}
     for item in list_all(_QUEUED):
         queued |= dict.fromkeys(owners(item), item)
-    seen = _Observations(pods, warnings, job_nodes, unplaced, without_operator, queued)
+    fewest: dict[tuple[str, str, str], int] = {}
+    for autoscaler in list_all(_AUTOSCALERS):
+        target = autoscaler["spec"]["scaleTargetRef"]
+        key = (namespace_of(autoscaler), target["kind"], target["name"])
+        fewest[key] = autoscaler["spec"].get("minReplicas", 1)
+    seen = _Observations(pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
     rows = [_job(job, seen) for job in jobs if not owners(job)]
     for cron_job in list_declared("/apis/batch/v1/cronjobs"):
         rows.append(_cron_job(cron_job, _owned_by(cron_job, jobs), seen))
@@ -125,6 +131,8 @@ class _Observations:
     without_operator: list[str]
     queued: dict[str, Object]
     """Kueue's Workload object by the uid of the workload."""
+    fewest: Mapping[tuple[str, str, str], int]
+    """By namespace, kind and name of its target, the fewest replicas of an autoscaler."""
 
     def pods(self, workload: Object) -> list[Object]:
         selector = section(workload, "spec", "selector", "matchLabels").items()
@@ -240,10 +248,11 @@ def _nodes_of(jobs: list[Object], seen: _Observations) -> list[str]:
 
 def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
     status, replicas = item["status"], item["spec"]["replicas"]
+    if replicas:  # at 0, an autoscaler is switched off
+        replicas = max(replicas, seen.fewest.get((namespace_of(item), kind, name_of(item)), 0))
     ready = status.get("readyReplicas", 0)
     updated = ready if kind == "ReplicaSet" else status.get("updatedReplicas", 0)
-    is_observed = status.get("observedGeneration") == item["metadata"]["generation"]
-    if ready == updated == replicas and is_observed:
+    if ready == updated == replicas and _is_observed(item):
         return _row(kind, item, "Ready", seen.nodes(item), f"{ready}/{replicas}")
     reason = f"{ready}/{replicas} ready. {seen.reason(item)}".strip()
     return _row(kind, item, "Pending", seen.nodes(item), reason)
@@ -252,8 +261,13 @@ def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
 def _daemon_set(item: Object, seen: _Observations) -> Workload:
     scheduled = item["status"].get("desiredNumberScheduled", 0)
     ready = item["status"].get("numberReady", 0)
-    state = "Ready" if ready == scheduled else "Pending"
+    state = "Ready" if ready == scheduled and _is_observed(item) else "Pending"
     return _row("DaemonSet", item, state, seen.nodes(item), f"{ready}/{scheduled}")
+
+
+def _is_observed(item: Object) -> bool:
+    """Return whether the status of an object is that of its present spec."""
+    return item["status"].get("observedGeneration") == item["metadata"]["generation"]
 
 
 def _pod(pod: Object, seen: _Observations) -> Workload:
