@@ -112,10 +112,8 @@ def _driver_errors(
     """Yield pools on which not exactly one of GKE and the operator provides the GPUs."""
     operator, wanted = settings.gpu_operator, mode_for(pool.driver, pool.image_name)
     if operator is None and wanted != "gke":
-        yield (
-            path,
-            f"is {pool.driver}, but there is no gpuOperator; add it, or set default or latest",
-        )
+        reason = f"is {pool.driver}, but there is no gpuOperator; add it, or set default or latest"
+        yield path, reason
     if operator is not None and operator.mode != wanted:
         who = (
             "both would install the driver"
@@ -160,10 +158,8 @@ def _workload_errors(
         and workload.queue is not None
         and settings.training_queue.install
     ):
-        most, needed = (
-            settings.training_queue.ready_seconds,
-            workload.load_seconds + NEW_NODE_SECONDS,
-        )
+        most = settings.training_queue.ready_seconds
+        needed = workload.load_seconds + NEW_NODE_SECONDS
         if needed > most:
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
             reason = f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"

@@ -173,10 +173,8 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     "About flex-start".
     """
     config = section(inputs, "nodeConfig")
-    machine, tags = (
-        machine_types.MACHINE_TYPES.get(str(config.get("machineType"))),
-        config.get("tags"),
-    )
+    machine = machine_types.MACHINE_TYPES.get(str(config.get("machineType")))
+    tags = config.get("tags")
     is_sold = (
         config.get("guestAccelerators") or not machine or machine.gpu or machine.family == "h4d"
     )
@@ -232,10 +230,8 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
 
 def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
     """Return the seconds that the kubelet leaves to pods that are not critical."""
-    whole, critical = (
-        kubelet.get(SHUTDOWN_GRACE),
-        kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS),
-    )
+    whole = kubelet.get(SHUTDOWN_GRACE)
+    critical = kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS)
     if whole is None or UNKNOWN in (whole, critical):
         return SPOT_GRACE_SECONDS
     return max(0, int(whole) - int(critical))

@@ -132,12 +132,10 @@ def network_children(
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     """Return the arguments of a cluster about the network that it is in."""
     if (given := spec.network) is not None:
-        network, subnetwork, pods, services = (
-            given.network,
-            given.subnetwork,
-            given.pod_range,
-            given.service_range,
-        )
+        network = given.network
+        subnetwork = given.subnetwork
+        pods = given.pod_range
+        services = given.service_range
     else:
         network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "selfLink")
         pods, services = _POD_RANGE, _SERVICE_RANGE

@@ -144,10 +144,8 @@ class GpuMonitorSpec(ComponentSpec):
     def children(self) -> Iterator[ChildResource]:
         before: list[str] = []
         if self.create_namespace:
-            quota, most = (
-                f"{self.monitor_name}-critical-pods",
-                self.critical_pods if self.critical else None,
-            )
+            quota = f"{self.monitor_name}-critical-pods"
+            most = self.critical_pods if self.critical else None
             yield from agent_namespace(self.in_namespace, quota, most)
             # GKE admits critical pods only under a quota for them.
             before.append("critical-pods" if self.critical else "namespace")

@@ -178,10 +178,8 @@ class GpuOperatorSpec(ComponentSpec):
 
     def _mode_errors(self) -> Iterator[tuple[str, str]]:
         if self.mode != "operator" and self.driver:
-            yield (
-                "driver",
-                f"is the operator's, but the mode {self.mode} installs Google's; leave it out",
-            )
+            reason = f"is the operator's, but the mode {self.mode} installs Google's; leave it out"
+            yield "driver", reason
         if self.mode != "gke":
             return
         if self.device_plugin.enabled:

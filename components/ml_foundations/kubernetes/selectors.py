@@ -94,10 +94,8 @@ def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
         case "DoesNotExist":
             return key not in labels
         case "Gt" | "Lt":
-            actual, bound = (
-                _integer(labels.get(key)),
-                _integer(values[0]) if len(values) == 1 else None,
-            )
+            actual = _integer(labels.get(key))
+            bound = _integer(values[0]) if len(values) == 1 else None
             if actual is None or bound is None:
                 return False
             return actual > bound if operator == "Gt" else actual < bound

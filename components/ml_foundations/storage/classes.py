@@ -74,10 +74,8 @@ class DiskClass(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         hyperdisk = self.type.startswith("hyperdisk-")
         if self.regional and hyperdisk:
-            yield (
-                "regional",
-                f"is not for {self.type}; set type to hyperdisk-balanced-high-availability",
-            )
+            reason = f"is not for {self.type}; set type to hyperdisk-balanced-high-availability"
+            yield "regional", reason
         is_regional = self.regional or DISK_TYPES[self.type].always_regional
         if is_regional and self.zones and len(self.zones) != 2:
             yield "zones", f"has {len(self.zones)} entries, and a regional disk is in 2 zones"

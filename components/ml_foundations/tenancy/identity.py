@@ -58,10 +58,8 @@ def _is_docker_config(text: str) -> bool:
 def identity_children(namespace: str, account: ServiceAccount) -> Iterator[ChildResource]:
     """Yield the ServiceAccount, its pull Secret, and its right to act as a Google account."""
     if account.image_pull_secret is not None:
-        metadata, kind = (
-            {"name": _PULL_SECRET, "namespace": namespace},
-            "kubernetes.io/dockerconfigjson",
-        )
+        metadata = {"name": _PULL_SECRET, "namespace": namespace}
+        kind = "kubernetes.io/dockerconfigjson"
         data = {".dockerconfigjson": Secret(account.image_pull_secret)}
         secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
         yield ChildResource("image-pull", secret, depends_on=["namespace"])

@@ -184,10 +184,8 @@ def _quota(
 
 
 def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
-    metadata, about = (
-        {"name": priority_class_name(namespace, key)},
-        f"Pods of the team {namespace}.",
-    )
+    metadata = {"name": priority_class_name(namespace, key)}
+    about = f"Pods of the team {namespace}."
     return api_object(
         "scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about
     )

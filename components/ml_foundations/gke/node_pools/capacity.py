@@ -263,10 +263,8 @@ class CapacitySpec(Spec):
             )
             yield "location_policy", reason
         if self.limits == "zone":
-            yield (
-                "limits",
-                "is zone, but queued_provisioning needs limits of the whole pool; set total",
-            )
+            reason = "is zone, but queued_provisioning needs limits of the whole pool; set total"
+            yield "limits", reason
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
         if not self.compact_placement:

@@ -200,10 +200,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             reason = "is true, but flex_start and queued nodes are not repaired; leave it out"
             yield "auto_repair", reason
         if self.is_short_lived and self.upgrade.model_fields_set:
-            yield (
-                "upgrade",
-                "is GKE's choice (SHORT_LIVED) for flex_start and queued nodes; leave it out",
-            )
+            reason = "is GKE's choice (SHORT_LIVED) for flex_start and queued nodes; leave it out"
+            yield "upgrade", reason
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
             reason = "cannot be combined with BLUE_GREEN upgrades; set upgrade.strategy to SURGE"
             yield "compact_placement", reason

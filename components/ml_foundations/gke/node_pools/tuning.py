@@ -42,10 +42,8 @@ class Kubelet(Spec):
         if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
             reason = "is Static, which needs a topology_manager: restricted or single-numa-node"
             yield "memory_manager", reason
-        whole, critical = (
-            self.shutdown_grace_period_seconds,
-            self.shutdown_grace_period_critical_pods_seconds,
-        )
+        whole = self.shutdown_grace_period_seconds
+        critical = self.shutdown_grace_period_critical_pods_seconds
         if critical is not None and (whole is None or critical >= whole):
             reason = f"is {critical}; it must be less than shutdown_grace_period_seconds ({whole})"
             yield "shutdown_grace_period_critical_pods_seconds", reason

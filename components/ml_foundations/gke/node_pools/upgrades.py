@@ -42,10 +42,8 @@ class Upgrade(Spec):
         if self.max_surge == self.max_unavailable == 0:
             reason = "is 0, and so is max_surge: no node could be upgraded; raise one of them"
             yield "max_unavailable", reason
-        surge, blue_green = (
-            ("max_surge", "max_unavailable"),
-            ("batch_nodes", "batch_soak_seconds", "soak_seconds"),
-        )
+        surge = ("max_surge", "max_unavailable")
+        blue_green = ("batch_nodes", "batch_soak_seconds", "soak_seconds")
         for field in blue_green if self.strategy == "SURGE" else surge:
             if field in self.model_fields_set:
                 fix = "leave it out, or change the strategy"
