@@ -4,7 +4,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Unpack, overload
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -12,7 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.gke_kinds import CSI_ADDONS
-from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.base import Child, OptionalChild
 from ml_foundations.component.children import ChildResource, CloudResource, Ref
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.outputs import KnownOutput
@@ -27,7 +28,7 @@ from ml_foundations.gke.maintenance import (
 )
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_children
 from ml_foundations.kubernetes.merging import merged, without_nulls
-from ml_foundations.typed_args import GkeClusterArgs
+from ml_foundations.typed_args import GkeClusterComponent
 
 _NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
 """What a node needs: to log, to be monitored, and to pull images (GKE, "Harden your cluster's
@@ -184,7 +185,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield _cluster(self)
 
 
-class GkeCluster(Component[GkeClusterSpec]):
+class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
     """A regional GKE cluster with private nodes, Dataplane V2 and Workload Identity.
 
     It has no default node pool. The sources of the defaults are GKE, "Harden your cluster's
@@ -216,20 +217,12 @@ class GkeCluster(Component[GkeClusterSpec]):
     node_account = OptionalChild("nodes")
     """The gcp.serviceaccount.Account of the nodes. None if they have an existing account."""
 
-    @overload
-    def __init__(self, name: str, args: GkeClusterArgs, opts: Options = None) -> None: ...
+    _kubernetes_provider: k8s.Provider | None = None
 
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[GkeClusterArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
-        self.node_pools: list[pulumi.ComponentResource] = []
+    @cached_property
+    def node_pools(self) -> list[pulumi.ComponentResource]:
         """The node pools that were declared with this object, in their order."""
-        self._kubernetes_provider: k8s.Provider | None = None
+        return []
 
     @override
     def outputs(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:

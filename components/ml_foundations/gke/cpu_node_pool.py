@@ -1,12 +1,12 @@
 """A pool of nodes without GPUs, for the system and for preprocessing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack, overload
+from typing import Any
 
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.gke.node_pools.pool import (
@@ -15,7 +15,7 @@ from ml_foundations.gke.node_pools.pool import (
     node_arguments,
     pool_child,
 )
-from ml_foundations.typed_args import CpuNodePoolArgs, TolerationArgs
+from ml_foundations.typed_args import CpuNodePoolComponent, TolerationArgs
 
 
 class CpuNodePoolSpec(NodePoolSpec):
@@ -40,7 +40,7 @@ class CpuNodePoolSpec(NodePoolSpec):
         yield pool_child(self, node_arguments(self), spare=True)
 
 
-class CpuNodePool(Component[CpuNodePoolSpec]):
+class CpuNodePool(CpuNodePoolComponent[CpuNodePoolSpec]):
     """A pool of nodes without GPUs, with autoscaling.
 
     The first pool of a cluster should be a CpuNodePool with at least one node.
@@ -54,18 +54,6 @@ class CpuNodePool(Component[CpuNodePoolSpec]):
     """The tolerations that pods need to run on its nodes."""
     node_pool = Child("pool")
     """The gcp.container.NodePool."""
-
-    @overload
-    def __init__(self, name: str, args: CpuNodePoolArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[CpuNodePoolArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
     @override
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:

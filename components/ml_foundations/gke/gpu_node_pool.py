@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Unpack, overload
+from typing import Annotated, Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -19,7 +19,7 @@ from ml_foundations.catalog.machine_types import (
     gpu_by_name,
 )
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
@@ -34,7 +34,7 @@ from ml_foundations.gke.node_pools.pool import (
     pool_child,
 )
 from ml_foundations.kubernetes import labels
-from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
+from ml_foundations.typed_args import GpuNodePoolComponent, TolerationArgs
 
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
@@ -285,7 +285,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield replace(pool, options=guarded)
 
 
-class GpuNodePool(Component[GpuNodePoolSpec]):
+class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     """A pool of GPU nodes with autoscaling and a taint. Only pods that request GPUs run on it.
 
     Workloads accept its outputs ``gpu``, ``node_selector`` and ``tolerations`` under the same
@@ -313,18 +313,6 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
     requests."""
     node_pool = Child("pool")
     """The gcp.container.NodePool."""
-
-    @overload
-    def __init__(self, name: str, args: GpuNodePoolArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
     @override
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:

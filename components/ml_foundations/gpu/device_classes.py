@@ -1,7 +1,7 @@
 """Dynamic resource allocation (DRA): NVIDIA's driver, device classes and claim templates."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import GPUS, accelerator
 from ml_foundations.catalog.versions import DRA_DRIVER
-from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
@@ -22,7 +22,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import cel, devices
-from ml_foundations.typed_args import DeviceClassesArgs
+from ml_foundations.typed_args import DeviceClassesComponent
 
 _DOMAIN = labels.GPU_DEVICE_CLASS
 """NVIDIA's driver, the domain of its devices' attributes, and the class of whole GPUs."""
@@ -147,7 +147,7 @@ class DeviceClassesSpec(ComponentSpec):
             )
 
 
-class DeviceClasses(Component[DeviceClassesSpec]):
+class DeviceClasses(DeviceClassesComponent[DeviceClassesSpec]):
     """NVIDIA's driver for dynamic resource allocation, with classes and claim templates for pods.
 
     It needs Kubernetes 1.34. Set its output ``pool_labels`` as labels of the node pools whose GPUs
@@ -165,18 +165,6 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     """Labels of a node pool whose GPUs are claimed."""
     release = OptionalChild("driver")
     """The Helm release of the driver. None if it is not installed."""
-
-    @overload
-    def __init__(self, name: str, args: DeviceClassesArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[DeviceClassesArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
     @override
     def outputs(self, spec: DeviceClassesSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Unpack, overload
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
 from pydantic import Field
@@ -12,7 +12,7 @@ from typing_extensions import override
 from ml_foundations.catalog.gpu_labels import gpu_terms
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.objects import IN_CLUSTER
@@ -27,7 +27,7 @@ from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
-from ml_foundations.typed_args import GpuMonitorArgs
+from ml_foundations.typed_args import GpuMonitorComponent
 
 _PORT = "metrics"
 _POD_RESOURCES = "/var/lib/kubelet/pod-resources"
@@ -166,7 +166,7 @@ class GpuMonitorSpec(ComponentSpec):
             yield ChildResource("monitoring", scraping, depends_on=before)
 
 
-class GpuMonitor(Component[GpuMonitorSpec]):
+class GpuMonitor(GpuMonitorComponent[GpuMonitorSpec]):
     """A DaemonSet whose pods run on every GPU node, despite its taints, and on no other node.
 
     By default, it is NVIDIA's DCGM exporter, for clusters in which the GPU Operator does not run
@@ -179,18 +179,6 @@ class GpuMonitor(Component[GpuMonitorSpec]):
     """Its namespace."""
     daemon_set = Child("daemon-set")
     """The DaemonSet."""
-
-    @overload
-    def __init__(self, name: str, args: GpuMonitorArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuMonitorArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
     @override
     def outputs(self, spec: GpuMonitorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
@@ -11,7 +11,7 @@ from typing_extensions import override
 from ml_foundations.catalog.operator_nodes import CONFIG_SOURCE
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
@@ -23,7 +23,7 @@ from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_instal
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.objects import section
-from ml_foundations.typed_args import GpuOperatorArgs
+from ml_foundations.typed_args import GpuOperatorComponent
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]
 """Who installs the driver and advertises the GPUs; GpuOperatorSpec says what each means."""
@@ -231,7 +231,7 @@ class GpuOperatorSpec(ComponentSpec):
         yield ChildResource("release", release, depends_on=before)
 
 
-class GpuOperator(Component[GpuOperatorSpec]):
+class GpuOperator(GpuOperatorComponent[GpuOperatorSpec]):
     """The GPU Operator in a separate namespace: driver, device plugin, exporter and labels.
 
     Its pods are critical. GKE allows them only under a quota for critical pods, which the component
@@ -247,18 +247,6 @@ class GpuOperator(Component[GpuOperatorSpec]):
     """The chart's version."""
     release = Child("release")
     """The Helm release."""
-
-    @overload
-    def __init__(self, name: str, args: GpuOperatorArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuOperatorArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
     @override
     def outputs(self, spec: GpuOperatorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

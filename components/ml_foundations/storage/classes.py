@@ -1,7 +1,7 @@
 """Storage classes for GPU and CPU workloads."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Unpack, overload
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
-from ml_foundations.component.base import Component, Options
 from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.objects import IN_CLUSTER
@@ -20,7 +19,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.spelling import not_among
-from ml_foundations.typed_args import StorageClassesArgs
+from ml_foundations.typed_args import StorageClassesComponent
 
 
 def _disk_type(name: str) -> str:
@@ -245,7 +244,7 @@ class StorageClassesSpec(ComponentSpec):
             )
 
 
-class StorageClasses(Component[StorageClassesSpec]):
+class StorageClasses(StorageClassesComponent[StorageClassesSpec]):
     """Storage classes for disks and, on request, for shared file systems, snapshots and datasets.
 
     The guide docs/storage.md has the class for each machine.
@@ -255,18 +254,6 @@ class StorageClasses(Component[StorageClassesSpec]):
     """The names of the classes."""
     classes: KnownOutput[dict[str, str]]
     """The same names, by name. A volume with ``classes["filestore-zonal"]`` waits for the class."""
-
-    @overload
-    def __init__(self, name: str, args: StorageClassesArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[StorageClassesArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 from typing_extensions import override
 
 from ml_foundations.catalog.disks import PD_CSI
-from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.base import Child, OptionalChild
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER, TEAM
 from ml_foundations.component.outputs import KnownOutput
@@ -18,7 +18,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
-from ml_foundations.typed_args import VolumeArgs
+from ml_foundations.typed_args import VolumeComponent
 
 _AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
 
@@ -137,7 +137,7 @@ class VolumeSpec(ComponentSpec):
         )
 
 
-class Volume(Component[VolumeSpec]):
+class Volume(VolumeComponent[VolumeSpec]):
     """A PersistentVolumeClaim and, for an existing disk or bucket, its PersistentVolume.
 
     A volume with data is protected, and an update never deletes it.
@@ -154,18 +154,6 @@ class Volume(Component[VolumeSpec]):
     """The PersistentVolumeClaim."""
     persistent_volume = OptionalChild("volume")
     """The PersistentVolume. None if the storage class creates it."""
-
-    @overload
-    def __init__(self, name: str, args: VolumeArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[VolumeArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _claim(spec: VolumeSpec) -> dict[str, Any]:

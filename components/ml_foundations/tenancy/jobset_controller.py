@@ -1,16 +1,16 @@
 """The controller of JobSets, which a DistributedTraining with ``jobset`` needs."""
 
 from collections.abc import Iterator
-from typing import Any, Unpack, overload
+from typing import Any
 
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import JOBSET
-from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.typed_args import JobSetControllerArgs
+from ml_foundations.typed_args import JobSetControllerComponent
 
 
 class JobSetControllerSpec(ComponentSpec):
@@ -33,7 +33,7 @@ class JobSetControllerSpec(ComponentSpec):
             yield ChildResource("release", release)
 
 
-class JobSetController(Component[JobSetControllerSpec]):
+class JobSetController(JobSetControllerComponent[JobSetControllerSpec]):
     """The controller and the CRD of JobSet, by its Helm chart. A cluster needs one.
 
     Let JobSets and a TrainingQueue depend on it (``depends_on``).
@@ -41,15 +41,3 @@ class JobSetController(Component[JobSetControllerSpec]):
 
     release = OptionalChild("release")
     """The Helm release. None if it is not installed here."""
-
-    @overload
-    def __init__(self, name: str, args: JobSetControllerArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)

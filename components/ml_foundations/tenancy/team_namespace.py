@@ -1,13 +1,13 @@
 """A team's namespace: quota, limits, network policy, access."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Unpack, overload
+from typing import Annotated, Any, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
@@ -22,7 +22,7 @@ from ml_foundations.tenancy.quota import (
     priority_class_name,
     quota_children,
 )
-from ml_foundations.typed_args import TeamNamespaceArgs
+from ml_foundations.typed_args import TeamNamespaceComponent
 
 _Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
@@ -99,7 +99,7 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
             yield from identity_children(self.namespace, self.service_account)
 
 
-class TeamNamespace(Component[TeamNamespaceSpec]):
+class TeamNamespace(TeamNamespaceComponent[TeamNamespaceSpec]):
     """A namespace with quotas, defaults, Pod Security and a closed network.
 
     Its quotas have other names than the quota that GKE creates in namespaces (gke-resource-quotas).
@@ -117,18 +117,6 @@ class TeamNamespace(Component[TeamNamespaceSpec]):
     """The ResourceQuota."""
     limit_range = Child("limits")
     """The LimitRange."""
-
-    @overload
-    def __init__(self, name: str, args: TeamNamespaceArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[TeamNamespaceArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Queues for training, by Kueue: the share of each team, and what it may borrow."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 import yaml
@@ -13,7 +13,7 @@ from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PRO
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
-from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, helm_release
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.errors import duplicates
@@ -27,7 +27,7 @@ from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from ml_foundations.kubernetes.spelling import not_among
-from ml_foundations.typed_args import TrainingQueueArgs
+from ml_foundations.typed_args import TrainingQueueComponent
 
 _COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between
@@ -239,7 +239,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
             )
 
 
-class TrainingQueue(Component[TrainingQueueSpec]):
+class TrainingQueue(TrainingQueueComponent[TrainingQueueSpec]):
     """Kueue's queues: a flavor for each node pool, and queues for each team, in one cohort.
 
     A workload with ``queue`` waits until all its pods can start, and then runs on the nodes of one
@@ -251,18 +251,6 @@ class TrainingQueue(Component[TrainingQueueSpec]):
     """The name of each team's LocalQueue."""
     release = OptionalChild("kueue")
     """The Helm release of Kueue. None if it is not installed here."""
-
-    @overload
-    def __init__(self, name: str, args: TrainingQueueArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingQueueArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:

@@ -2,20 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Component, OptionalChild
+from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import DistributedTrainingArgs
+from ml_foundations.typed_args import DistributedTrainingComponent
 from ml_foundations.workloads.job import AwaitedSpec
 
 _RETRIES_PER_NODE = 3
@@ -141,7 +141,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         return {**super().overridable_kinds(), "Job": "batch/v1"}
 
 
-class DistributedTraining(Component[DistributedTrainingSpec]):
+class DistributedTraining(DistributedTrainingComponent[DistributedTrainingSpec]):
     """Pods that train together, each with its rank and the address of the first pod.
 
     Use the command ``torchrun train.py``, without arguments for the rendezvous, or set
@@ -159,26 +159,6 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
     """The Job. None if it is a JobSet."""
     job_set = OptionalChild("jobset")
     """The JobSet. None if it is a Job."""
-
-    @overload
-    def __init__(
-        self, name: str, args: DistributedTrainingArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        name: str,
-        args: None = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **kwargs: Unpack[DistributedTrainingArgs],
-    ) -> None: ...
-
-    def __init__(
-        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **kwargs: Any
-    ) -> None:
-        """Declare the component; the arguments are a dictionary or keywords."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:

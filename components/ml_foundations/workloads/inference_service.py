@@ -1,21 +1,21 @@
 """A model server as a Deployment with a Service."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.base import Child, OptionalChild
 from ml_foundations.component.children import ChildResource, CloudResource, Ref
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import InferenceServiceArgs
+from ml_foundations.typed_args import InferenceServiceComponent
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 from ml_foundations.workloads.pod_template import pod_template
@@ -181,7 +181,7 @@ class InferenceServiceSpec(ServerSpec):
         yield from self.surrounding_children()
 
 
-class InferenceService(Component[InferenceServiceSpec]):
+class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
     """A model server: a Deployment behind a ClusterIP Service.
 
     Its probes wait for the model, its pods finish their requests before they stop, and its rollouts
@@ -201,18 +201,6 @@ class InferenceService(Component[InferenceServiceSpec]):
     """The Service. None if service is false."""
     autoscaler = OptionalChild("autoscaler")
     """The HorizontalPodAutoscaler. None without autoscaling."""
-
-    @overload
-    def __init__(self, name: str, args: InferenceServiceArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iterator[ChildResource]:

@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 from zoneinfo import available_timezones
 
 import pulumi
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.cron import shortest_interval
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import ScheduledTrainingArgs
+from ml_foundations.typed_args import ScheduledTrainingComponent
 from ml_foundations.workloads.job import CompletionsSpec
 
 _MAX_NAME = 52
@@ -114,7 +114,7 @@ class ScheduledTrainingSpec(CompletionsSpec):
         yield ChildResource("cron", _cron_job(self), depends_on, options)
 
 
-class ScheduledTraining(Component[ScheduledTrainingSpec]):
+class ScheduledTraining(ScheduledTrainingComponent[ScheduledTrainingSpec]):
     """A CronJob that trains by a schedule, one run at a time.
 
     A change applies from the next run on. A current run is not affected.
@@ -126,18 +126,6 @@ class ScheduledTraining(Component[ScheduledTrainingSpec]):
     """Its namespace."""
     cron_job = Child("cron")
     """The CronJob."""
-
-    @overload
-    def __init__(self, name: str, args: ScheduledTrainingArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[ScheduledTrainingArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:

@@ -1,21 +1,21 @@
 """Servers that each hold a shard, as a StatefulSet, such as parameter servers."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity, concat
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import ShardedSetArgs
+from ml_foundations.typed_args import ShardedSetComponent
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import PROBE, ServerSpec
 
@@ -139,7 +139,7 @@ class ShardedSetSpec(ServerSpec):
         yield from self.surrounding_children()
 
 
-class ShardedSet(Component[ShardedSetSpec]):
+class ShardedSet(ShardedSetComponent[ShardedSetSpec]):
     """A StatefulSet whose pods start together, each with a name, a rank and separate volumes.
 
     A set whose volumes hold data is protected. The preview refuses changes that would replace it,
@@ -155,18 +155,6 @@ class ShardedSet(Component[ShardedSetSpec]):
     """The StatefulSet."""
     service = Child("service")
     """The headless Service."""
-
-    @overload
-    def __init__(self, name: str, args: ShardedSetArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[ShardedSetArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:

@@ -4,19 +4,19 @@ import json
 import shlex
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Unpack, overload
+from typing import Any
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.merging import named_by_content
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import SweepArgs
+from ml_foundations.typed_args import SweepComponent
 from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes
 from ml_foundations.workloads.job import AwaitedSpec
 from ml_foundations.workloads.parameters import (
@@ -145,7 +145,7 @@ class SweepSpec(AwaitedSpec):
         yield self.job_child(body, ["parameters", *depends_on])
 
 
-class Sweep(Component[SweepSpec]):
+class Sweep(SweepComponent[SweepSpec]):
     """Trials of hyperparameters: a grid, or a random sample that a seed repeats.
 
     A shell of the image (/bin/sh) starts the command of each trial, with its parameters as
@@ -161,16 +161,6 @@ class Sweep(Component[SweepSpec]):
     """The number of trials."""
     job = Child("job")
     """The Job."""
-
-    @overload
-    def __init__(self, name: str, args: SweepArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[SweepArgs]) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:

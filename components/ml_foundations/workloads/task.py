@@ -1,19 +1,19 @@
 """A check or a chore that runs once, as a bare Pod."""
 
 from collections.abc import Iterator
-from typing import Any, Unpack, overload
+from typing import Any
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.typed_args import TaskArgs
+from ml_foundations.typed_args import TaskComponent
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
@@ -50,7 +50,7 @@ class TaskSpec(WorkloadSpec):
         yield ChildResource("pod", _pod(self), depends_on, options)
 
 
-class Task(Component[TaskSpec]):
+class Task(TaskComponent[TaskSpec]):
     """A Pod that runs once, such as nvidia-smi on a new node pool.
 
     It is never retried. A change runs it again.
@@ -62,16 +62,6 @@ class Task(Component[TaskSpec]):
     """Its namespace."""
     pod = Child("pod")
     """The Pod."""
-
-    @overload
-    def __init__(self, name: str, args: TaskArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TaskArgs]) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:

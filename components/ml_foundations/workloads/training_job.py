@@ -1,16 +1,15 @@
 """A training run as a Job."""
 
 from collections.abc import Iterator
-from typing import Any, Unpack, overload
 
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
-from ml_foundations.typed_args import TrainingJobArgs
+from ml_foundations.typed_args import TrainingJobComponent
 from ml_foundations.workloads.job import AwaitedSpec, CompletionsSpec
 
 
@@ -45,7 +44,7 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
         yield self.job_child(body, depends_on, ignore=["spec.parallelism"] if self.elastic else [])
 
 
-class TrainingJob(Component[TrainingJobSpec]):
+class TrainingJob(TrainingJobComponent[TrainingJobSpec]):
     """A Job that trains on GPUs, or preprocesses data without them.
 
     A change of the pod replaces the Job. The old run ends first, so that two runs never compete for
@@ -58,15 +57,3 @@ class TrainingJob(Component[TrainingJobSpec]):
     """Its namespace."""
     job = Child("job")
     """The Job."""
-
-    @overload
-    def __init__(self, name: str, args: TrainingJobArgs, opts: Options = None) -> None: ...
-
-    @overload
-    def __init__(
-        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingJobArgs]
-    ) -> None: ...
-
-    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
-        """Declare the component. Pass the arguments as keywords or as a dictionary."""
-        super().__init__(name, args, opts, **kwargs)
