@@ -4,6 +4,7 @@ PROJECT ?= .
 PYTHON ?= python3
 N ?= 10000
 RUN := .venv/bin/python -m
+PINNED := uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q
 # The messages then name make's own targets.
 REHEARSE := ML_FOUNDATIONS_MAKE=1 .venv/bin/ml-foundations
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -26,47 +27,46 @@ down status report quota: .venv/.ready
 test: lint ## lint, type-check and run the test suite, with a small sample of each random trial
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not trial"
 
-trials: .venv/.ready ## repeat the random trials many times: kills, comparisons with Kubernetes, bad input
+trials: .venv/.ready-dev ## repeat the random trials many times: kills, comparisons with Kubernetes, bad input
 	@$(RUN) pytest -n 2 --dist loadfile -m trial
 
-quick: .venv/.ready ## the tests that need no replica: two to four minutes
+quick: .venv/.ready-dev ## the tests that need no replica: two to four minutes
 	@$(RUN) pytest -q -m "not replica and not trial" -n 2 --dist loadfile
 
-lint: .venv/.ready ## lint and type-check, also the Python blocks of the pages; check STYLE.md
+lint: .venv/.ready-dev ## lint and type-check, also the Python blocks of the pages; check STYLE.md
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright && $(RUN) codegen.blocks && $(RUN) codegen.readability --check
 
-format: .venv/.ready ## fix what ruff can fix
+format: .venv/.ready-dev ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
 
-golden: .venv/.ready ## rewrite the golden files after a wanted change: read their diff
+golden: .venv/.ready-dev ## rewrite the golden files after a wanted change: read their diff
 	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/stacks/test_golden.py tests/workloads/test_training_goldens.py
 
-bench: .venv/.ready ## measure, and print the figures
+bench: .venv/.ready-dev ## measure, and print the figures
 	@$(RUN) benchmarks
 
-differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000] [FIRST=1] [GENERATOR=schema]; goes on where it was
+differential: .venv/.ready-dev ## compare planning with the real scheduler: make differential [N=10000] [FIRST=1] [GENERATOR=schema]; goes on where it was
 	@$(RUN) tests.differential $(N) $(if $(FIRST),--first $(FIRST)) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
 
-faults: .venv/.ready ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
+faults: .venv/.ready-dev ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
 	@$(RUN) tests.reliability $(N) $(if $(WRITE),--write)
 
-lock: .venv/.ready ## update the lock, after a change of the dependencies in pyproject.toml
+lock: .venv/.ready-dev ## update the locks, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
-	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
-		-o components/requirements.txt
+	@$(RUN) $(PINNED) -o components/requirements.txt
+	@printf 'editables\nhatchling\n' | $(RUN) $(PINNED) - --extra rehearsal --extra policy -o requirements-up.lock
 
-generate: .venv/.ready ## write arguments, schemas and pages, after a change of a component's arguments
+generate: .venv/.ready-dev ## write arguments, schemas and pages, after a change of a component's arguments
 	@$(RUN) codegen
 
-outdated: .venv/.ready ## list images and charts whose version was last checked more than 90 days ago
+outdated: .venv/.ready-dev ## list images and charts whose version was last checked more than 90 days ago
 	@$(RUN) codegen.outdated
 
-release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment
+release: .venv/.ready-dev ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment
 	rm -rf dist && mkdir dist
 	@$(RUN) build --no-isolation --outdir dist
 	@cp components/schema.json dist
-	@$(RUN) uv pip compile pyproject.toml --extra rehearsal --extra policy -c requirements.lock --universal --generate-hashes \
-		--no-header --no-annotate -q -o dist/requirements.txt
+	@$(RUN) $(PINNED) --extra rehearsal --extra policy -o dist/requirements.txt
 	@PYTHONWARNINGS=ignore .venv/bin/cyclonedx-py requirements dist/requirements.txt --pyproject pyproject.toml --mc-type library \
 		--output-reproducible -o dist/sbom.cdx.json
 	@awk '/^## / { sections++ } sections == 1' CHANGELOG.md > dist/notes.md
@@ -78,15 +78,12 @@ release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the w
 
 install: .venv/.ready ## make .venv, the Python environment, and no more
 
-# Made from the lock, and again when the lock or the project's metadata change. Python compiles what it comes to use:
-# to compile all of it would take half of the time.
-.venv/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
-	@$(PYTHON) -m venv .venv
-	@echo "installing the Python packages of requirements.lock into .venv (once, about a minute)"
-	@.venv/bin/python -m pip install --no-compile --require-hashes -r requirements.lock
-	@.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
-	@touch $@
+# Each is made from its lock, and again when the lock or the project's metadata change. `up` needs no tools of development.
+.venv/.ready: requirements-up.lock pyproject.toml
+	@sh install.sh $< "$(PYTHON)" && touch $@
+
+.venv/.ready-dev: requirements.lock .venv/.ready
+	@sh install.sh $< "$(PYTHON)" && touch .venv/.ready $@
 
 clean: ## remove .venv and what tests and builds left
 	rm -rf .venv dist .pytest_cache .ruff_cache
