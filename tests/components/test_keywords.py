@@ -231,7 +231,10 @@ def test_wrong_combinations_are_refused(case: str) -> None:
 
 def test_the_project_is_required_without_configuration() -> None:
     pulumi.runtime.set_all_config({})
-    assert "project: is required" in refused(a_cluster)
+    assert (
+        "project: is required. Set gcp:project in the stack file (Pulumi.<stack>.yaml)"
+        in refused(a_cluster)
+    )
 
 
 COMPONENTS: dict[str, Callable[[], Any]] = {

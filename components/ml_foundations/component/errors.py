@@ -79,16 +79,20 @@ def explain(
         elif isinstance(item["input"], pulumi.Output):
             fix = _instead(location, spec, page, spell)
             yield path, f"is an Output, but must be known at preview. {fix}"
-        elif item["type"] == "missing" and spell is str:
-            _, model, page = _place(location[:-1], spec, spell)
-            yield path, _missing(str(location[-1]), model)
+        elif item["type"] == "missing":
+            _, model, _ = _place(location[:-1], spec, spell)
+            yield path, _missing(str(location[-1]), model, in_python=spell is str)
         else:
             yield path, _reason(item, page)
 
 
-def _missing(field: str, model: type[BaseModel]) -> str:
-    """Return that an argument is required, with the components that can set it."""
-    objects: Mapping[str, Any] = getattr(model, "objects", {})
+def _missing(field: str, model: type[BaseModel], *, in_python: bool) -> str:
+    """Return that an argument is required, and what can set it instead."""
+    configured: Mapping[str, str] = getattr(model, "config_defaults", {})
+    if field in configured:
+        return f"is required. Set {configured[field]} in the stack file (Pulumi.<stack>.yaml)"
+    # Only Python's components accept objects.
+    objects: Mapping[str, Any] = getattr(model, "objects", {}) if in_python else {}
     setters = [name for name, argument in objects.items() if field in argument.outputs]
     return f"is required. Set {field} or {' or '.join(setters)}" if setters else "is required"
 
@@ -97,8 +101,6 @@ def _reason(item: ErrorDetails, page: str) -> str:
     """Return what is wrong with a value, as pydantic reports it."""
     context, value = item.get("ctx", {}), item["input"]
     allowed = re.findall("'(.*?)'", str(context.get("expected")))
-    if item["type"] == "missing":
-        return "is required"
     if item["type"] == "string_too_long":
         return f"has {len(value)} characters, and {context['max_length']} are allowed"
     if len(allowed) > _MOST_LISTED:
