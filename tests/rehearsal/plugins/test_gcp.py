@@ -25,7 +25,7 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
-from ml_foundations.rehearsal.plugins.gcp import container, default_resources, recorded
+from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
@@ -240,7 +240,7 @@ def test_gpus_are_those_of_the_machine_where_none_are_named() -> None:
 def test_every_output_of_a_recorded_type_is_modelled(
     offline: GcpProvider, token: str, inputs: Properties
 ) -> None:
-    state = offline.create(resource(token), offline.check(resource(token), {}, inputs, b"seed"))
+    state = offline.create(resource(token), offline.check(resource(token), {}, inputs))
     assert not unmodelled(token, state.outputs)
     assert inputs.items() <= state.outputs.items()
     again = offline.create(resource(token), inputs)
@@ -369,7 +369,7 @@ def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvi
 def test_what_replaces_a_recorded_resource(
     offline: GcpProvider, token: str, old: Properties, new: Properties, replaces: bool
 ) -> None:
-    diff = offline.diff(resource(token), State("i", old, {}), new, [])
+    diff = offline.diff(resource(token), State("i", old, {}), new)
     assert diff.changed
     assert bool(diff.replaces) is replaces
 
@@ -380,10 +380,8 @@ def test_what_keeps_its_id_is_gone_before_its_replacement_comes(offline: GcpProv
         {"datasetId": "runs", "location": "US"},
     )
     made = offline.create(dataset, inputs)
-    assert offline.diff(dataset, made, inputs | {"location": "EU"}, []).delete_before_replace
-    assert not offline.diff(
-        dataset, made, inputs | {"datasetId": "others"}, []
-    ).delete_before_replace
+    assert offline.diff(dataset, made, inputs | {"location": "EU"}).delete_before_replace
+    assert not offline.diff(dataset, made, inputs | {"datasetId": "others"}).delete_before_replace
 
 
 def test_a_replaced_resource_keeps_its_replacement(offline: GcpProvider) -> None:
@@ -427,27 +425,26 @@ def test_an_output_that_is_not_modelled_is_found() -> None:
 
 def test_names_are_made_as_the_provider_makes_them(offline: GcpProvider) -> None:
     cluster = resource(container.CLUSTER, "Prod")
-    made = offline.check(cluster, {}, {}, b"seed")
+    made = offline.check(cluster, {}, {})
     assert made["name"].startswith("prod-")
     assert len(made["name"]) == len("prod-") + 7
-    assert offline.check(cluster, made, {}, b"other")["name"] == made["name"]
-    assert offline.check(cluster, made, {"name": "mine"}, b"") == {"name": "mine"}
-    long = offline.check(resource(container.NODE_POOL, "p" * 60), {}, {"cluster": "ml"}, b"seed")
+    assert offline.check(cluster, made, {})["name"] == made["name"]
+    assert offline.check(cluster, made, {"name": "mine"}) == {"name": "mine"}
+    long = offline.check(resource(container.NODE_POOL, "p" * 60), {}, {"cluster": "ml"})
     assert len(long["name"]) == 40
 
 
 def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
     pool = resource(container.NODE_POOL)
     prefixed = {"cluster": "ml", "namePrefix": "l4-"}
-    made = offline.check(pool, {}, prefixed, b"seed")
+    made = offline.check(pool, {}, prefixed)
     assert re.fullmatch("l4-[0-9a-f]{26}", made["name"])
-    assert offline.check(pool, made, prefixed, b"other")["name"] == made["name"]
-    assert offline.check(pool, {}, prefixed | {"namePrefix": UNKNOWN}, b"seed")["name"] is UNKNOWN
+    assert offline.check(pool, made, prefixed)["name"] == made["name"]
+    assert offline.check(pool, {}, prefixed | {"namePrefix": UNKNOWN})["name"] is UNKNOWN
     diff = offline.diff(
         pool,
         State("i", made, {}),
-        offline.check(pool, made, prefixed | {"namePrefix": "a-"}, b""),
-        [],
+        offline.check(pool, made, prefixed | {"namePrefix": "a-"}),
     )
     assert diff.replaces == ["namePrefix"]
     assert not diff.delete_before_replace
@@ -457,16 +454,13 @@ def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
     pool = resource(container.NODE_POOL)
     proposed = replace(pool, proposed_name="Team-" + "p" * 60)
     given = {"cluster": "ml"}
-    made = offline.check(proposed, {}, given, b"seed")
+    made = offline.check(proposed, {}, given)
     assert made["name"] == "team-" + "p" * 35
-    assert (
-        offline.check(replace(pool, proposed_name="other"), made, given, b"")["name"]
-        == made["name"]
-    )
+    assert offline.check(replace(pool, proposed_name="other"), made, given)["name"] == made["name"]
     unnamed = replace(pool, must_be_named=True)
     with pytest.raises(CheckError, match="autonaming is disabled"):
-        offline.check(unnamed, {}, given, b"seed")
-    assert offline.check(unnamed, {}, given | {"name": "mine"}, b"seed") == given | {"name": "mine"}
+        offline.check(unnamed, {}, given)
+    assert offline.check(unnamed, {}, given | {"name": "mine"}) == given | {"name": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -505,9 +499,9 @@ def test_inputs_unknown_to_the_sdk_are_refused_at_any_depth(
 ) -> None:
     pool = resource(container.NODE_POOL)
     with pytest.raises(CheckError, match=said):
-        offline.check(pool, {}, pool_inputs() | changes, b"")
+        offline.check(pool, {}, pool_inputs() | changes)
     unknown = pool_inputs() | {"nodeConfig": {"taints": UNKNOWN, "guestAccelerators": [UNKNOWN]}}
-    assert offline.check(pool, {}, unknown, b"") == unknown
+    assert offline.check(pool, {}, unknown) == unknown
 
 
 def test_what_another_version_of_the_sdk_may_know_is_a_warning(offline: GcpProvider) -> None:
@@ -515,14 +509,14 @@ def test_what_another_version_of_the_sdk_may_know_is_a_warning(offline: GcpProvi
     offline.log = lambda about, severity, message: said.append(f"{severity}: {message}")
     offline.configure({"project": "acme", "version": "9.0.0"})
     given = pool_inputs(nodeConfig={"later": True})
-    assert offline.check(resource(container.NODE_POOL), {}, given, b"") == given
+    assert offline.check(resource(container.NODE_POOL), {}, given) == given
     assert said[0].startswith("warning: nodeConfig.later: ")
     assert "The program uses pulumi-gcp 9.0.0" in said[0]
 
 
 def test_an_unknown_type_is_refused(offline: GcpProvider) -> None:
     with pytest.raises(CheckError, match="not a resource type"):
-        offline.check(resource("gcp:container/nope:Nope"), {}, {}, b"")
+        offline.check(resource("gcp:container/nope:Nope"), {}, {})
 
 
 def test_a_refresh_finds_forced_upgrades_of_flex_start_nodes() -> None:
@@ -565,7 +559,7 @@ def test_a_refresh_finds_forced_upgrades_of_flex_start_nodes() -> None:
 )
 def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces: bool) -> None:
     diff = offline.diff(
-        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(**change), []
+        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(**change)
     )
     assert diff.changed
     assert bool(diff.replaces) is replaces
@@ -595,13 +589,13 @@ def test_a_block_that_appears_or_goes_changes_what_is_in_it(
     offline: GcpProvider, token: str, block: Properties, paths: list[str], replaces: bool
 ) -> None:
     for old, new in (({}, block), (block, {})):
-        diff = offline.diff(resource(token), State("i", old, {}), new, [])
+        diff = offline.diff(resource(token), State("i", old, {}), new)
         assert (diff.changed, diff.replaces) == (paths, paths if replaces else [])
 
 
 def test_the_same_inputs_are_no_change(offline: GcpProvider) -> None:
     assert not offline.diff(
-        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(), []
+        resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs()
     ).changed
 
 
@@ -702,11 +696,11 @@ def test_inputs_that_exclude_each_other(
     offline: GcpProvider, token: str, given: Properties, path: str
 ) -> None:
     with pytest.raises(CheckError) as raised:
-        offline.check(resource(token), {}, given, b"seed")
+        offline.check(resource(token), {}, given)
     assert [failed for failed, _ in raised.value.failures] == [path]
     assert "Leave one out" in raised.value.failures[0][1]
     for key in given:
-        offline.check(resource(token), {}, {**given, key: UNKNOWN}, b"seed")
+        offline.check(resource(token), {}, {**given, key: UNKNOWN})
 
 
 def test_a_pool_with_labels_that_google_refuses_is_refused(offline: GcpProvider) -> None:
@@ -715,9 +709,7 @@ def test_a_pool_with_labels_that_google_refuses_is_refused(offline: GcpProvider)
         {"resourceLabels": {"Team": "ml"}},
     ):
         with pytest.raises(CheckError, match=r"nodeConfig\.\w+\.(node-role|Team)"):
-            offline.check(
-                resource(container.NODE_POOL), {}, pool_inputs() | {"nodeConfig": config}, b"seed"
-            )
+            offline.check(resource(container.NODE_POOL), {}, pool_inputs() | {"nodeConfig": config})
 
 
 def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
@@ -941,13 +933,13 @@ def test_a_look_up_that_finds_nothing_says_so(
     ("token", "identity", "program"),
     [
         (
-            default_resources.NETWORK,
+            recorded.NETWORK,
             "projects/acme/global/networks/default",
             {"name": "default", "autoCreateSubnetworks": True},
         ),
-        (default_resources.NETWORK, "default", {"name": "default"}),
+        (recorded.NETWORK, "default", {"name": "default"}),
         (
-            default_resources.SUBNETWORK,
+            recorded.SUBNETWORK,
             "projects/acme/regions/europe-west4/subnetworks/default",
             {"name": "default", "network": "default", "region": "europe-west4"},
         ),
@@ -964,8 +956,8 @@ def test_a_projects_initial_objects_are_imported_unchanged(
     found = offline.read(resource(token), State(identity, {}, {}))
     assert found is not None
     assert found.id.endswith(identity)
-    assert not offline.diff(resource(token), found, program, []).changed
-    assert offline.diff(resource(token), found, program | {"description": "other"}, []).changed
+    assert not offline.diff(resource(token), found, program).changed
+    assert offline.diff(resource(token), found, program | {"description": "other"}).changed
     assert offline.read(resource(token), State(f"{identity}-2", {}, {})) is None
 
 

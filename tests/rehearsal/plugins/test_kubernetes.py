@@ -223,9 +223,7 @@ def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
     """What a change of a named object means to a provider of this configuration."""
     common = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}
     resource = Resource(urn="", type=f"kubernetes:core/v1:{kind}", name="x")
-    return provider_of(**config).diff(
-        resource, State("default/x", common | old, {}), common | new, []
-    )
+    return provider_of(**config).diff(resource, State("default/x", common | old, {}), common | new)
 
 
 CONFIG_MAPS = Resource(urn="", type="kubernetes:core/v1:ConfigMap", name="x")
@@ -390,7 +388,7 @@ def test_other_fields_are_changed_or_refused_by_the_api_server(
 def test_an_annotation_that_cannot_be_awaited_is_refused(name: str, value: str) -> None:
     metadata = {"annotations": {f"pulumi.com/{name}": value}}
     with pytest.raises(CheckError) as caught:
-        provider_of().check(CONFIG_MAPS, {}, named(**metadata), b"")
+        provider_of().check(CONFIG_MAPS, {}, named(**metadata))
     assert f"pulumi.com/{name} must be" in str(caught.value)
     assert repr(value) in str(caught.value)
 
@@ -413,7 +411,7 @@ def test_an_annotation_that_cannot_be_awaited_is_refused(name: str, value: str) 
     ],
 )
 def test_an_unknown_annotation_is_accepted(annotations: Any) -> None:
-    inputs = provider_of().check(CONFIG_MAPS, {}, named(annotations=annotations), b"")
+    inputs = provider_of().check(CONFIG_MAPS, {}, named(annotations=annotations))
     assert inputs["metadata"].get("annotations") == annotations
 
 
@@ -421,7 +419,7 @@ def test_an_unknown_annotation_is_accepted(annotations: Any) -> None:
 def test_a_value_that_is_not_known_yet_survives_a_check(path: str) -> None:
     *parent, last = path.split(".")
     inputs = {parent[0]: {last: UNKNOWN}} if parent else {last: UNKNOWN}
-    checked = provider_of().check(CONFIG_MAPS, {}, inputs, b"")
+    checked = provider_of().check(CONFIG_MAPS, {}, inputs)
     write_struct(checked)
     assert (checked[parent[0]] if parent else checked)[last] is UNKNOWN
 
@@ -442,19 +440,15 @@ def test_server_side_apply_refuses_generated_names(
 ) -> None:
     inputs = {"metadata": {"generateName": "g-"}}
     with pytest.raises(CheckError, match="generateName is not supported with Server-Side Apply"):
-        provider_of().check(CONFIG_MAPS, {}, inputs, b"")
+        provider_of().check(CONFIG_MAPS, {}, inputs)
     autonamed = {"metadata": {"name": "x-1", "annotations": {"pulumi.com/autonamed": "true"}}}
-    assert provider_of().check(CONFIG_MAPS, autonamed, inputs, b"")["metadata"]["name"] == "x-1"
-    assert (
-        provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"), b"")["metadata"]["name"]
-        == "x"
-    )
-    client_side = provider_of(enableServerSideApply="false").check(CONFIG_MAPS, {}, inputs, b"")
+    assert provider_of().check(CONFIG_MAPS, autonamed, inputs)["metadata"]["name"] == "x-1"
+    assert provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"))["metadata"]["name"] == "x"
+    client_side = provider_of(enableServerSideApply="false").check(CONFIG_MAPS, {}, inputs)
     monkeypatch.setenv("PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "false")
     assert (
         "name"
-        not in provider_of().check(CONFIG_MAPS, {}, inputs, b"")["metadata"]
-        | client_side["metadata"]
+        not in provider_of().check(CONFIG_MAPS, {}, inputs)["metadata"] | client_side["metadata"]
     )
 
 
@@ -469,7 +463,7 @@ def test_server_side_apply_refuses_generated_names(
     ],
 )
 def test_the_inputs_say_the_namespace(client: Any, config: Any, given: Any, namespace: Any) -> None:
-    inputs = provider_of(client, **config).check(CONFIG_MAPS, {}, named(**given), b"")
+    inputs = provider_of(client, **config).check(CONFIG_MAPS, {}, named(**given))
     assert inputs["metadata"].get("namespace") == namespace
 
 
@@ -486,14 +480,14 @@ def test_the_inputs_say_the_namespace(client: Any, config: Any, given: Any, name
 def test_an_object_in_another_namespace_is_replaced(
     identity: str, old: Properties, new: Properties, moved: bool
 ) -> None:
-    diff = provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), named(**new), [])
+    diff = provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), named(**new))
     # The new one can be there before the old one is gone.
     assert diff == (Diff(["metadata.namespace"], ["metadata.namespace"]) if moved else Diff())
     if not moved:
         changed = named(**new) | {"data": {"a": "1"}}
         assert (
             provider_of()
-            .diff(CONFIG_MAPS, State(identity, named(**old), {}), changed, [])
+            .diff(CONFIG_MAPS, State(identity, named(**old), {}), changed)
             .delete_before_replace
         )
 
@@ -504,14 +498,14 @@ def test_a_cluster_scoped_kind_has_no_namespace() -> None:
         provider_of(ClusterOfOne(namespaced=False), namespace="team"),
         named(namespace="team") | thing,
     )
-    assert "namespace" not in provider.check(THINGS, {}, named() | thing, b"")["metadata"]
+    assert "namespace" not in provider.check(THINGS, {}, named() | thing)["metadata"]
     assert (
-        provider_of(None, namespace="team").check(THINGS, {}, named() | thing, b"")["metadata"][
+        provider_of(None, namespace="team").check(THINGS, {}, named() | thing)["metadata"][
             "namespace"
         ]
         == "team"
     )
-    assert provider.diff(THINGS, State("x", guessed, {}), named() | thing, []) == Diff()
+    assert provider.diff(THINGS, State("x", guessed, {}), named() | thing) == Diff()
     assert provider.create(THINGS, guessed).id == "x"
 
 
@@ -602,13 +596,11 @@ def test_a_replication_controller_needs_all_its_replicas(available: int | None, 
 
 def test_a_null_is_kept_where_it_means_something() -> None:
     inputs = {"spec": {"a": None, "b": [{"c": None}]}}
-    assert provider_of().check(CONFIG_MAPS, {}, named() | inputs, b"")["spec"] == {"b": [{}]}
-    assert provider_of().check(THINGS, {}, named() | inputs, b"")["spec"] == inputs["spec"]
+    assert provider_of().check(CONFIG_MAPS, {}, named() | inputs)["spec"] == {"b": [{}]}
+    assert provider_of().check(THINGS, {}, named() | inputs)["spec"] == inputs["spec"]
     release = Resource(urn="", type="kubernetes:helm.sh/v3:Release", name="x")
     without, null = ({"values": values} for values in ({}, {"a": None}))
-    assert provider_of().diff(release, State("default/x", without, {}), null, []) == Diff(
-        ["values.a"]
-    )
+    assert provider_of().diff(release, State("default/x", without, {}), null) == Diff(["values.a"])
 
 
 def test_a_change_of_the_name_replaces(project: Project) -> None:
@@ -807,7 +799,7 @@ def test_metadata_that_the_server_writes_is_left_to_it() -> None:
         managedFields=[],
         labels={},
     )
-    assert provider_of().check(CONFIG_MAPS, {}, exported, b"")["metadata"].keys() == {
+    assert provider_of().check(CONFIG_MAPS, {}, exported)["metadata"].keys() == {
         "name",
         "namespace",
         "labels",
@@ -1126,9 +1118,9 @@ def test_a_patch_changes_what_it_names_and_gives_it_back(project: Project) -> No
 def test_a_patch_needs_a_name_and_server_side_apply() -> None:
     patch = Resource("urn::p", "kubernetes:core/v1:ConfigMapPatch", "p")
     with pytest.raises(CheckError, match="a patch changes an object that has a name"):
-        provider_of().check(patch, {}, {}, b"")
+        provider_of().check(patch, {}, {})
     with pytest.raises(CheckError, match="patch resources need Server-Side Apply"):
-        provider_of(enableServerSideApply="false").check(patch, {}, named(), b"")
+        provider_of(enableServerSideApply="false").check(patch, {}, named())
 
 
 def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:

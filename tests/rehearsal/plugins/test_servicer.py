@@ -51,15 +51,13 @@ class Fake(Provider):
         super().__init__()
         self.asked: list[Any] = []
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         if "size" in new and new["size"] is not UNKNOWN and new["size"] < 0:
-            raise CheckError([("size", "is negative")])
+            raise CheckError(("size", "is negative"))
         return new
 
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
-        self.asked.append((old, new, ignore))
+    def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
+        self.asked.append((old, new, resource.ignore))
         return Diff(["a.b", "c"], ["c"], delete_before_replace=True)
 
     def create(self, resource: Resource, new: Properties) -> State:
@@ -158,7 +156,7 @@ def test_a_diff_gets_the_old_inputs_and_says_what_is_replaced() -> None:
         old_inputs=write_struct({"in": 1}),
     )
     answer = ask(provider, lambda stub: stub.Diff(request))
-    assert provider.asked == [(State("i", {"in": 1}, {"out": 1}), {}, ["d"])]
+    assert provider.asked == [(State("i", {"in": 1}, {"out": 1}), {}, ("d",))]
     kinds = provider_pb2.PropertyDiff
     assert answer.changes == provider_pb2.DiffResponse.DIFF_SOME
     assert {path: change.kind for path, change in answer.detailedDiff.items()} == {

@@ -16,7 +16,7 @@ def resource(kind: str) -> Resource:
 
 
 def made(kind: str, **inputs: object) -> State:
-    checked = PROVIDER.check(resource(kind), {}, dict(inputs), b"")
+    checked = PROVIDER.check(resource(kind), {}, dict(inputs))
     state = PROVIDER.create(resource(kind), checked)
     assert PROVIDER.sdk[resource(kind).type].computed <= state.outputs.keys()
     return state
@@ -126,12 +126,12 @@ def test_a_certificate_stays_until_it_changes_or_expires() -> None:
     assert root.public_key() == public
     assert root.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
     about = resource("SelfSignedCert")
-    assert PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25}, []).replaces == [
+    assert PROVIDER.diff(about, ca, ca.inputs | {"validityPeriodHours": 25}).replaces == [
         "validityPeriodHours"
     ]
     later = ca.inputs | {"earlyRenewalHours": 2}
-    assert PROVIDER.diff(about, ca, later, []).changed == ["earlyRenewalHours"]
-    assert not PROVIDER.diff(about, ca, later, []).replaces
+    assert PROVIDER.diff(about, ca, later).changed == ["earlyRenewalHours"]
+    assert not PROVIDER.diff(about, ca, later).replaces
     updated = PROVIDER.update(about, ca, later)
     assert updated.outputs == ca.outputs | {"earlyRenewalHours": 2}
     assert PROVIDER.preview(about, ca, later)["certPem"] == ca.outputs["certPem"]
@@ -159,7 +159,7 @@ def test_what_the_package_does_not_take_is_refused(
     kind: str, inputs: Properties, said: str
 ) -> None:
     with pytest.raises(CheckError, match=said):
-        PROVIDER.check(resource(kind), {}, inputs, b"")
+        PROVIDER.check(resource(kind), {}, inputs)
 
 
 def test_what_cannot_be_made_is_one_sentence() -> None:

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.rehearsal.plugins.input_errors import input_errors
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -20,30 +19,25 @@ class StatelessProvider(Provider):
         """Return the id and the computed outputs of a new value of a kind, such as ``RandomId``."""
         raise NotImplementedError
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Refuse types and inputs that the package does not have."""
         if resource.type not in self.sdk:
             package = f"pulumi-{self.sdk.package} {self.sdk.version}"
-            raise CheckError([("", f"{resource.type} is not a type of {package}")])
-        if errors := input_errors(self.sdk, resource.type, self.sdk[resource.type], new):
-            raise CheckError(errors)
+            raise CheckError(("", f"{resource.type} is not a type of {package}"))
+        if errors := self.sdk.input_errors(resource.type, new):
+            raise CheckError(*errors)
         return new
 
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+    def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Replace the value for every change, except those of ``changes_in_place``."""
         changed = list(changed_paths(old.inputs, new))
-        return Diff(
-            changed, [path for path in changed if not is_below(path, self.changes_in_place)]
-        )
+        replaces = [path for path in changed if not is_below(path, self.changes_in_place)]
+        return Diff(changed, replaces)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """Return the inputs and the outputs; those of a new value are unknown."""
         outputs = dict.fromkeys(self.sdk[resource.type].computed, UNKNOWN)
-        if old is not None:
-            outputs |= old.outputs
-        return outputs | new
+        return outputs | (old.outputs if old else {}) | new
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Generate a value."""

@@ -11,16 +11,12 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$]*")
 _STEP = re.compile(r'\["([^"]+)"\]|([^.\[\]]+)')
 
 
-def _is_equal(old: Any, new: Any, path: str) -> bool:
-    return old == new
-
-
 def changed_paths(
     old: Any,
     new: Any,
     path: str = "",
     *,
-    same: Callable[[Any, Any, str], bool] = _is_equal,
+    same: Callable[[Any, Any, str], bool] = lambda old, new, path: old == new,
     enter_blocks: bool = False,
 ) -> Iterator[str]:
     """Yield the paths at which two values differ, as deep as both have maps or lists.

@@ -1,5 +1,7 @@
 """The interface of an embedded plugin, in plain Python values."""
 
+import hashlib
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,12 +32,19 @@ class Resource:
     """Seconds that the user allows, by customTimeouts; 0 if not set."""
     ignore: tuple[str, ...] = ()
     """Paths whose changes the user ignores (ignoreChanges)."""
+    seed: bytes = b""
+    """The engine's random bytes for a new name: those of the preview are those of the update."""
     proposed_name: str = ""
     """The name to use if the program sets none (pulumi:autonaming); empty if not configured."""
     must_be_named: bool = False
     """Whether the user wants an error if the program sets no name."""
     message_inputs: Any = None
     """The inputs as the message has them, with secrets marked."""
+
+    @property
+    def digits(self) -> str:
+        """Return the hexadecimal digits for a new name."""
+        return hashlib.sha256(self.seed or secrets.token_bytes()).hexdigest()
 
     def redacted(self, value: Any) -> Any:
         """Return inputs or outputs as they may be written to a file: without secrets."""
@@ -63,7 +72,7 @@ class State:
 class CheckError(Exception):
     """Invalid inputs: pairs of a property path and the reason."""
 
-    def __init__(self, failures: list[tuple[str, str]]) -> None:
+    def __init__(self, *failures: tuple[str, str]) -> None:
         super().__init__("; ".join(f"{path}: {reason}" for path, reason in failures))
         self.failures = failures
 
@@ -114,13 +123,11 @@ class Provider:
             f"{type} is not supported in a rehearsal. Declare the objects that it would make"
         )
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Return the inputs with defaults and names filled in; raises CheckError."""
         raise NotImplementedError
 
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+    def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Return the changes of an update."""
         raise NotImplementedError
 

@@ -6,38 +6,42 @@ resource and asks the cluster. The data are in files because importing the SDKs 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.kubernetes.spelling import did_you_mean
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.files import read_json
+from ml_foundations.rehearsal.plugins.property_paths import join
 
+InputErrors = list[tuple[str, str]]
+"""Pairs of a property path and the reason why the property is invalid."""
 _ANY = {"$ref": "pulumi.json#/Any"}
 """The schema of a property of any type."""
 
 
-@dataclass(frozen=True)
 class ResourceType:
     """A resource type. Names are those of Pulumi's protocol, such as ``nodeConfig``."""
 
-    token: str
-    required: frozenset[str]
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-    id_format: str
-    """The documented form of the id, ``projects/{project}/topics/{name}``, or empty."""
-    is_namespaced: bool
-    blocks: Mapping[str, str]
-    """The name of each block input's block; it ends in ``[]`` if the input is a list of blocks."""
-    replaced_for: tuple[str, ...]
-    """The paths whose change replaces a resource; empty if they follow from its id."""
-    filled_in: tuple[str, ...]
-    """The inputs that the cloud fills in if the program omits them."""
-    longest_name: int
-    constants: Mapping[str, Any]
-    """Outputs that are the same for every resource, unless its inputs set them."""
+    def __init__(self, token: str, facts: Mapping[str, Any]) -> None:
+        self.token = token
+        self.required = frozenset[str](facts.get("required", ()))
+        self.inputs = self.required | frozenset[str](facts.get("optional", ()))
+        self.outputs = self.inputs | frozenset[str](facts.get("computed", ()))
+        self.id_format: str = facts.get("id", "")
+        """The documented form of the id, ``projects/{project}/topics/{name}``, or empty."""
+        self.is_namespaced = not facts.get("cluster_scoped", False)
+        self.blocks: Mapping[str, str] = facts.get("blocks", {})
+        """The name of each block input's block; it ends in ``[]`` for a list of blocks."""
+        self.replaced_for = tuple[str, ...](facts.get("replaced_for", ()))
+        """The paths whose change replaces a resource; empty if they follow from its id."""
+        self.filled_in = tuple[str, ...](facts.get("filled_in", ("project",)))
+        """The inputs that the cloud fills in if the program omits them."""
+        self.longest_name: int = facts.get("longest_name", 63)
+        self.constants: Mapping[str, Any] = facts.get("constants", {})
+        """Outputs that are the same for every resource, unless its inputs set them."""
 
     @property
     def computed(self) -> frozenset[str]:
@@ -47,17 +51,13 @@ class ResourceType:
     @property
     def schema(self) -> dict[str, Any]:
         """The type's part of the package schema, with properties of any type."""
-        # A type of kubernetes without an apiVersion is a component, such as a chart.
-        is_component = (
-            self.token.startswith("kubernetes:")
-            and self.token != RELEASE
-            and "apiVersion" not in self.inputs
-        )
+        is_object = "apiVersion" in self.inputs or self.token == RELEASE
         return {
             "inputProperties": self._properties(self.inputs),
             "requiredInputs": sorted(self.required),
             "properties": self._properties(self.outputs),
-            "isComponent": is_component,
+            # A type of kubernetes that is no object is a component, such as a chart.
+            "isComponent": self.token.startswith("kubernetes:") and not is_object,
         }
 
     def _properties(self, names: frozenset[str]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Sdk:
         """Return a resource type, such as ``gcp:container/nodePool:NodePool``."""
         replaced_for = {"replaced_for": _facts(self.package, "replaced_for").get(token, ())}
         corrections = _facts(self.package, "types").get(token, {})
-        return _resource_type(token, self._data["types"][token] | replaced_for | corrections)
+        return ResourceType(token, self._data["types"][token] | replaced_for | corrections)
 
     def conflicts_of(self, token: str) -> list[list[str]]:
         """Return the pairs of inputs of a resource type that exclude each other."""
@@ -92,7 +92,44 @@ class Sdk:
 
     def block(self, name: str) -> ResourceType:
         """Return a block of inputs, by the name in ``blocks`` of a type or another block."""
-        return _resource_type("", self._data["blocks"][name.removesuffix("[]")])
+        return ResourceType("", self._data["blocks"][name.removesuffix("[]")])
+
+    def input_errors(self, token: str, inputs: Mapping[str, Any]) -> InputErrors:
+        """Return the errors for properties that a resource type does not have, or requires."""
+        return self._input_errors(token, self[token], inputs, "")
+
+    def _input_errors(
+        self, title: str, kind: ResourceType, inputs: Mapping[str, Any], path: str
+    ) -> InputErrors:
+        errors: InputErrors = []
+        for name, value in inputs.items():
+            if name.startswith("__"):
+                continue
+            if name not in kind.inputs:
+                # No message shows a value: a misspelt name may be that of a secret.
+                reason = f"{title} has no property of this name in pulumi-{self.package}"
+                page = f"See https://www.pulumi.com/registry/packages/{self.package}/api-docs/"
+                hints = filter(None, [did_you_mean(name, kind.inputs), page])
+                errors.append((join(path, name), f"{reason} {self.version}. {' '.join(hints)}"))
+            elif name in kind.blocks and value is not UNKNOWN:
+                errors += self._block_errors(kind.blocks[name], value, join(path, name))
+        for name in sorted(kind.required - inputs.keys()):
+            errors.append((join(path, name), f"is required in {title}"))
+        return errors
+
+    def _block_errors(self, block: str, value: Any, path: str) -> InputErrors:
+        is_list = isinstance(value, list)
+        if block.endswith("[]") != is_list:
+            wanted = "a single block, not a list or a value" if is_list else "a list of blocks"
+            return [(path, f"must be {wanted}")]
+        errors: InputErrors = []
+        for index, item in enumerate(value if is_list else [value]):
+            item_path = f"{path}[{index}]" if is_list else path
+            if isinstance(item, Mapping):
+                errors += self._input_errors(item_path, self.block(block), item, item_path)
+            elif item is not UNKNOWN:
+                errors.append((item_path, "must be a block of properties"))
+        return errors
 
     @property
     def version(self) -> str:
@@ -108,7 +145,7 @@ class Sdk:
                 "inputs": {"properties": dict.fromkeys(facts["takes"], _ANY)},
                 "outputs": {"properties": dict.fromkeys(facts["returns"], _ANY)},
             }
-        provider = _resource_type("", self._data["provider"]).schema
+        provider = ResourceType("", self._data["provider"]).schema
         return {
             "name": self.package,
             "version": self.version,
@@ -146,21 +183,3 @@ def token_of(api_version: str, kind: str) -> str:
     """Return the token of a kind: ``kubernetes:core/v1:Pod`` for a Pod of v1."""
     group_version = api_version if "/" in api_version else f"core/{api_version}"
     return f"kubernetes:{group_version}:{kind}"
-
-
-def _resource_type(token: str, entry: Mapping[str, Any]) -> ResourceType:
-    required = frozenset(entry.get("required", ()))
-    inputs = required | frozenset(entry.get("optional", ()))
-    return ResourceType(
-        token=token,
-        required=required,
-        inputs=inputs,
-        outputs=inputs | frozenset(entry.get("computed", ())),
-        id_format=entry.get("id", ""),
-        is_namespaced=not entry.get("cluster_scoped", False),
-        blocks=entry.get("blocks", {}),
-        replaced_for=tuple(entry.get("replaced_for", ())),
-        filled_in=tuple(entry.get("filled_in", ("project",))),
-        longest_name=entry.get("longest_name", 63),
-        constants=entry.get("constants", {}),
-    )

@@ -12,64 +12,42 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
 
+from ml_foundations.rehearsal.plugins import provider as plugin
 from ml_foundations.rehearsal.plugins import running_calls
-from ml_foundations.rehearsal.plugins.provider import (
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-)
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.protocol import server
-from ml_foundations.rehearsal.protocol.stubs import (
-    engine_pb2,
-    engine_pb2_grpc,
-    plugin_pb2,
-    provider_pb2,
-    provider_pb2_grpc,
-    status_pb2,
-)
-from ml_foundations.rehearsal.protocol.values import (
-    Properties,
-    kept_secret,
-    read_struct,
-    write_struct,
-)
+from ml_foundations.rehearsal.protocol import server, stubs, values
+from ml_foundations.rehearsal.protocol.stubs import provider_pb2 as messages
+from ml_foundations.rehearsal.protocol.values import Properties
 
 
-class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
+class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
     """A translator between the protocol and a Provider."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: plugin.Provider) -> None:
         self._provider = provider
         self._engine = ""
 
     def Handshake(self, request: Any, context: Any) -> Any:
         self._engine = request.engine_address
-        stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(self._engine))
+        stub = stubs.engine_pb2_grpc.EngineStub(grpc.insecure_channel(self._engine))
 
-        def log(resource: Resource, severity: str, message: str) -> None:
+        def log(resource: plugin.Resource, severity: str, message: str) -> None:
             # An ephemeral message is shown next to the resource while the call runs.
             is_status = severity == "status"
-            level = engine_pb2.LogSeverity.Value("INFO" if is_status else severity.upper())
-            stub.Log(
-                engine_pb2.LogRequest(
-                    severity=level, message=message, urn=resource.urn, ephemeral=is_status
-                )
-            )
+            level = stubs.engine_pb2.LogSeverity.Value("INFO" if is_status else severity.upper())
+            about = {"message": message, "urn": resource.urn, "ephemeral": is_status}
+            stub.Log(stubs.engine_pb2.LogRequest(severity=level, **about))
 
         self._provider.log = log
-        return provider_pb2.ProviderHandshakeResponse(
+        return messages.ProviderHandshakeResponse(
             accept_secrets=True, supports_autonaming_configuration=True
         )
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
-        return plugin_pb2.PluginInfo(version=self._provider.sdk.version)
+        return stubs.plugin_pb2.PluginInfo(version=self._provider.sdk.version)
 
     def GetSchema(self, request: Any, context: Any) -> Any:
-        return provider_pb2.GetSchemaResponse(schema=json.dumps(self._provider.sdk.schema))
+        return messages.GetSchemaResponse(schema=json.dumps(self._provider.sdk.schema))
 
     def Cancel(self, request: Any, context: Any) -> Any:
         self._provider.cancelled.set()
@@ -78,9 +56,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def CheckConfig(self, request: Any, context: Any) -> Any:
         try:
             self._provider.check_config(self._read(request.news))
-        except CheckError as error:
+        except plugin.CheckError as error:
             return _check_failures(request, error)
-        return provider_pb2.CheckResponse(inputs=request.news)
+        return messages.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.old_inputs), self._read(request.news)
@@ -88,31 +66,30 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Configure(self, request: Any, context: Any) -> Any:
         self._call(context, self._provider.configure, self._read(request.args))
-        return provider_pb2.ConfigureResponse()
+        return messages.ConfigureResponse()
 
     def Invoke(self, request: Any, context: Any) -> Any:
         arguments = self._read(request.args)
         result = self._call(context, self._provider.invoke, request.tok, arguments)
         # The field's name is a keyword of Python's.
-        response: dict[str, Any] = {"return": write_struct(result)}
-        return provider_pb2.InvokeResponse(**response)
+        response: dict[str, Any] = {"return": values.write_struct(result)}
+        return messages.InvokeResponse(**response)
 
     def Construct(self, request: Any, context: Any) -> Any:
         return self._call(context, _construct, self._provider, request, self._engine)
 
     def Check(self, request: Any, context: Any) -> Any:
-        old, new, seed = self._read(request.olds), self._read(request.news), request.randomSeed
-        check = self._provider.check
+        old, new = self._read(request.olds), self._read(request.news)
         try:
-            inputs = self._call(context, check, _resource(request), old, new, bytes(seed))
-        except CheckError as error:
+            inputs = self._call(context, self._provider.check, _resource(request), old, new)
+        except plugin.CheckError as error:
             return _check_failures(request, error)
-        return provider_pb2.CheckResponse(inputs=_struct(inputs, request.news))
+        return messages.CheckResponse(inputs=_struct(inputs, request.news))
 
     def Diff(self, request: Any, context: Any) -> Any:
-        old, new, ignore = self._old(request), self._read(request.news), list(request.ignoreChanges)
+        old, new = self._state(request, request.old_inputs, request.olds), self._read(request.news)
         return _diff_response(
-            self._call(context, self._provider.diff, _resource(request), old, new, ignore)
+            self._call(context, self._provider.diff, _resource(request), old, new)
         )
 
     def Create(self, request: Any, context: Any) -> Any:
@@ -120,43 +97,42 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource, new = _resource(request), self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, None, new)
-            return provider_pb2.CreateResponse(properties=_struct(outputs, inputs))
+            return messages.CreateResponse(properties=_struct(outputs, inputs))
         state = self._call(context, self._provider.create, resource, new, inputs=inputs)
-        return provider_pb2.CreateResponse(id=state.id, properties=_struct(state.outputs, inputs))
+        return messages.CreateResponse(id=state.id, properties=_struct(state.outputs, inputs))
 
     def Update(self, request: Any, context: Any) -> Any:
-        inputs = request.news
-        resource, old, new = _resource(request), self._old(request), self._read(inputs)
+        inputs, old = request.news, self._state(request, request.old_inputs, request.olds)
+        resource, new = _resource(request), self._read(inputs)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
             update = self._provider.update
             outputs = self._call(context, update, resource, old, new, inputs=inputs).outputs
-        return provider_pb2.UpdateResponse(properties=_struct(outputs, inputs))
+        return messages.UpdateResponse(properties=_struct(outputs, inputs))
 
     def Read(self, request: Any, context: Any) -> Any:
-        inputs = request.inputs
-        old = State(request.id, self._read(inputs), self._read(request.properties))
+        inputs, properties = request.inputs, request.properties
+        old = self._state(request, inputs, properties)
         state = self._call(context, self._provider.read, _resource(request), old, inputs=inputs)
         if state is None:
-            return provider_pb2.ReadResponse()
-        outputs = kept_secret(state.outputs, inputs)
-        return provider_pb2.ReadResponse(
-            id=state.id,
-            inputs=_struct(state.inputs, inputs),
-            properties=_struct(outputs, request.properties),
-        )
+            return messages.ReadResponse()
+        outputs = _struct(values.kept_secret(state.outputs, inputs), properties)
+        read_inputs = _struct(state.inputs, inputs)
+        return messages.ReadResponse(id=state.id, inputs=read_inputs, properties=outputs)
 
     def Delete(self, request: Any, context: Any) -> Any:
-        old = State(request.id, self._read(request.old_inputs), self._read(request.properties))
+        old = self._state(request, request.old_inputs, request.properties)
         self._call(context, self._provider.delete, _resource(request), old)
         return empty_pb2.Empty()
 
     def _read(self, struct: struct_pb2.Struct) -> Properties:
-        return read_struct(struct, self._provider.keeps_nulls)
+        return values.read_struct(struct, self._provider.keeps_nulls)
 
-    def _old(self, request: Any) -> State:
-        return State(request.id, self._read(request.old_inputs), self._read(request.olds))
+    def _state(
+        self, request: Any, inputs: struct_pb2.Struct, outputs: struct_pb2.Struct
+    ) -> plugin.State:
+        return plugin.State(request.id, self._read(inputs), self._read(outputs))
 
     def _call(
         self,
@@ -173,7 +149,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         try:
             with running_calls.running():
                 return method(*args)
-        except InitFailedError as error:
+        except plugin.InitFailedError as error:
             details = _init_failed_status(error, inputs)
             context.set_trailing_metadata((("grpc-status-details-bin", details),))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
@@ -181,7 +157,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
-def _construct(provider: Provider, request: Any, engine: str) -> Any:
+def _construct(provider: plugin.Provider, request: Any, engine: str) -> Any:
     """Return a component of the provider, which Pulumi's SDK registers with its children."""
     # Only this call needs the whole SDK. Importing it takes as long as starting the plugin.
     import pulumi
@@ -209,18 +185,19 @@ def _construct(provider: Provider, request: Any, engine: str) -> Any:
         raise RehearsalError(str(error.__context__ or error)) from None
 
 
-def _resource(request: Any) -> Resource:
+def _resource(request: Any) -> plugin.Resource:
     """Return the resource of a request. In a child's urn, its parents' types precede ``$``."""
     *_, types, name = request.urn.split("::")
-    default_autonaming = provider_pb2.CheckRequest.AutonamingOptions()
+    default_autonaming = messages.CheckRequest.AutonamingOptions()
     autonaming = getattr(request, "autonaming", None) or default_autonaming
-    return Resource(
+    return plugin.Resource(
         urn=request.urn,
         type=types.rpartition("$")[2],
         name=name,
         id=getattr(request, "id", ""),
         timeout=getattr(request, "timeout", 0) or 0,
         ignore=tuple(getattr(request, "ignoreChanges", ())),
+        seed=bytes(getattr(request, "randomSeed", b"")),
         proposed_name=autonaming.proposed_name,
         must_be_named=autonaming.mode == autonaming.DISABLE,
         message_inputs=getattr(request, "news", None) or getattr(request, "properties", None),
@@ -229,50 +206,45 @@ def _resource(request: Any) -> Resource:
 
 def _struct(properties: Properties, source: struct_pb2.Struct | None) -> struct_pb2.Struct:
     """Return properties as a struct in which the secrets of the source are marked."""
-    return write_struct(kept_secret(properties, source))
+    return values.write_struct(values.kept_secret(properties, source))
 
 
-def _check_failures(request: Any, error: CheckError) -> Any:
-    failure = provider_pb2.CheckFailure
+def _check_failures(request: Any, error: plugin.CheckError) -> Any:
+    failure = messages.CheckFailure
     failures = [failure(property=path, reason=reason) for path, reason in error.failures]
-    return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+    return messages.CheckResponse(inputs=request.news, failures=failures)
 
 
-def _diff_response(diff: Diff) -> Any:
-    response = provider_pb2.DiffResponse(
-        changes=provider_pb2.DiffResponse.DIFF_NONE,
+def _diff_response(diff: plugin.Diff) -> Any:
+    kinds, states = messages.PropertyDiff, messages.DiffResponse
+    response = states(
+        changes=states.DIFF_SOME if diff.changed else states.DIFF_NONE,
         replaces=diff.replaces,
         deleteBeforeReplace=diff.delete_before_replace,
+        diffs=sorted({path.partition(".")[0].partition("[")[0] for path in diff.changed}),
         hasDetailedDiff=True,
     )
-    if diff.changed:
-        response.changes = provider_pb2.DiffResponse.DIFF_SOME
-    roots = {path.partition(".")[0].partition("[")[0] for path in diff.changed}
-    response.diffs.extend(sorted(roots))
-    kinds = provider_pb2.PropertyDiff
     for path in diff.changed:
         kind = kinds.UPDATE_REPLACE if path in diff.replaces else kinds.UPDATE
         response.detailedDiff[path].CopyFrom(kinds(kind=kind, inputDiff=True))
     return response
 
 
-def _init_failed_status(error: InitFailedError, inputs: struct_pb2.Struct | None) -> bytes:
+def _init_failed_status(error: plugin.InitFailedError, inputs: struct_pb2.Struct | None) -> bytes:
     """Return the status by which the engine learns that a resource exists and is not ready."""
-    detail = provider_pb2.ErrorResourceInitFailed(
+    detail = messages.ErrorResourceInitFailed(
         id=error.state.id,
         properties=_struct(error.state.outputs, inputs),
         inputs=_struct(error.state.inputs, inputs),
         reasons=error.reasons,
     )
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status = stubs.status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)
     return status.SerializeToString()
 
 
-def serve(provider: Provider) -> None:
+def serve(provider: plugin.Provider) -> None:
     """Serve a provider to the engine, until the engine ends this process."""
     servicer = ProviderServicer(provider)
-    add = provider_pb2_grpc.add_ResourceProviderServicer_to_server
-    server.serve(
-        lambda grpc_server: add(servicer, grpc_server), on_stop=provider.cancelled.set, grace=1
-    )
+    add = stubs.provider_pb2_grpc.add_ResourceProviderServicer_to_server
+    server.serve(lambda to: add(servicer, to), on_stop=provider.cancelled.set, grace=1)

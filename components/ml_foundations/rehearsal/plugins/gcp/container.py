@@ -3,22 +3,16 @@
 import base64
 import hashlib
 import re
-from typing import Any
 
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.control_plane.configuration import Credentials
+from ml_foundations.rehearsal.plugins.gcp import location as locations
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.location import (
-    GcpLocation,
-    Inputs,
-    check_zones,
-    default_zones,
-    is_zone,
-    region_of,
-)
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.plugins.sdk import GCP
+from ml_foundations.rehearsal.protocol.values import Properties
 
 _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 _COMPUTE_API = "https://www.googleapis.com/compute/v1/"
@@ -46,11 +40,11 @@ def parent_id(inputs: Inputs, location: GcpLocation) -> str:
 def check_cluster(inputs: Inputs, location: GcpLocation) -> None:
     """Refuse a cluster that GKE would refuse."""
     check_name("Cluster", inputs["name"])
-    if inputs.get("enableAutopilot") and is_zone(location.location_of(inputs)):
+    if inputs.get("enableAutopilot") and locations.is_zone(location.location_of(inputs)):
         raise bad_request("Autopilot clusters must be regional clusters")
     if not any(inputs.get(key) for key in ("enableAutopilot", "nodePools", "initialNodeCount")):
         raise bad_request("Cluster.initial_node_count must be greater than zero")
-    check_zones(list(inputs.get("nodeLocations") or []), location.location_of(inputs))
+    locations.check_zones(list(inputs.get("nodeLocations") or []), location.location_of(inputs))
 
 
 def check_name(what: str, name: str) -> None:
@@ -62,41 +56,35 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def cluster_outputs(
-    inputs: Inputs, location: GcpLocation, api_server: Credentials
-) -> dict[str, Any]:
+def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentials) -> Properties:
     """Return the outputs of a cluster: its inputs and what Google computes."""
     address = api_server.server.removeprefix("https://")
     endpoints = {"privateEndpoint": address, "publicEndpoint": address}
     project, place, name = location.project_of(inputs), location.location_of(inputs), inputs["name"]
     identity = cluster_id(inputs, location)
     labels = {**(inputs.get("resourceLabels") or {}), "goog-pulumi-provisioned": "true"}
-    zones = [zone for zone in inputs.get("nodeLocations") or default_zones(place) if zone != place]
-    kind = "zones" if is_zone(place) else "locations"
+    zones = inputs.get("nodeLocations") or locations.default_zones(place)
+    kind = "zones" if locations.is_zone(place) else "locations"
+    region = locations.region_of(place)
     cluster_path = f"projects/{project}/{kind}/{place}/clusters/{name}"
     endpoints_config = inputs.get("controlPlaneEndpointsConfig") or {}
-    dns_endpoint = {
-        "allowExternalTraffic": False,
-        **(endpoints_config.get("dnsEndpointConfig") or {}),
-    }
+    dns_config = endpoints_config.get("dnsEndpointConfig") or {}
     defaults = {
         **GCP[CLUSTER].constants,
-        "effectiveLabels": labels,
-        "pulumiLabels": labels,
+        **dict.fromkeys(("effectiveLabels", "pulumiLabels"), labels),
         "endpoint": address,
         "labelFingerprint": _digest(identity, str(sorted(labels.items()))),
         "location": place,
-        "masterVersion": _GKE_VERSION,
-        "nodeVersion": _GKE_VERSION,
+        **dict.fromkeys(("masterVersion", "nodeVersion"), _GKE_VERSION),
         "name": name,
         "project": project,
         "selfLink": f"https://container.googleapis.com/v1/{cluster_path}",
-        "subnetwork": f"projects/{project}/regions/{region_of(place)}/subnetworks/default",
+        "subnetwork": f"projects/{project}/regions/{region}/subnetworks/default",
     }
     computed = {
         "controlPlaneEndpointsConfig": {
             **endpoints_config,
-            "dnsEndpointConfig": dns_endpoint | {"endpoint": address},
+            "dnsEndpointConfig": {"allowExternalTraffic": False, **dns_config, "endpoint": address},
             "ipEndpointsConfig": endpoints,
         },
         "masterAuth": {
@@ -106,7 +94,7 @@ def cluster_outputs(
             "clusterCaCertificate": base64.b64encode(api_server.ca.read_bytes()).decode(),
         },
         "network": _network(inputs.get("network") or "default", project),
-        "nodeLocations": zones,
+        "nodeLocations": [zone for zone in zones if zone != place],
         "privateClusterConfig": {
             **(inputs.get("privateClusterConfig") or {}),
             "peeringName": "",
@@ -116,14 +104,14 @@ def cluster_outputs(
     return {**defaults, **inputs, **computed}
 
 
-def inputs_at_refresh(inputs: Inputs, pool: Pool) -> dict[str, Any]:
+def inputs_at_refresh(inputs: Inputs, pool: Pool) -> Properties:
     """Return the inputs of a pool as a refresh finds them: GKE upgrades some in its own way."""
     if (pool.flex_start or pool.queued) and "upgradeSettings" in inputs:
         return {**inputs, "upgradeSettings": SHORT_LIVED}
     return dict(inputs)
 
 
-def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> dict[str, Any]:
+def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> Properties:
     """Return the outputs of a node pool: its inputs and what Google computes."""
     project = location.project_of(inputs)
     groups: list[str] = []
@@ -134,8 +122,7 @@ def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> dict[str,
     per_zone = pool.initial_nodes // len(pool.zones)
     return {
         **GCP[NODE_POOL].constants,
-        "initialNodeCount": per_zone,
-        "nodeCount": per_zone,
+        **dict.fromkeys(("initialNodeCount", "nodeCount"), per_zone),
         "location": location.location_of(inputs),
         "maxPodsPerNode": pool.max_pods,
         "project": project,

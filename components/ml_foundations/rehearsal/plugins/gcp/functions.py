@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
-from ml_foundations.rehearsal.plugins.gcp import default_resources, recorded
+from ml_foundations.rehearsal.plugins.gcp import recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs, zones_of
 from ml_foundations.rehearsal.plugins.sdk import GCP
@@ -16,10 +16,8 @@ ListResources = Callable[[str, str], Iterable[Inputs]]
 """Returns the declared and the default resources of a type, in a region if it is not empty."""
 
 _GETTER = re.compile(r"gcp:(\w+)/get(\w)(\w+):get\w+")
-_REGIONS = {
-    *("asia-northeast1", "asia-southeast1", "europe-west1", "europe-west4"),
-    *("us-central1", "us-east1", "us-west1"),
-}
+_REGIONS = {"asia-northeast1", "asia-southeast1", "europe-west1", "europe-west4"}
+_REGIONS |= {"us-central1", "us-east1", "us-west1"}
 """Some regions that have GPUs; the program's own is added."""
 
 
@@ -50,7 +48,7 @@ def invoke(
     for resource in list_resources(kind, arguments.get("region", "")):
         if all(_has(resource, key, value) for key, value in arguments.items()):
             outputs = dict(resource["outputs"])
-            if kind == default_resources.NETWORK:
+            if kind == recorded.NETWORK:
                 outputs["subnetworksSelfLinks"] = _subnetwork_links(resource, list_resources)
             return _retyped(_as_result(kind, outputs)) | {"id": resource["id"]}
     wanted = ", ".join(f"{key} {value}" for key, value in arguments.items())
@@ -69,13 +67,11 @@ def _has(resource: Inputs, key: str, value: Any) -> bool:
 
 
 def _subnetwork_links(network: Inputs, list_resources: ListResources) -> list[str]:
-    subnetworks = list_resources(default_resources.SUBNETWORK, "")
-    outputs = [subnetwork["outputs"] for subnetwork in subnetworks]
-    return [
-        subnetwork["selfLink"]
-        for subnetwork in outputs
-        if _has(network, "selfLink", subnetwork["network"])
-    ]
+    links: list[str] = []
+    for subnetwork in list_resources(recorded.SUBNETWORK, ""):
+        if _has(network, "selfLink", subnetwork["outputs"]["network"]):
+            links.append(subnetwork["outputs"]["selfLink"])
+    return links
 
 
 def _retyped(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -101,9 +97,7 @@ def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:
 
 
 def _plural(name: str) -> str:
-    if name.endswith("s"):
-        return name
-    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+    return name if name.endswith("s") else re.sub("y$", "ie", name) + "s"
 
 
 def _project_facts(
@@ -114,7 +108,7 @@ def _project_facts(
     match name:
         case "compute/DefaultServiceAccount":
             project = GcpLocation(location.project_of(arguments))
-            [account] = default_resources.of_type(recorded.ACCOUNT, project)
+            [account] = recorded.defaults_of(recorded.ACCOUNT, project)
             return account["outputs"] | {"id": account["id"]}
         case "compute/Regions":
             names = sorted(_REGIONS | {region} - {""})
@@ -127,15 +121,9 @@ def _project_facts(
         case "container/RegistryImage" | "container/RegistryRepository":
             return _registry(arguments, location)
         case "organizations/ClientConfig":
-            project, zone = location.project, location.zone
-            return {
-                "id": f"projects/{project}/regions/{region}/zones/{zone}",
-                "accessToken": token,
-                "defaultLabels": {},
-                "project": project,
-                "region": region,
-                "zone": zone,
-            }
+            config = {"project": location.project, "region": region, "zone": location.zone}
+            identity = "projects/{project}/regions/{region}/zones/{zone}".format_map(config)
+            return {"id": identity, "accessToken": token, "defaultLabels": {}} | config
         case "organizations/IAMPolicy":
             policy = {key: value for key, value in arguments.items() if value}
             return {"policyData": json.dumps(policy)}
@@ -181,15 +169,12 @@ def _engine_versions(arguments: Inputs, location: GcpLocation) -> dict[str, Any]
     is_valid = version.startswith(arguments.get("versionPrefix") or "")
     latest, valid = (version, [version]) if is_valid else ("", [])
     channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
+    kinds = ("Default", "Latest", "UpgradeTarget")
     return {
         "defaultClusterVersion": version,
-        "latestMasterVersion": latest,
-        "latestNodeVersion": latest,
-        "validMasterVersions": valid,
-        "validNodeVersions": valid,
-        "releaseChannelDefaultVersion": channels,
-        "releaseChannelLatestVersion": channels,
-        "releaseChannelUpgradeTargetVersion": channels,
+        **dict.fromkeys(("latestMasterVersion", "latestNodeVersion"), latest),
+        **dict.fromkeys(("validMasterVersions", "validNodeVersions"), valid),
+        **dict.fromkeys((f"releaseChannel{kind}Version" for kind in kinds), channels),
         "location": location.location_of(arguments),
         "project": location.project_of(arguments),
     }

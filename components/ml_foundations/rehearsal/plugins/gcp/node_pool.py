@@ -4,37 +4,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.disks import BOOT_DISKS
-from ml_foundations.catalog.machine_types import (
-    GPUS,
-    MachineType,
-    UnknownNameError,
-    gpu_model,
-    machine_type,
-)
+from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits, pool_sizes
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.text_formats import LABEL_VALUE, QUALIFIED_NAME
 from ml_foundations.rehearsal.cloud.store import Pool
+from ml_foundations.rehearsal.plugins.gcp import location as locations
 from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.location import (
-    GcpLocation,
-    Inputs,
-    check_zones,
-    default_zones,
-    is_zone,
-)
+from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation, Inputs
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
 _RESERVATION_TYPES = (
-    "NO_RESERVATION",
-    "ANY_RESERVATION",
-    "SPECIFIC_RESERVATION",
-    "ANY_RESERVATION_THEN_FAIL",
+    *("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL"),
 )
+_TEXT = 'up to 63 letters, digits, "-", "_" and ".", that begin and end with a letter or digit'
 
 
 def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
@@ -46,8 +34,7 @@ def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
     node_labels = config.get("labels") or {}
     machine = _machine(config.get("machineType") or "e2-medium", node_labels)
     minimum, maximum, initial = _sizes(inputs, len(zones))
-    gpu = _gpu(config, machine)
-    disk_type = _boot_disk_type(config, machine)
+    gpu, disk_type = _gpu(config, machine), _boot_disk_type(config, machine)
     traits = plain_traits(inputs, cluster)
     if traits["queued"]:
         _check_queued(inputs)
@@ -92,17 +79,17 @@ def default_pool(cluster: Inputs, location: GcpLocation) -> Pool | None:
 def _zones(inputs: Inputs, location: str, cluster: Inputs) -> list[str]:
     """Return the zones of a pool: its own, its location if that is a zone, or the cluster's."""
     zones = inputs.get("nodeLocations")
-    if not zones and not is_zone(location):
+    if not zones and not locations.is_zone(location):
         zones = cluster.get("nodeLocations")
-    zones = list(zones or default_zones(location))
-    check_zones(zones, location)
+    zones = list(zones or locations.default_zones(location))
+    locations.check_zones(zones, location)
     return zones
 
 
 def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
     try:
-        machine = machine_type(name, node_labels)
-    except UnknownNameError as error:
+        machine = machine_types.machine_type(name, node_labels)
+    except machine_types.UnknownNameError as error:
         by_labels = f"by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
         raise RehearsalError(f"nodeConfig.machineType: {error}: {by_labels}") from error
     if machine.missing:
@@ -165,22 +152,21 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
         raise bad_request("A node pool can have one type of accelerator")
     accelerator = accelerators[0]
     kind, count = accelerator["type"], int(accelerator["count"])
-    model = gpu_model(kind, config.get("labels") or {})
+    model = machine_types.gpu_model(kind, config.get("labels") or {})
     if model is None:
         by_labels = f"by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
         raise RehearsalError(
             f'Accelerator type "{kind}" is not in the catalog: declare it {by_labels}. '
-            f"It has {', '.join(sorted(GPUS))}"
+            f"It has {', '.join(sorted(machine_types.GPUS))}"
         )
     _check_gpu_count(machine, kind, count)
     gpu = PoolGpu.of(accelerator)
     _check_choice("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
     _check_choice("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
-    if gpu.partition_size and gpu.partition_size not in model.mig_profiles:
+    size = gpu.partition_size
+    if size and size not in model.mig_profiles:
         profiles = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
-        raise bad_request(
-            f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {profiles}'
-        )
+        raise bad_request(f'GPU partition size "{size}" is not one of {kind}: {profiles}')
     return gpu
 
 
@@ -188,10 +174,8 @@ def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
     allowed = machine.gpu_counts(kind)
     if count in allowed:
         return
-    if allowed:
-        has = f"{' or '.join(map(str, allowed))} of this type"
-    else:
-        has = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
+    fixed = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
+    has = f"{' or '.join(map(str, allowed))} of this type" if allowed else fixed
     raise bad_request(
         f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}"
     )
@@ -223,15 +207,10 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
     if not QUALIFIED_NAME.matches(key):
-        raise bad_request(
-            f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 '
-            'letters, digits, "-", "_" and ".", that begin and end with a letter or digit'
-        )
+        form = f'an optional DNS subdomain with "/", then {_TEXT}'
+        raise bad_request(f'Invalid node {what} key "{key}": {form}')
     if not LABEL_VALUE.matches(text):
-        raise bad_request(
-            f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" '
-            'and ".", that begin and end with a letter or digit, or nothing'
-        )
+        raise bad_request(f'Invalid value "{text}" of node {what} "{key}": {_TEXT}, or nothing')
     return key, text
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -18,16 +17,9 @@ from ml_foundations.rehearsal.cloud import daemon, nodes, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.gcp import (
-    container,
-    default_resources,
-    functions,
-    node_pool,
-    recorded,
-)
+from ml_foundations.rehearsal.plugins.gcp import container, functions, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
-from ml_foundations.rehearsal.plugins.input_errors import input_errors
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below, value_at
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
@@ -59,37 +51,31 @@ class GcpProvider(Provider):
 
     def configure(self, config: Properties) -> None:
         """Accept project, region and zone as defaults, and the version of the program's SDK."""
-        project, region, zone = (
-            str(config.get(key) or "") for key in ("project", "region", "zone")
-        )
-        self._location = GcpLocation(project, region, zone)
+        values = {key: str(config.get(key) or "") for key in ("project", "region", "zone")}
+        self._location = GcpLocation(**values)
         self._version = config.get("version") or GCP.version
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """Return the result of a function, which reads the resources of the rehearsal."""
-        token = self._rehearsal.token
-        return functions.invoke(
-            function, _declared(arguments), self._location, self._list_resources, token
-        )
+        inputs, token = _declared(arguments), self._rehearsal.token
+        return functions.invoke(function, inputs, self._location, self._list_resources, token)
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Fill in the name, and refuse inputs that the type does not have."""
         if resource.type not in GCP:
             known = f"pulumi-gcp {GCP.version}, whose types a rehearsal knows"
             used = f"The program uses {self._version}"
-            raise CheckError([("", f"{resource.type} is not a resource type of {known}. {used}")])
+            raise CheckError(("", f"{resource.type} is not a resource type of {known}. {used}"))
         self._check_inputs(resource, new)
         if "name" not in GCP[resource.type].inputs or new.get("name") is not None:
             return new
         generated = old["name"] if "name" in old.get(_DEFAULTS, []) else None
-        name = generated or _new_name(resource, new.get("namePrefix"), seed)
+        name = generated or _new_name(resource, new.get("namePrefix"))
         return new | {"name": name, _DEFAULTS: ["name"]}
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
         """Refuse invalid inputs; only warn if another version of the SDK may have them."""
-        errors = input_errors(GCP, resource.type, GCP[resource.type], new)
+        errors = GCP.input_errors(resource.type, new)
         for first, second in GCP.conflicts_of(resource.type):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (first, second)):
                 reason = f"conflicts with {second}, whatever their values. Leave one out"
@@ -97,12 +83,12 @@ class GcpProvider(Provider):
         if resource.type in (CLUSTER, NODE_POOL):
             errors += refused_inputs(_declared(new))
         if errors and self._version == GCP.version:
-            raise CheckError(errors)
+            raise CheckError(*errors)
         for path, reason in errors:
             version = f"The program uses pulumi-gcp {self._version}"
             self.log(resource, "warning", f"{path}: {reason}. {version}")
 
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+    def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Compare the inputs; some properties cannot change in place."""
         before, after = _declared(old.inputs), _declared(new)
         changed: list[str] = []
@@ -151,7 +137,7 @@ class GcpProvider(Provider):
 
     def read(self, resource: Resource, old: State) -> State | None:
         """Return the resource as the simulated Google Cloud has it."""
-        region = default_resources.region_in(old.id)
+        region = recorded.region_in(old.id)
         existing = _with_id(old.id, self._list_resources(resource.type, region))
         if existing is None:
             return None
@@ -171,16 +157,13 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         container.check_cluster(inputs, self._location)
         if inputs.get("enableAutopilot"):
-            warning = (
-                "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
-            )
-            self.log(resource, "warning", warning)
+            simulated = "Autopilot's machines and rules are not simulated"
+            self.log(resource, "warning", f"{simulated}: its pods run on assumed nodes")
         identity = container.cluster_id(inputs, self._location)
         pool = node_pool.default_pool(inputs, self._location)
         with self._store.claimed():
-            self._refuse_existing(
-                resource, identity, _with_id(identity, self._declared_of(CLUSTER))
-            )
+            existing = _with_id(identity, self._declared_of(CLUSTER))
+            _refuse_existing(resource, identity, existing)
             if self._replica_of(identity).cluster or self._store.clusters().keys() - {identity}:
                 replica.start(self._rehearsal.for_cluster(identity), toolchain.ensure())
             state = self._save_cluster(resource, new)
@@ -230,7 +213,7 @@ class GcpProvider(Provider):
             pools = store.pools()
             existing = pools.get(pool.name)
             if is_new:
-                self._refuse_existing(resource, identity, existing.resource if existing else None)
+                _refuse_existing(resource, identity, existing.resource if existing else None)
                 is_tainted = _is_tainted_automatically(pool, pools.values())
             elif existing is None:
                 raise not_found(identity)
@@ -279,13 +262,13 @@ class GcpProvider(Provider):
         with self._store.claimed():
             if old is None and not recorded.is_shared(token):
                 existing = _with_id(identity, self._declared_of(token))
-                self._refuse_existing(resource, identity, existing)
+                _refuse_existing(resource, identity, existing)
             self._store.save("recorded", _record_key(token, identity), record)
         return state
 
     def _list_resources(self, token: str, region: str = "") -> list[Mapping[str, Any]]:
         """Return the declared and the default resources of a type."""
-        defaults = default_resources.of_type(token, self._location, region)
+        defaults = recorded.defaults_of(token, self._location, region)
         return [*self._declared_of(token), *defaults]
 
     def _declared_of(self, token: str) -> list[Mapping[str, Any]]:
@@ -293,18 +276,6 @@ class GcpProvider(Provider):
         stores = map(Store, self._rehearsal.replicas)
         resources = chain.from_iterable(map(Store.resources, stores))
         return [resource for resource in resources if resource["type"] == token]
-
-    def _refuse_existing(
-        self, resource: Resource, identity: str, existing: Mapping[str, Any] | None
-    ) -> None:
-        """Raise an error if another resource has the id already.
-
-        The same resource is accepted: an earlier create made it, but the engine ended before it got
-        the answer.
-        """
-        same = (resource.urn, identity)
-        if existing is not None and (existing.get("urn"), existing.get("id")) != same:
-            raise already_exists(identity)
 
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
         """Wait until a pool has its minimum of nodes, and all are ready and as declared."""
@@ -331,13 +302,11 @@ class GcpProvider(Provider):
         deadline = started + (resource.timeout or _TIMEOUT_SECONDS)
         while not is_done():
             if not daemon.process(rehearsal).running:
-                raise RehearsalError(
-                    f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}"
-                )
+                fix = f"Start it: {self._rehearsal.command('up')}"
+                raise RehearsalError(f"the simulated GKE does not run. {fix}")
             if time.monotonic() > deadline:
-                raise RehearsalError(
-                    f"timeout while waiting for {what}. See logs/gke.log of the rehearsal"
-                )
+                hint = "See logs/gke.log of the rehearsal"
+                raise RehearsalError(f"timeout while waiting for {what}. {hint}")
             # Reading a thousand nodes slows down the replica that makes them: the longer it takes,
             # the rarer it is.
             if self.cancelled.wait(max(_POLL_SECONDS, 5 * (time.monotonic() - started))):
@@ -348,9 +317,16 @@ class GcpProvider(Provider):
 def _nodes(rehearsal: Rehearsal, pool: str) -> list[Object]:
     """Return the simulated nodes of a pool: imported nodes may be of a pool of that name, too."""
     api, selector = Api(Access(rehearsal.kubeconfig)), f"{labels.GKE_NODE_POOL}={pool}"
-    return list(
-        filter(nodes.is_simulated, api.get("/api/v1/nodes", labelSelector=selector)["items"])
-    )
+    pool_nodes = api.get("/api/v1/nodes", labelSelector=selector)["items"]
+    return list(filter(nodes.is_simulated, pool_nodes))
+
+
+def _refuse_existing(resource: Resource, identity: str, existing: Mapping[str, Any] | None) -> None:
+    """Raise an error if another resource has the id already."""
+    # The same resource is accepted: the engine ended before it got the answer of an earlier create.
+    same = (resource.urn, identity)
+    if existing is not None and (existing.get("urn"), existing.get("id")) != same:
+        raise already_exists(identity)
 
 
 def _is_tainted_automatically(pool: Pool, pools: Iterable[Pool]) -> bool:
@@ -414,30 +390,24 @@ def _declared(inputs: Mapping[str, Any]) -> Properties:
     return {key: value for key, value in inputs.items() if key != _DEFAULTS}
 
 
-def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
+def _new_name(resource: Resource, prefix: Any) -> Any:
     """Return a new name: with the program's prefix, as the engine proposes, or generated."""
-    digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
     longest = GCP[resource.type].longest_name
     if prefix is not None:
-        return UNKNOWN if prefix is UNKNOWN else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
+        return UNKNOWN if prefix is UNKNOWN else f"{prefix}{resource.digits[:_PREFIXED_DIGITS]}"
     if resource.must_be_named:
-        raise CheckError(
-            [("name", "autonaming is disabled (pulumi:autonaming). Set the name of the resource")]
-        )
+        fix = "Set the name of the resource"
+        raise CheckError(("name", f"autonaming is disabled (pulumi:autonaming). {fix}"))
     if resource.proposed_name:
         return resource.proposed_name.lower()[:longest]
-    return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{digits[:7]}"
+    return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{resource.digits[:7]}"
 
 
 def _record_of(resource: Resource, state: State) -> Properties:
     """Return a resource as the store keeps it, without secrets."""
-    return {
-        "type": resource.type,
-        "urn": resource.urn,
-        "id": state.id,
-        "inputs": resource.redacted(state.inputs),
-        "outputs": resource.redacted(state.outputs),
-    }
+    inputs, outputs = resource.redacted(state.inputs), resource.redacted(state.outputs)
+    identity = {"type": resource.type, "urn": resource.urn, "id": state.id}
+    return identity | {"inputs": inputs, "outputs": outputs}
 
 
 def _record_key(token: str, identity: str) -> str:

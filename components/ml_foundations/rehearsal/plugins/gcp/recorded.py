@@ -1,10 +1,14 @@
-"""The resource types that a rehearsal only records: their ids and computed outputs."""
+"""The resources that a rehearsal only records, and those that a project has from its start.
+
+Sources of the latter: Google Cloud, "Auto mode VPC network" (the network ``default``, its range
+10.128.0.0/9, and a subnetwork in each region) and "Service accounts" (Compute Engine's own).
+"""
 
 import base64
 import hashlib
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +18,7 @@ from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.protocol.values import Secret
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
+NETWORK, SUBNETWORK = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
 
 _SERVICE = "gcp:projects/service:Service"
 _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
@@ -23,6 +28,8 @@ _LOCATION = {"project", "region", "zone", "location"}
 _NODE_ACCOUNT = re.compile(r"\d+-compute")
 """The account of a project's nodes, which Google creates."""
 _FIELD = re.compile(r"\{([^{}]+)\}")
+_REGION = re.compile(r"(?:^|/)regions/([^/]+)/")
+_RANGES = list(ipaddress.ip_network("10.128.0.0/9").subnets(new_prefix=20))
 
 
 @dataclass(frozen=True)
@@ -58,20 +65,15 @@ class _Facts:
     def first_host(self) -> str:
         return str(next(ipaddress.ip_network(self.values["ipCidrRange"]).hosts()))
 
-    def connection_name(self) -> str:
-        return f"{self.values['project']}:{self.values['region']}:{self.name()}"
-
     def registry_uri(self) -> str:
         host = f"{self.values['location']}-docker.pkg.dev"
         return f"{host}/{self.values['project']}/{self.name()}"
-
-    def private_key(self) -> Secret:
-        return Secret(base64.b64encode(b'{"type": "service_account"}').decode())
 
 
 CREATED = ("createTime", "creationTimestamp", "timeCreated")
 """Outputs that an update keeps."""
 
+_PRIVATE_KEY = base64.b64encode(b'{"type": "service_account"}').decode()
 _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys((*CREATED, "updateTime", "updated"), lambda facts: facts.now),
     **dict.fromkeys(("effectiveLabels", "pulumiLabels"), _Facts.labels),
@@ -81,13 +83,13 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys(("networkId", "numericId"), lambda facts: facts.number(19)),
     **dict.fromkeys(("firstIpAddress", "host", "ipAddress"), _Facts.address),
     **dict.fromkeys(("privateIpAddress", "publicIpAddress"), _Facts.address),
-    "connectionName": _Facts.connection_name,
+    "connectionName": lambda facts: "{project}:{region}:".format_map(facts.values) + facts.name(),
     "email": lambda facts: facts.values["email"],
     "gatewayAddress": _Facts.first_host,
     "ipAddresses": lambda facts: [{"ipAddress": facts.address(), "type": "PRIMARY"}],
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _Facts.name,
-    "privateKey": _Facts.private_key,
+    "privateKey": lambda facts: Secret(_PRIVATE_KEY),
     "projectNumber": lambda facts: int(project_number(facts.values["project"])),
     "registryUri": _Facts.registry_uri,
     "selfLink": _Facts.self_link,
@@ -142,6 +144,38 @@ def outputs(token: str, inputs: Inputs, location: GcpLocation, identity: str) ->
         properties["address"] = facts.address()
     names = [name for name in _COMPUTED if name in kind.computed]
     return {**properties, **inputs, **{name: _COMPUTED[name](facts) for name in names}}
+
+
+def defaults_of(token: str, location: GcpLocation, region: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield the resources of a type that a project has from its start, in one region."""
+    region = region or location.region_of({})
+    if not location.project or (token == SUBNETWORK and not region):
+        return
+    declared: dict[str, Any] = {"name": "default"}
+    facts: dict[str, Any]
+    if token == ACCOUNT:
+        declared = {"accountId": f"{project_number(location.project)}-compute"}
+        facts = {"displayName": "Compute Engine default service account", "disabled": False}
+    elif token == NETWORK:
+        facts = {"autoCreateSubnetworks": True, "routingMode": "REGIONAL"}
+    elif token == SUBNETWORK:
+        network = f"projects/{location.project}/global/networks/default"
+        declared |= {"network": network, "region": region}
+        # Google has a table of the ranges. Here, any separate range is enough.
+        number = int(hashlib.sha256(region.encode()).hexdigest(), 16)
+        subnet = str(_RANGES[number % len(_RANGES)])
+        facts = {"ipCidrRange": subnet, "privateIpGoogleAccess": False}
+    else:
+        return
+    new_id = identity(token, declared, location, "")
+    computed = outputs(token, declared | facts, location, new_id)
+    yield {"type": token, "id": new_id, "inputs": declared, "outputs": computed}
+
+
+def region_in(identity: str) -> str:
+    """Return the region that an id names; empty if it names none."""
+    match = _REGION.search(identity)
+    return match[1] if match else ""
 
 
 def _values(token: str, inputs: Inputs, location: GcpLocation) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from typing import Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.merging import merged
-from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import chart_values
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
@@ -29,15 +30,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths
-from ml_foundations.rehearsal.plugins.provider import (
-    RENAMED,
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-)
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties
@@ -55,11 +48,7 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30
 """The time that Helm gets beyond its own timeout, and to end after an interrupt."""
 _REPOSITORY_OPTIONS = ("repo", "caFile", "certFile", "keyFile", "username", "password")
-_RENAMED: Mapping[str, str] = {
-    "disableWebhooks": "no-hooks",
-    "forceUpdate": "force",
-    "maxHistory": "history-max",
-}
+_RENAMED = {"disableWebhooks": "no-hooks", "forceUpdate": "force", "maxHistory": "history-max"}
 """Helm's options for inputs with other names; all other inputs are options in kebab case."""
 _USED_OTHERWISE = {
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
@@ -87,18 +76,14 @@ class Helm:
         self._unreachable: set[str] = set()
         """The repositories that were not reachable before."""
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Fill in name and namespace."""
         if not new.get("chart"):
-            raise CheckError([("chart", "is required")])
-        supported = {*_USED_OTHERWISE, *_OPTIONS}
+            raise CheckError(("chart", "is required"))
         used = {key for key, value in new.items() if value and not key.startswith("__")}
-        if unsupported := sorted(used - supported):
-            raise CheckError([(key, "is not supported in a rehearsal") for key in unsupported])
-        generated = f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
-        name = new.get("name") or old.get("name") or generated
+        if unsupported := sorted(used - _USED_OTHERWISE - {*_OPTIONS}):
+            raise CheckError(*((key, "is not supported in a rehearsal") for key in unsupported))
+        name = new.get("name") or old.get("name") or f"{resource.name}-{resource.digits[:8]}"
         return new | {"name": name, "namespace": new.get("namespace") or self._settings.namespace}
 
     def diff(self, old: State, new: Properties) -> Diff:
@@ -116,10 +101,8 @@ class Helm:
         """Refuse a new release whose name is in use: Helm would upgrade somebody's release."""
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         if self._status(namespace, name) == "deployed":
-            raise RehearsalError(
-                f"the release {namespace}/{name} exists already: change the name of this one, "
-                f"or import it. {RENAMED}"
-            )
+            fix = f"change the name of this one, or import it. {plugin.RENAMED}"
+            raise RehearsalError(f"the release {namespace}/{name} exists already: {fix}")
 
     def install(self, resource: Resource, inputs: Properties) -> State:
         """Install or upgrade the release, or record it if its chart cannot be fetched."""
@@ -143,7 +126,7 @@ class Helm:
             # A release that exists gets into the state, so that the next update can repair it.
             if not self._provider.cancelled.is_set() and not self._status(namespace, name):
                 raise
-            raise InitFailedError(self._record(inputs, resource), [str(error)]) from None
+            raise plugin.InitFailedError(self._record(inputs, resource), [str(error)]) from None
         return self._record(inputs, resource)
 
     def template(self, inputs: Properties, *switches: str) -> str:
@@ -151,9 +134,8 @@ class Helm:
         self._refuse_unknown_values(inputs)
         name = str(inputs["name"])
         if obstacle := self._fetch_obstacle(inputs):
-            chart = _chart_name(inputs)
-            text = f"the chart {chart} is only recorded, its objects are missing: {obstacle}"
-            resource = Resource("", "", name)
+            resource, missing = Resource("", "", name), "is only recorded, its objects are missing"
+            text = f"the chart {_chart_name(inputs)} {missing}: {obstacle}"
             self._provider.log(resource, "warning", text)
             self._record(inputs, resource, instead=obstacle, suffix=_CHART)
             return ""
@@ -202,11 +184,11 @@ class Helm:
             controllers.remove(self._settings.replica, toolchain.ensure(), controller)
         if record.get("installed"):
             seconds = resource.timeout or _DEFAULT_SECONDS
-            self._uninstall(namespace, name, "--ignore-not-found", seconds=seconds)
+            self._uninstall(namespace, name, seconds)
         path.unlink(missing_ok=True)
 
-    def _uninstall(self, namespace: str, name: str, *switches: str, seconds: float) -> None:
-        words = ("uninstall", name, "--namespace", namespace, *switches, "--wait")
+    def _uninstall(self, namespace: str, name: str, seconds: float) -> None:
+        words = ("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait")
         self._helm(*words, seconds=seconds)
 
     def _fetch_obstacle(self, inputs: Properties) -> str:
@@ -242,10 +224,9 @@ class Helm:
         try:
             self._show(inputs, _SLOW_FETCH_SECONDS)
         except RehearsalError as error:
-            raise RehearsalError(
-                f"the chart {_chart_name(inputs)}: {home} cannot be reached, and other chart "
-                f"repositories can. Check its address. {error}"
-            ) from None
+            reason = f"{home} cannot be reached, and other chart repositories can"
+            fix = f"Check its address. {error}"
+            raise RehearsalError(f"the chart {_chart_name(inputs)}: {reason}. {fix}") from None
 
     @cached_property
     def _has_network(self) -> bool:
@@ -259,7 +240,7 @@ class Helm:
         """Undo an operation of this stack that was killed: Helm would refuse to continue."""
         interrupted = self._status(namespace, name)
         if interrupted == "pending-install":
-            self._uninstall(namespace, name, seconds=_DEFAULT_SECONDS)
+            self._uninstall(namespace, name, _DEFAULT_SECONDS)
         elif interrupted.startswith("pending-"):
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
@@ -284,17 +265,11 @@ class Helm:
 
         A secret goes to its standard input.
         """
-        with (
-            self._settings.access.kubeconfig_file() as kubeconfig,
-            subprocess.Popen(
-                ["helm", "--kubeconfig", str(kubeconfig), *args],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            ) as process,
-        ):
-            stdout, stderr = self._communicate(process, args[0], seconds, secret)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with self._settings.access.kubeconfig_file() as kubeconfig:
+            command = ["helm", "--kubeconfig", str(kubeconfig), *args]
+            with subprocess.Popen(command, text=True, **pipes) as process:
+                stdout, stderr = self._communicate(process, args[0], seconds, secret)
         if process.returncode != 0:
             raise RehearsalError(f"helm {args[0]} failed: {stderr.strip()[-3000:]}")
         return stdout
@@ -361,15 +336,13 @@ class Helm:
 def status(client: Client, namespace: str, name: str) -> str:
     """Return Helm's status of a release, such as ``deployed``; empty if there is no release."""
     last = _last_revision(client, namespace, name)
-    return last["metadata"]["labels"]["status"] if last else ""
+    return labels_of(last)["status"] if last else ""
 
 
 def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
     """Return the Secret in which Helm keeps the last revision of a release."""
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
-    return max(
-        revisions, key=lambda secret: int(secret["metadata"]["labels"]["version"]), default=None
-    )
+    return max(revisions, key=lambda secret: int(labels_of(secret)["version"]), default=None)
 
 
 def _resource_names(manifest: str) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ import copy
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,32 +14,16 @@ from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
-from ml_foundations.rehearsal.plugins.kubernetes.client import (
-    FIELD_MANAGER,
-    Client,
-    UnknownKindError,
-)
-from ml_foundations.rehearsal.plugins.kubernetes.diff import (
-    IDENTITY,
-    group_kind,
-    merge_patch,
-    replaced_paths,
-    same,
-)
+from ml_foundations.rehearsal.plugins.kubernetes import client as api_client
+from ml_foundations.rehearsal.plugins.kubernetes import diff as differences
+from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.provider import (
-    RENAMED,
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-)
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties
@@ -64,9 +48,8 @@ class KubernetesProvider(Provider):
         """Accept the provider's inputs."""
         self._settings = settings.Settings(config)
         self._helm = Helm(self, self._settings)
-        self._renderer = Renderer(
-            self._helm.template, self._settings.namespace, self._is_namespaced
-        )
+        namespace = self._settings.namespace
+        self._renderer = Renderer(self._helm.template, namespace, self._is_namespaced)
 
     def check_config(self, config: Properties) -> None:
         """Refuse settings that a rehearsal does not support."""
@@ -90,12 +73,10 @@ class KubernetesProvider(Provider):
 
         return Rendered(type, name, inputs, options, self._renderer.render)
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Fill in namespace and name; refuse an object that cannot be awaited."""
         if resource.type == RELEASE:
-            return self._helm.check(resource, old, new, seed)
+            return self._helm.check(resource, old, new)
         _refuse_unsupported(resource)
         api_version, kind = _kind_of(resource)
         if warning := objects.removal(api_version, kind):
@@ -109,19 +90,14 @@ class KubernetesProvider(Provider):
             annotations.check(inputs)
         except ValueError as error:
             # The error names no property, because the engine would print the value of the property.
-            raise CheckError([("", str(error))]) from None
+            raise CheckError(("", str(error))) from None
         metadata = inputs.setdefault("metadata", {})
         if isinstance(metadata, dict):
-            self._complete_metadata(metadata, inputs, resource, old, seed)
+            self._complete_metadata(metadata, inputs, resource, old)
         return inputs
 
     def _complete_metadata(
-        self,
-        metadata: Properties,
-        inputs: Properties,
-        resource: Resource,
-        old: Properties,
-        seed: bytes,
+        self, metadata: Properties, inputs: Properties, resource: Resource, old: Properties
     ) -> None:
         for key in objects.SERVER_WRITTEN:
             metadata.pop(key, None)
@@ -130,37 +106,37 @@ class KubernetesProvider(Provider):
         if metadata.get("name"):
             return
         if _is_patch(resource):
-            raise CheckError(
-                [("", "metadata.name is required: a patch changes an object that has a name")]
-            )
+            reason = "a patch changes an object that has a name"
+            raise CheckError(("", f"metadata.name is required: {reason}"))
         is_autonamed = annotations.is_set(old, annotations.AUTONAMED)
         if metadata.get("generateName") and not is_autonamed:
             if self._settings.applies_server_side:
-                raise CheckError([("", _NO_GENERATED_NAMES)])
+                raise CheckError(("", _NO_GENERATED_NAMES))
             return
-        metadata["name"] = old["metadata"]["name"] if is_autonamed else _new_name(resource, seed)
+        metadata["name"] = old["metadata"]["name"] if is_autonamed else _new_name(resource)
         declared = metadata.get("annotations") or {}
         if isinstance(declared, Mapping):
             metadata["annotations"] = {**declared, annotations.AUTONAMED: "true"}
 
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+    def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Compare the old inputs with the new ones."""
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
         before, after = self._placed(_declared(old.inputs), old.id), self._placed(new)
-        differing = changed_paths(objects.as_stored(before), objects.as_stored(after), same=same)
-        changed = [path for path in differing if not is_below(path, ignore)]
-        replaces = replaced_paths(changed, new, self._settings.mutable_kinds)
+        differing = changed_paths(
+            objects.as_stored(before), objects.as_stored(after), same=differences.same
+        )
+        changed = [path for path in differing if not is_below(path, resource.ignore)]
+        replaces = differences.replaced_paths(changed, new, self._settings.mutable_kinds)
         if _is_patch(resource):
-            replaces = [path for path in replaces if path in IDENTITY]
+            replaces = [path for path in replaces if path in differences.IDENTITY]
         if self._must_replace_unready(old, new):
             changed.append(_REPLACE_UNREADY_PATH)
             replaces = [*replaces, _REPLACE_UNREADY_PATH]
-        # A replacement with a generated name gets a new one, so both objects can exist at the same
-        # time.
+        # A replacement with a generated name gets a new one, so both objects can exist at once.
         is_autonamed = annotations.is_set(new, annotations.AUTONAMED)
         deletes_first = bool(replaces) and _is_same_object(before, after) and not is_autonamed
-        return Diff(changed, replaces, delete_before_replace=deletes_first)
+        return Diff(changed, replaces, deletes_first)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """Return the result of a dry run on the API server; the inputs if it cannot tell yet."""
@@ -222,7 +198,7 @@ class KubernetesProvider(Provider):
             self._helm.uninstall(resource, old)
             return
         # A kind that the cluster no longer serves has no objects.
-        with _explained(resource, "it could not be deleted"), suppress(UnknownKindError):
+        with _explained(resource, "it could not be deleted"), suppress(api_client.UnknownKindError):
             obj = self._located(old.inputs or old.outputs, old)
             if _is_patch(resource):
                 self._client.release_fields(obj, _field_manager(resource, obj))
@@ -232,13 +208,12 @@ class KubernetesProvider(Provider):
                 waiting.until_gone(self._client, obj, resource.timeout, self.cancelled)
 
     @cached_property
-    def _client(self) -> Client:
+    def _client(self) -> api_client.Client:
         return self._settings.client
 
     def _is_namespaced(self, inputs: Properties) -> bool:
         """Return whether the kind has a namespace; true if the cluster cannot tell yet."""
-        # The cluster is asked for the kinds of CRDs only: a request may run a credential plugin, in
-        # every command.
+        # Only for kinds of CRDs, because a request may run a credential plugin, in every command.
         token = token_of(inputs["apiVersion"], inputs["kind"])
         if token in KUBERNETES:
             return KUBERNETES[token].is_namespaced
@@ -297,8 +272,7 @@ class KubernetesProvider(Provider):
         manager, is_patch = _field_manager(resource, wanted), _is_patch(resource)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
         if old is None:
-            # A preview takes nothing over: an object that is to be replaced still exists, and may
-            # be immutable.
+            # A preview takes nothing over: an object to be replaced exists, and may be immutable.
             marker = _uncertain_create_marker(resource)
             takes_over = not dry_run and (self._settings.upserts or marker.exists())
             if takes_over or is_patch:
@@ -306,19 +280,17 @@ class KubernetesProvider(Provider):
             return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
         if live is None:
-            raise ApiError(
-                404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again"
-            )
+            fix = "Run pulumi refresh, then try again"
+            raise ApiError(404, f"{objects.title(wanted)} is gone. {fix}")
         # The order of these cases is that of updateResource of pulumi-kubernetes,
         # provider/pkg/await/await.go.
         if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
         if not self._settings.applies_server_side:
             objects.keep_live(wanted, live, resource.ignore)
-            patch = merge_patch(self._located(old.inputs, old), wanted)
+            patch = differences.merge_patch(self._located(old.inputs, old), wanted)
             return self._client.merge(patch, live, dry_run=dry_run)
-        # The first update takes over the fields of the creation. A preview does not, so it needs
-        # force.
+        # The first update takes over the creation's fields. A preview does not, and needs force.
         is_first_update = not is_patch and self._client.is_as_created(live)
         if not dry_run and not is_patch:
             live = self._client.take_fields(live, manager)
@@ -339,15 +311,11 @@ class KubernetesProvider(Provider):
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the rule of the kind; raise InitFailedError with the reasons if time runs out."""
-
-        def show(text: str) -> None:
-            self.log(resource, "status", text)
-
         reasons: list[str] = []
         if not annotations.is_skipped(live):
-            live, reasons = waiting.until_ready(
-                self._client, live, resource.timeout, self.cancelled, show
-            )
+            show = partial(self.log, resource, "status")
+            limits = (resource.timeout, self.cancelled)
+            live, reasons = waiting.until_ready(self._client, live, *limits, show)
         return _state(live, inputs, reasons)
 
 
@@ -356,7 +324,7 @@ def _state(live: Object, inputs: Properties, reasons: list[str]) -> State:
     identity = objects.object_id(live["metadata"])
     state = State(identity, objects.hidden(inputs), objects.outputs_of(live))
     if reasons:
-        raise InitFailedError(state, reasons)
+        raise plugin.InitFailedError(state, reasons)
     return state
 
 
@@ -387,9 +355,8 @@ def _kind_of(resource: Resource) -> tuple[str, str]:
 def _label_as_managed(resource: Resource, inputs: Properties) -> None:
     """Add the official plugin's label: client-side apply records no field managers."""
     if _is_patch(resource):
-        raise CheckError(
-            [("", "patch resources need Server-Side Apply: remove enableServerSideApply: false")]
-        )
+        fix = "remove enableServerSideApply: false"
+        raise CheckError(("", f"patch resources need Server-Side Apply: {fix}"))
     metadata = inputs.setdefault("metadata", {})
     if isinstance(metadata, dict) and isinstance(metadata.setdefault("labels", {}), dict):
         metadata["labels"].setdefault(_MANAGED_BY, "pulumi")
@@ -397,14 +364,14 @@ def _label_as_managed(resource: Resource, inputs: Properties) -> None:
 
 def _field_manager(resource: Resource, obj: Object) -> str:
     """Return the manager of the fields that a resource sets; each patch has its own."""
-    manager = FIELD_MANAGER
+    manager = api_client.FIELD_MANAGER
     if _is_patch(resource):
         manager += f"-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
     return annotations.annotation(obj, annotations.MANAGER) or manager
 
 
 def _refuse_unsupported(resource: Resource) -> None:
-    group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
+    group, kind = api_version_and_kind(resource.type)
     is_list = resource.type in KUBERNETES and kind.endswith("List")
     if is_list or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise RehearsalError(
@@ -413,13 +380,12 @@ def _refuse_unsupported(resource: Resource) -> None:
         )
 
 
-def _new_name(resource: Resource, seed: bytes) -> str:
+def _new_name(resource: Resource) -> str:
     """Return the proposed name or a new one, as the official AssignNameIfAutonamable."""
     if resource.must_be_named:
-        raise RehearsalError(
-            f"autonaming is disabled (pulumi:autonaming). Set metadata.name of {resource.name}"
-        )
-    return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+        fix = f"Set metadata.name of {resource.name}"
+        raise RehearsalError(f"autonaming is disabled (pulumi:autonaming). {fix}")
+    return resource.proposed_name or f"{resource.name}-{resource.digits[:8]}"
 
 
 def _is_same_object(old: Properties, new: Properties) -> bool:
@@ -432,7 +398,7 @@ def _is_same_object(old: Properties, new: Properties) -> bool:
 
 def _may_succeed_later(error: ApiError, old: State | None) -> bool:
     """Return whether a preview failed for a lack that the update itself may remove before."""
-    if error.status in (0, 403) or isinstance(error, UnknownKindError):
+    if error.status in (0, 403) or isinstance(error, api_client.UnknownKindError):
         return True
     lacks_namespace = error.status == 404 and error.message.startswith("namespaces ")
     is_to_be_replaced = error.status == 409 and old is None
@@ -452,6 +418,6 @@ def _explained(resource: Resource, failure: str) -> Iterator[None]:
             hint = f". {ignore}, or take them back ({force})"
         elif error.status == 409:
             choice = "Import it (pulumi import), delete it, or change the name of this one"
-            hint = f". {choice}. {RENAMED}"
+            hint = f". {choice}. {plugin.RENAMED}"
         title = f"{resource.type.rpartition(':')[2]} {resource.name}"
         raise RehearsalError(f"{title}: {failure}: {error.message}{hint}") from None

@@ -36,9 +36,8 @@ class Settings:
         """Whether updates take fields from other managers."""
         self.upserts = self._option("upsertExistingObjects", "PULUMI_K8S_UPSERT_EXISTING_OBJECTS")
         """Whether a create takes over an object that exists."""
-        self.applies_server_side = self._option(
-            "enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true"
-        )
+        apply = ("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
+        self.applies_server_side = self._option(*apply)
         """Whether the user wants server-side apply, which is the default."""
         # KUBECONFIG is what the rehearsal sets. The user's own ~/.kube/config is never read.
         default = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
@@ -56,15 +55,11 @@ class Settings:
     def access(self) -> Access:
         """The access to the replica of the cluster."""
         if not self._cluster["kubeconfig"]:
-            raise RehearsalError(
-                "the kubernetes provider has no kubeconfig. "
-                "Set the resource's provider to one of your cluster"
-            )
-        kubeconfig = self.replica.kubeconfig
-        if self.replica.cluster and not kubeconfig.exists():
-            raise RehearsalError(
-                f"the cluster {self.replica.cluster} cannot be reached: it was deleted"
-            )
+            fix = "Set the resource's provider to one of your cluster"
+            raise RehearsalError(f"the kubernetes provider has no kubeconfig. {fix}")
+        kubeconfig, cluster = self.replica.kubeconfig, self.replica.cluster
+        if cluster and not kubeconfig.exists():
+            raise RehearsalError(f"the cluster {cluster} cannot be reached: it was deleted")
         # The program's kubeconfig may have the replica's address at an earlier start.
         if _server(self._cluster) == server_of(str(kubeconfig)):
             return Access(self._cluster["kubeconfig"], self._cluster.get("context", ""))
@@ -84,14 +79,13 @@ def check(config: Properties) -> None:
     """Raise a CheckError for settings that a rehearsal or strict mode does not allow."""
     unsupported = ("helmReleaseSettings", "renderYamlToDirectory")
     if ignored := [key for key in unsupported if config.get(key)]:
-        raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
+        raise CheckError(*((key, "is not supported in a rehearsal") for key in ignored))
     if os.environ.get("PULUMI_K8S_AWAIT_ALL") == "true":
-        raise CheckError([("", "PULUMI_K8S_AWAIT_ALL is not supported in a rehearsal: unset it")])
+        raise CheckError(("", "PULUMI_K8S_AWAIT_ALL is not supported in a rehearsal: unset it"))
     # The stack's configuration is an input of the default provider only.
     if config.get("strictMode") == "true":
-        raise CheckError(
-            [("", "strict mode prohibits the default provider: set the provider of each resource")]
-        )
+        fix = "set the provider of each resource"
+        raise CheckError(("", f"strict mode prohibits the default provider: {fix}"))
 
 
 def diff(old: Properties, new: Properties) -> Diff:

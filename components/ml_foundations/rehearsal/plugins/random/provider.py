@@ -8,6 +8,7 @@ import secrets
 import string
 import uuid
 from collections.abc import Mapping
+from itertools import cycle, islice
 from random import Random
 from typing import Any, ClassVar
 
@@ -16,39 +17,19 @@ from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
-_LETTERS = {
+_CHARACTERS = {
     "upper": string.ascii_uppercase,
     "lower": string.ascii_lowercase,
     "numeric": string.digits,
+    "special": "!@#$%&*()-_=+[]{}<>:?",
 }
-_SPECIAL = "!@#$%&*()-_=+[]{}<>:?"
 _WORDS = [
-    "able",
-    "bold",
-    "calm",
-    "eager",
-    "fast",
-    "keen",
-    "light",
-    "neat",
-    "quick",
-    "solid",
-    "warm",
-    "wise",
+    *("able", "bold", "calm", "eager", "fast", "keen"),
+    *("light", "neat", "quick", "solid", "warm", "wise"),
 ]
 _ANIMALS = [
-    "badger",
-    "crane",
-    "dingo",
-    "finch",
-    "gecko",
-    "heron",
-    "lemur",
-    "otter",
-    "panda",
-    "robin",
-    "shrew",
-    "whale",
+    *("badger", "crane", "dingo", "finch", "gecko", "heron"),
+    *("lemur", "otter", "panda", "robin", "shrew", "whale"),
 ]
 
 
@@ -103,25 +84,23 @@ def _shuffled(inputs: Properties, chance: Random) -> list[Any]:
     items = list(inputs["inputs"])
     chance.shuffle(items)
     count = int(inputs.get("resultCount") or len(items))
-    repeats = -(-count // len(items)) if items else 0
-    return (items * repeats)[:count]
+    return list(islice(cycle(items), count))
 
 
 def _random_text(inputs: Mapping[str, Any]) -> str:
     """Return letters of each kind that is not disabled, with the minimum number of each."""
-    kinds: dict[str, str] = {}
-    special = inputs.get("overrideSpecial") or _SPECIAL
-    for kind, letters in (_LETTERS | {"special": special}).items():
+    chance, chosen, allowed = secrets.SystemRandom(), list[str](), ""
+    special = inputs.get("overrideSpecial") or _CHARACTERS["special"]
+    for kind, characters in (_CHARACTERS | {"special": special}).items():
         if inputs.get(kind) is not False:
-            kinds[kind] = letters
-    chance, chosen = secrets.SystemRandom(), list[str]()
-    for kind, letters in kinds.items():
-        chosen += chance.choices(letters, k=int(inputs.get(f"min{kind.title()}") or 0))
+            allowed += characters
+            chosen += chance.choices(characters, k=int(inputs.get(f"min{kind.title()}") or 0))
     remaining = int(inputs["length"]) - len(chosen)
-    if remaining < 0 or not kinds:
+    if remaining < 0 or not allowed:
         raise RehearsalError(
             "length: is less than the sum of the minimums, or no kind of character is left"
         )
-    chosen += chance.choices("".join(kinds.values()), k=remaining)
+    chosen += chance.choices(allowed, k=remaining)
+    # Otherwise, the characters of the minimums would always come first.
     chance.shuffle(chosen)
     return "".join(chosen)

@@ -50,16 +50,14 @@ class TlsProvider(StatelessProvider):
         identity, outputs = _public_outputs(key)
         return arguments | outputs | {"algorithm": _algorithm(key), "id": identity}
 
-    def check(
-        self, resource: Resource, old: Properties, new: Properties, seed: bytes
-    ) -> Properties:
+    def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Refuse values, types and inputs that the package does not have."""
         for name, allowed in _ALLOWED.items():
             value = new.get(name, [])
             for item in value if isinstance(value, list) else [value]:
                 if item is not UNKNOWN and item not in list(allowed):
-                    raise CheckError([(name, f"accepts only {', '.join(sorted(allowed))}")])
-        return super().check(resource, old, new, seed)
+                    raise CheckError((name, f"accepts only {', '.join(sorted(allowed))}"))
+        return super().check(resource, old, new)
 
     def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
         """Return a key, a request or a certificate."""
@@ -92,9 +90,8 @@ def _private_key(inputs: Properties) -> tuple[str, Properties]:
 
 
 def _pem(key: _Key, private_format: form.PrivateFormat) -> Secret:
-    return Secret(
-        key.private_bytes(form.Encoding.PEM, private_format, form.NoEncryption()).decode()
-    )
+    pem = key.private_bytes(form.Encoding.PEM, private_format, form.NoEncryption())
+    return Secret(pem.decode())
 
 
 def _certificate_request(inputs: Properties) -> tuple[str, Properties]:
@@ -161,17 +158,14 @@ def _extensions(
     """Return the extensions of a certificate (RFC 5280), each with whether it is critical."""
     is_authority, uses = bool(inputs.get("isCaCertificate")), inputs["allowedUses"]
     path_length = inputs.get("maxPathLength") if is_authority else None
-    extensions: list[tuple[x509.ExtensionType, bool]] = [
-        (x509.BasicConstraints(is_authority, path_length), True)
-    ]
+    extensions = list[tuple[x509.ExtensionType, bool]]()
+    extensions.append((x509.BasicConstraints(is_authority, path_length), True))
     if not _USES.keys().isdisjoint(uses):
         flags = {name: use in uses for use, name in _USES.items()}
         extensions.append((x509.KeyUsage(**flags), True))
-    for requested in request.extensions:
-        extensions.append((requested.value, False))
-    extended = [use for use in uses if use in _EXTENDED_USES]
-    if extended:
-        identifiers = [x509.ObjectIdentifier(_EXTENDED_USES[use]) for use in extended]
+    extensions += [(requested.value, False) for requested in request.extensions]
+    extended = filter(None, map(_EXTENDED_USES.get, uses))
+    if identifiers := list(map(x509.ObjectIdentifier, extended)):
         extensions.append((x509.ExtendedKeyUsage(identifiers), False))
     if is_authority or inputs.get("setSubjectKeyId"):
         subject_key = x509.SubjectKeyIdentifier.from_public_key(request.public_key())
@@ -203,25 +197,18 @@ def _digest(key: _Key) -> hashes.SHA256 | None:
 
 
 def _public_outputs(key: _Key) -> tuple[str, Properties]:
-    """Return the id and the outputs of a public key.
-
-    The outputs for OpenSSH are empty if OpenSSH does not know the curve.
-    """
+    """Return the id and the outputs of a public key."""
     public_key = key.public_key()
-    openssh, md5, sha256 = "", "", ""
+    info = form.PublicFormat.SubjectPublicKeyInfo
+    outputs = {"publicKeyPem": public_key.public_bytes(form.Encoding.PEM, info).decode()}
+    names = ("publicKeyOpenssh", "publicKeyFingerprintMd5", "publicKeyFingerprintSha256")
+    outputs |= dict.fromkeys(names, "")
+    # OpenSSH does not know the curve P224, so that these outputs are empty for it.
     if not (isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp224r1"):
         line = public_key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
-        openssh = f"{line}\n"
-        blob = base64.b64decode(line.split()[1])
-        md5 = hashlib.md5(blob, usedforsecurity=False).digest().hex(":")
-        sha256 = "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-    info = form.PublicFormat.SubjectPublicKeyInfo
-    outputs = {
-        "publicKeyOpenssh": openssh,
-        "publicKeyPem": public_key.public_bytes(form.Encoding.PEM, info).decode(),
-        "publicKeyFingerprintMd5": md5,
-        "publicKeyFingerprintSha256": sha256,
-    }
+        md5 = form.ssh_key_fingerprint(public_key, hashes.MD5()).hex(":")
+        sha256 = base64.b64encode(form.ssh_key_fingerprint(public_key, hashes.SHA256())).decode()
+        outputs |= zip(names, (f"{line}\n", md5, f"SHA256:{sha256.rstrip('=')}"), strict=True)
     return _sha1(public_key.public_bytes(form.Encoding.DER, info)), outputs
 
 
