@@ -9,16 +9,24 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.tools import go_command, groups, toolchain
+from ml_foundations.rehearsal.tools import (
+    go_command,
+    groups,
+    manifest,
+    releases,
+    toolchain,
+)
 from ml_foundations.rehearsal.tools.groups import Group
+from ml_foundations.rehearsal.tools.releases import Release
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
+from tests.support.mirror import Mirror, archive, serving
 from tests.support.waiting import until
 
 GREETING = 'package main\n\nfunc main() { println("hello") }\n'
@@ -115,7 +123,7 @@ def test_builds_once(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(toolchain, "_build", None)
     assert toolchain.build(group) == built
-    monkeypatch.setattr(toolchain, "_fingerprint", None)
+    monkeypatch.setattr(manifest, "fingerprint", None)
     assert toolchain.build(group) == built, "an unchanged binary is not hashed again"
 
 
@@ -423,7 +431,130 @@ def test_what_the_tools_say_of_their_version(
     own = script(tmp_path / name, f'[ "$*" = "{" ".join(arguments)}" ] && echo "{text}"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(toolchain, "is_built", lambda _: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert toolchain.parts(group)[1] == {name: own}
+
+
+@pytest.fixture
+def published(
+    two_tools: Group, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Group, Mirror]]:
+    """Both tools and the data, as a rehearsal's only group, and the server of their publisher."""
+    monkeypatch.setattr(Group, "pinned", lambda *_: "v1.2.3")
+    monkeypatch.delenv("ML_FOUNDATIONS_TOOLS", raising=False)
+    with serving(Mirror()) as mirror:
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", mirror.address)
+        url = "https://example.com/{}"
+        stages = b"kind: Stage\nmetadata:\n  name: stage\n"
+        tool = b"#!/bin/sh\necho published >&2\n"
+        table = [
+            Release(
+                "greet",
+                url.format("greet"),
+                tools=("greet",),
+                sha256=mirror.add("example.com/greet", tool),
+            ),
+            Release(
+                "leave",
+                url.format("leave.tar.gz"),
+                tools=("leave",),
+                folder="bin",
+                sha256=mirror.add("example.com/leave.tar.gz", archive("bin", {"leave": tool})),
+            ),
+            Release(
+                "stages",
+                url.format("stages"),
+                documents={"stage": "stage.yaml"},
+                sha256=mirror.add("example.com/stages", stages),
+            ),
+        ]
+
+        def of_group(group: Group, arch: str = "") -> list[Release]:
+            return table if group.source == two_tools.source else []
+
+        monkeypatch.setattr(releases, "of_group", of_group)
+        monkeypatch.setattr(toolchain, "missing", lambda: [toolchain.parts(two_tools)[0]])
+        yield two_tools, mirror
+
+
+def get(group: Group) -> dict[str, Path]:
+    toolchain._download([toolchain.parts(group)[0]])
+    return toolchain._tools(group)
+
+
+def test_what_publishers_have_is_downloaded_and_not_built(
+    published: tuple[Group, Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, mirror = published
+    monkeypatch.setattr(toolchain, "_build", None)
+    tools = get(group)
+    assert said(tools["greet"]) == said(tools["leave"]) == "published\n"
+    assert (tools["stages"] / "stage.yaml").exists() and not (cache / "tools").exists()
+    mirror.files.clear()
+    monkeypatch.setattr(toolchain, "_pinned_on_path", None)
+    assert get(group) == tools, "a complete download needs neither the network nor PATH"
+
+
+def test_what_is_not_sent_is_built(
+    published: tuple[Group, Mirror], capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, mirror = published
+    del mirror.files["example.com/leave.tar.gz"]
+    tools = get(group)
+    assert (said(tools["greet"]), said(tools["leave"])) == ("published\n", "bye\n")
+    assert not (tools["leave"].parent / "greet").exists()
+    host = mirror.address.removeprefix("http://")
+    assert (
+        f"{host} did not send the tools (status 404): building from source, up to 0 minutes on 2 cores\n"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_wrong_checksum_is_never_built_around(published: tuple[Group, Mirror]) -> None:
+    group, mirror = published
+    mirror.files["example.com/greet"] = b"other"
+    with pytest.raises(RehearsalError, match=r"the SHA-256 is .* the pinned one"):
+        get(group)
+
+
+def test_tools_on_path_are_not_downloaded(
+    published: tuple[Group, Mirror], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, mirror = published
+    own = script(tmp_path / "own" / "leave", "echo Leave version v1.2.3")
+    monkeypatch.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
+    assert get(group)["leave"] == own
+    assert {path for path, _ in mirror.requests} == {"example.com/greet", "example.com/stages"}
+
+
+def test_one_way_can_be_forced(
+    published: tuple[Group, Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, mirror = published
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "path")
+    with pytest.raises(RehearsalError, match="=path does not allow to build greet, leave, stages"):
+        get(group)
+    assert not mirror.requests
+
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "download")
+    lost = mirror.files.pop("example.com/greet")
+    with pytest.raises(RehearsalError, match=r"\(status 404\). Check the network, HTTPS_PROXY"):
+        get(group)
+    mirror.files["example.com/greet"] = lost
+    downloaded = get(group)
+    assert said(downloaded["greet"]) == "published\n"
+
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "build")
+    mirror.requests.clear()
+    built = get(group)
+    assert said(built["greet"]) == "hello\n" and not mirror.requests
+
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "path")
+    assert get(group) == downloaded, "what is in the cache is used"
+
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "compile")
+    with pytest.raises(RehearsalError, match=r"ML_FOUNDATIONS_TOOLS: 'compile' is invalid. Set it"):
+        get(group)
 
 
 def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:

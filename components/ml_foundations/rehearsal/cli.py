@@ -134,7 +134,13 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         default="text",
         help="the format of the output (default: %(default)s)",
     )
-    add_command("doctor", "show which tools are installed, and which the first rehearsal builds")
+    add_command("doctor", "show where each tool is, or how the first rehearsal gets it")
+    tools = add_command("tools", "download the tools to a folder that a mirror can serve")
+    tools.add_argument("action", choices=["fetch"], help="fetch downloads the tools")
+    tools.add_argument("--to", type=_path, required=True, metavar="DIR", help="the folder")
+    tools.add_argument(
+        "--arch", choices=["amd64", "arm64"], help="the architecture (default: this machine's)"
+    )
     commands.add_parser("plan", help="judge whether the workloads in YAML files fit")
     return parser, dict(commands.choices)
 

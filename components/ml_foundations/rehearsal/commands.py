@@ -33,8 +33,7 @@ from ml_foundations.rehearsal.progress import RehearsalError, Step, console, out
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
 from ml_foundations.rehearsal.report.workloads import STEADY
-from ml_foundations.rehearsal.tools import toolchain
-from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
+from ml_foundations.rehearsal.tools import doctor, toolchain
 from ml_foundations.rehearsal.watching import repeated, watched
 
 _FREE_BYTES = 300 * 1024**2
@@ -59,7 +58,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     project_files.source_stack_file(rehearsal)
     files.require_free_space(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
     console().quiet = args.quiet
-    if toolchain.to_build():
+    if toolchain.missing():
         _require_working_program(rehearsal)
     tools = toolchain.ensure()
     _lock(rehearsal)
@@ -165,32 +164,11 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Show which tools exist and which are to be built. The exit status is 0 in both cases."""
-    print(f"python         {sys.version.split()[0]}, {sys.executable}")
-    go = shutil.which("go") or "not on PATH: pip installs it"
-    print(f"go             {go}, used for building only")
-    missing = toolchain.to_build()
-    for group in GROUPS.values():
-        to_build, on_path = toolchain.parts(group)
-        state = _state_of_tools(group, to_build, is_missing=group in missing)
-        version = f" {group.pinned(group.version_of)}" if group.version_of else ""
-        print(f"{group.name:<14} {state}{version}")
-        for path in on_path.values():
-            print(f"{'':<14} yours: {path}")
-    minutes = sum(group.minutes for group in missing)
-    print(f"The first rehearsal builds {f'for up to {minutes:g} min' if minutes else 'nothing'}.")
+    doctor.doctor()
 
 
-def _state_of_tools(group: Group, to_build: Group, *, is_missing: bool) -> str:
-    """Return where the tools of a group are. ``to_build`` is the group without those on PATH."""
-    if group is PULUMI and (pulumi := toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))):
-        return f"yours: {pulumi}"
-    if not toolchain.is_built(to_build):
-        when = "" if is_missing else " when a program needs it"
-        return f"to be built{when}, up to {group.minutes:g} min on 2 cores"
-    if to_build.built or to_build.copies:
-        return f"built: {toolchain.folder_of(to_build)}"
-    return "yours:"
+def _tools(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    doctor.fetch(args)
 
 
 def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -377,4 +355,5 @@ _COMMANDS = {
     "diff": _diff,
     "doctor": _doctor,
     "quota": _quota,
+    "tools": _tools,
 }

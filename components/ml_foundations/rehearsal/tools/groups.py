@@ -5,8 +5,8 @@ import json
 import platform
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ml_foundations.rehearsal.files import KEY_LENGTH
@@ -27,7 +27,7 @@ class Group:
     version_by: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     copies: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     left_out: frozenset[str] = frozenset()
-    """The tools that are not built because they are on PATH."""
+    """The tools that are not built because they are on PATH or downloaded."""
     folder: Path | None = None
     """The module's folder, if it is not next to this file."""
 
@@ -40,6 +40,21 @@ class Group:
     def built(self) -> dict[str, str]:
         """Return the binaries to build, as names of the tool and of its Go package."""
         return {name: built for name, built in self.binaries.items() if name not in self.left_out}
+
+    @property
+    def provided(self) -> list[str]:
+        """Return the names of all tools and data files."""
+        return [*self.binaries, *self.copies]
+
+    def lacks(self, name: str) -> bool:
+        """Return whether a tool or data file is still to be built."""
+        return name in self.built or name in self.copies
+
+    def without(self, names: Collection[str]) -> "Group":
+        """Return the group without tools and data files that exist elsewhere."""
+        copies = {name: copy for name, copy in self.copies.items() if name not in names}
+        left_out = self.left_out | (self.binaries.keys() & set(names))
+        return replace(self, left_out=left_out, copies=copies)
 
     def pinned(self, module: str) -> str:
         """Return the version of a module that go.mod pins."""

@@ -1,11 +1,10 @@
-"""The tools of a rehearsal, built once from pinned Go modules and kept in the user's cache.
+"""The tools of a rehearsal: on PATH, in the user's cache, downloaded, or built from Go modules.
 
-Each group of tools is built into a separate folder. Its name contains a hash of everything that
-decides the result. A finished folder is never changed, and an unfinished one never used.
+Each group of tools is built into a separate folder, and each downloaded file is unpacked to one.
+Its name contains a hash of everything that decides the result. A finished folder is never changed,
+and an unfinished one never used.
 """
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -13,22 +12,16 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import (
-    draft_of,
-    locked,
-    require_free_space,
-    stamp,
-    write,
-    write_json,
-)
+from ml_foundations.rehearsal.files import draft_of, locked, require_free_space
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
-from ml_foundations.rehearsal.tools import go_command
+from ml_foundations.rehearsal.tools import downloads, go_command, releases
 from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Group
+from ml_foundations.rehearsal.tools.manifest import is_verified, write_manifest
+from ml_foundations.rehearsal.tools.releases import Release
 
 _FREE_BYTES = 5 * 1024**3
 """The space that a build needs at most, for Go's module and build caches and the binaries."""
@@ -55,19 +48,73 @@ class Tools:
 
 
 def ensure() -> Tools:
-    """Build what is missing, verify the rest, and return all tools.
+    """Download or build what is missing, verify the rest, and return all tools.
 
     Raises:
-        RehearsalError: a build failed, the disk is full, or a registry cannot be reached.
+        RehearsalError: a build failed, a download is not the published file, the disk is full, or
+            nothing that has the tools can be reached.
     """
-    (kubernetes, stages), (helm, _) = map(_tools, (KUBERNETES, HELM))
-    official = official_pulumi(PULUMI.pinned(PULUMI.version_of))
+    _download(missing())
+    tools = _tools(KUBERNETES) | _tools(HELM)
+    official = _official_pulumi()
     return Tools(
-        **{name.replace("-", "_"): path for name, path in (kubernetes | helm).items()},
+        **{name.replace("-", "_"): path for name, path in tools.items()},
         pulumi=official or build(PULUMI) / "pulumi",
         pulumi_is_official=official is not None,
-        kwok_stages=stages / "kwok-stages",
     )
+
+
+def way() -> str:
+    """Return how the user wants missing tools to be got: build, download or path; empty for any.
+
+    Raises:
+        RehearsalError: the setting is invalid.
+    """
+    setting = os.environ.get("ML_FOUNDATIONS_TOOLS", "")
+    if setting not in ("", "build", "download", "path"):
+        raise RehearsalError(
+            f"ML_FOUNDATIONS_TOOLS: {setting!r} is invalid. Set it to build, download or path, or "
+            "unset it"
+        )
+    return setting
+
+
+def _download(groups: list[Group]) -> None:
+    """Download the tools of groups that publishers have. What they do not send is built."""
+    if not groups or way() in ("build", "path"):
+        return
+    wanted: list[Release] = []
+    for group in groups:
+        wanted += filter(lambda release: group.lacks(release.name), releases.of_group(group))
+    unavailable = downloads.download(wanted)
+    if unavailable and not way():
+        minutes = sum(group.minutes for group in missing())
+        console().print(
+            f"{downloads.sentence(unavailable)}: building from source, up to {minutes:g} minutes "
+            "on 2 cores"
+        )
+    elif unavailable:
+        raise RehearsalError(
+            f"{downloads.sentence(unavailable)}. Check the network, HTTPS_PROXY and "
+            "ML_FOUNDATIONS_MIRROR, or unset ML_FOUNDATIONS_TOOLS to build from source"
+        )
+
+
+def _official_pulumi() -> Path | None:
+    """Return Pulumi's own release: the one on PATH, or the downloaded one."""
+    on_path = official_pulumi(PULUMI.pinned(PULUMI.version_of))
+    return on_path or downloaded(PULUMI).get("pulumi")
+
+
+def downloaded(group: Group) -> dict[str, Path]:
+    """Return the tools and data files of a group that were downloaded."""
+    if way() == "build":
+        return {}
+    tools: dict[str, Path] = {}
+    for release in releases.of_group(group):
+        if is_verified(release.target):
+            tools[release.name] = release.tool
+    return tools
 
 
 def official_pulumi(minimum: str) -> Path | None:
@@ -81,16 +128,22 @@ def official_pulumi(minimum: str) -> Path | None:
 
 
 def parts(group: Group) -> tuple[Group, dict[str, Path]]:
-    """Return the group without the tools on PATH, and these tools; none if the group is built."""
-    on_path = {} if is_built(group) else _pinned_on_path(group)
-    return replace(group, left_out=frozenset(on_path)), on_path
+    """Return the group without the tools on PATH or downloaded, and these; none if it is built."""
+    tools = downloaded(group)
+    if not any(map(group.without(tools).lacks, group.provided)):
+        return group.without(tools), tools
+    if is_built(group):
+        return group, {}
+    tools |= _pinned_on_path(group)
+    return group.without(tools), tools
 
 
-def _tools(group: Group) -> tuple[dict[str, Path], Path]:
-    """Return the tools of a group, and the folder of the built ones."""
-    to_build, on_path = parts(group)
-    folder = build(to_build)
-    return on_path | {name: folder / name for name in to_build.built}, folder
+def _tools(group: Group) -> dict[str, Path]:
+    """Return the tools and data files of a group."""
+    to_build, tools = parts(group)
+    for name in filter(to_build.lacks, to_build.provided):
+        tools[name] = build(to_build) / name
+    return tools
 
 
 def _pinned_on_path(group: Group) -> dict[str, Path]:
@@ -123,9 +176,15 @@ def build(group: Group) -> Path:
     target = folder_of(group)
     if is_built(group):
         return target
+    if way() == "path" or _must_download(group):
+        names = ", ".join(filter(group.lacks, group.provided))
+        raise RehearsalError(
+            f"ML_FOUNDATIONS_TOOLS={way()} does not allow to build {names}. Unset it, or put the "
+            "pinned versions on PATH, which ml-foundations doctor lists"
+        )
     try:
         with locked(target.parent, group.name, f"{group.name} is being built by another command"):
-            if not _verified(target):
+            if not is_verified(target):
                 _build(group, target)
     except OSError as error:
         raise RehearsalError(_explain(group, str(error))) from error
@@ -137,17 +196,24 @@ def folder_of(group: Group) -> Path:
     return cache_dir() / "tools" / f"{group.name}-{group.key()}"
 
 
-def to_build() -> list[Group]:
-    """Return the groups that every rehearsal needs and that are not built yet."""
+def missing() -> list[Group]:
+    """Return the groups that every rehearsal needs, without the tools that exist."""
     needed = [KUBERNETES, HELM]
-    if not official_pulumi(PULUMI.pinned(PULUMI.version_of)):
+    if not _official_pulumi():
         needed.append(PULUMI)
-    return [group for group in needed if not is_built(parts(group)[0])]
+    return [group for group, _ in map(parts, needed) if not is_built(group)]
 
 
 def is_built(group: Group) -> bool:
     """Return whether a group is built completely, or needs no build."""
-    return not (group.built or group.copies) or _verified(folder_of(group))
+    if not (group.built or group.copies):
+        return True
+    return not _must_download(group) and is_verified(folder_of(group))
+
+
+def _must_download(group: Group) -> bool:
+    """Return whether the user accepts only the publisher's binaries of a group that has some."""
+    return way() == "download" and bool(releases.of_group(group))
 
 
 @dataclass(frozen=True)
@@ -203,7 +269,7 @@ def _build(group: Group, target: Path) -> None:
         Step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
     ):
         _install(_Go(executable, group, draft, progress))
-        _write_manifest(draft)
+        write_manifest(draft)
 
 
 def _install(go: _Go) -> None:
@@ -241,35 +307,3 @@ def _require_free_space(executable: Path, folder: Path) -> None:
     fix = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
     for path in (folder, *map(Path, filter(None, caches))):
         require_free_space(path, _FREE_BYTES, f"to build the tools. {fix}")
-
-
-def _write_manifest(folder: Path) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {str(path.relative_to(folder)): _fingerprint(path) for path in files}
-    write_json(folder / "manifest.json", manifest)
-
-
-def _verified(folder: Path) -> bool:
-    """Return whether a folder contains exactly what was built.
-
-    The SHA-256 of a file is checked again only after its size or times have changed. Hashing half a
-    gigabyte at every start would take seconds.
-    """
-    manifest_path, stamp_path = folder / "manifest.json", folder / "verified.json"
-    try:
-        manifest: dict[str, str] = json.loads(manifest_path.read_text())
-        stamps = {name: stamp(folder / name) for name in manifest}
-    except (OSError, ValueError):
-        return False
-    if stamp_path.exists() and stamp_path.read_text() == json.dumps(stamps):
-        return True
-    if any(_fingerprint(folder / name) != fingerprint for name, fingerprint in manifest.items()):
-        return False
-    with suppress(OSError):  # Without the stamps, the next check takes longer.
-        write(stamp_path, json.dumps(stamps))
-    return True
-
-
-def _fingerprint(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

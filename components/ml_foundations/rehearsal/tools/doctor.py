@@ -1,0 +1,109 @@
+"""The commands ``doctor``, which lists the tools, and ``tools fetch``, which fills a mirror."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+
+from ml_foundations.kubernetes.words import listed, number
+from ml_foundations.rehearsal.progress import console
+from ml_foundations.rehearsal.tools import downloads, releases, toolchain
+from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
+from ml_foundations.rehearsal.tools.releases import Release
+
+
+def doctor() -> None:
+    """Print where each tool is, or where it will come from. The exit status is 0 in any case."""
+    print(f"{'python':<24} {sys.version.split()[0]:<8} {sys.executable}")
+    go = shutil.which("go") or "not on PATH: pip installs it"
+    print(f"{'go':<24} {'':<8} {go}, used for building only")
+    missing = toolchain.missing()
+    for group in GROUPS.values():
+        is_needed = any(group.source == other.source for other in missing)
+        for name, state in _states(group, is_needed):
+            print(f"{name:<24} {_version(group, name):<8} {state}")
+    minutes = sum(group.minutes for group in missing)
+    hosts = _hosts(missing)
+    if not missing:
+        print("The first rehearsal downloads and builds nothing.")
+    elif hosts:
+        print(
+            f"The first rehearsal downloads from {listed(hosts)}. If it cannot, it builds for up "
+            f"to {minutes:g} min on 2 cores."
+        )
+    else:
+        print(f"The first rehearsal builds for up to {minutes:g} min on 2 cores.")
+
+
+def fetch(args: argparse.Namespace) -> None:
+    """Download all tools that publishers have to a folder that a web server can serve."""
+    wanted: list[Release] = []
+    for group in GROUPS.values():
+        wanted += releases.of_group(group, args.arch or "")
+    downloads.fill_mirror(wanted, args.to)
+    console().print(
+        f"{number(len(wanted), 'file')} in {args.to}. Serve the folder, then set "
+        "ML_FOUNDATIONS_MIRROR to its address"
+    )
+
+
+def _states(group: Group, is_needed: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name of each tool of a group, and where it is or will come from."""
+    on_path = toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))
+    if group is PULUMI and on_path:
+        yield "pulumi", f"on PATH: {on_path}"
+        return
+    fetched = {release.name: release for release in releases.of_group(group)}
+    to_build, tools = toolchain.parts(group)
+    for name in group.binaries:
+        release = fetched.get(name)
+        if release and tools.get(name) == release.tool:
+            yield name, _download(release)
+        elif name in tools:
+            yield name, f"on PATH: {tools[name]}"
+        elif toolchain.is_built(to_build):
+            path = toolchain.folder_of(to_build) / name
+            yield name, f"built, {path.stat().st_size / 1e6:.0f} MB: {path}"
+        else:
+            yield name, _plan(group, release, is_needed)
+
+
+def _download(release: Release) -> str:
+    """Return the origin, size, duration and checksum of a downloaded tool, and its path."""
+    record = downloads.record(release)
+    source = "pinned" if record["is_pinned"] else "the publisher's"
+    return (
+        f"downloaded, {record['bytes'] / 1e6:.0f} MB in {record['seconds']:g} s, SHA-256 "
+        f"{record['sha256'][:12]}… ({source}): {release.tool}"
+    )
+
+
+def _plan(group: Group, release: Release | None, is_needed: bool) -> str:
+    """Return how a tool that does not exist yet will be got."""
+    build = f"built in up to {group.minutes:g} min on 2 cores"
+    if not is_needed:
+        return f"not needed yet, {build} when a program needs it"
+    way = toolchain.way()
+    if way == "path":
+        return "missing on PATH"
+    if not release or way == "build":
+        return f"to be {build}"
+    host = releases.path_of(release.url).partition("/")[0]
+    return f"to be downloaded from {host}" + ("" if way == "download" else f", or {build}")
+
+
+def _version(group: Group, name: str) -> str:
+    """Return the pinned version of a tool; empty if go.mod alone has it."""
+    module = group.version_by.get(name, [group.version_of])[0]
+    return group.pinned(module) if module else ""
+
+
+def _hosts(missing: list[Group]) -> list[str]:
+    """Return the servers from which the missing tools will be downloaded."""
+    if toolchain.way() in ("build", "path"):
+        return []
+    hosts: set[str] = set()
+    for group in missing:
+        for release in filter(lambda release: group.lacks(release.name), releases.of_group(group)):
+            hosts.add(releases.address(release.url).split("/")[2])
+    return sorted(hosts)

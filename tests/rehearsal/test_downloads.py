@@ -1,0 +1,284 @@
+"""Downloads of tools from a web server on loopback that has the publishers' layout and real faults."""
+
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.tools import downloads, releases
+from ml_foundations.rehearsal.tools.groups import GROUPS, HELM, KUBERNETES, PULUMI
+from ml_foundations.rehearsal.tools.manifest import is_verified
+from ml_foundations.rehearsal.tools.releases import Release
+
+from tests.support.mirror import Mirror, archive, serving
+
+CONTENT = os.urandom(300_000)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no proxy of the user's."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setattr(downloads, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ml-foundations" / "downloads"
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    with serving(Mirror()) as mirror:
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", mirror.address)
+        yield mirror
+
+
+@pytest.fixture
+def release(mirror: Mirror) -> Release:
+    sha256 = mirror.add("example.com/v1/tool", CONTENT)
+    return Release("tool", "https://example.com/v1/tool", tools=("tool",), sha256=sha256)
+
+
+def parts(cache: Path) -> list[int]:
+    return [path.stat().st_size for path in cache.glob("*.part")]
+
+
+def test_a_download_is_kept_and_recorded(mirror: Mirror, release: Release) -> None:
+    assert downloads.download([release]) == {}
+    assert release.tool.read_bytes() == CONTENT and os.access(release.tool, os.X_OK)
+    record = downloads.record(release)
+    assert record["bytes"] == len(CONTENT) and record["sha256"] == release.sha256
+    assert record["is_pinned"] and record["url"] == f"{mirror.address}/example.com/v1/tool"
+    assert downloads.download([release]) == {} and len(mirror.requests) == 1
+
+
+@pytest.mark.parametrize("has_ranges", [True, False])
+def test_a_cut_connection_is_resumed(
+    mirror: Mirror, release: Release, cache: Path, has_ranges: bool
+) -> None:
+    mirror.cut_after, mirror.cuts, mirror.has_ranges = 100_000, 2, has_ranges
+    assert downloads.download([release]) == {}
+    assert release.tool.read_bytes() == CONTENT
+    asked = [asked for _, asked in mirror.requests]
+    assert asked[:2] == ["", "bytes=100000-"] and len(asked) == 3
+    assert not parts(cache)
+
+
+def test_an_interrupted_download_goes_on_in_the_next_run(
+    mirror: Mirror, release: Release, cache: Path
+) -> None:
+    mirror.cut_after, mirror.cuts = 0, 99
+    mirror.files["example.com/v1/tool"] = CONTENT
+    kept = release.target.with_name(f"{release.target.name}.part")
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(CONTENT[:200_000])
+    unavailable = downloads.download([release])
+    assert list(unavailable.values()) == ["cannot be reached (any more)"]
+    assert parts(cache) == [200_000]
+    mirror.cuts = 0
+    mirror.requests.clear()
+    assert downloads.download([release]) == {}
+    assert mirror.requests == [("example.com/v1/tool", "bytes=200000-")]
+    assert release.tool.read_bytes() == CONTENT
+
+
+def test_a_kept_part_that_is_too_long_is_thrown_away(
+    mirror: Mirror, release: Release, cache: Path
+) -> None:
+    kept = release.target.with_name(f"{release.target.name}.part")
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(CONTENT + b"more")
+    assert downloads.download([release]) == {}
+    assert release.tool.read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_is_an_error_and_leaves_nothing(
+    mirror: Mirror, release: Release, cache: Path
+) -> None:
+    mirror.files["example.com/v1/tool"] = b"x" + CONTENT[1:]
+    with pytest.raises(RehearsalError, match=f"the pinned one is {release.sha256}"):
+        downloads.download([release])
+    assert not release.target.exists() and not parts(cache)
+
+
+@pytest.mark.parametrize("line", ["{sha256}", "{sha256}  tool\n{zeros}  other", "{sha256} *./tool"])
+def test_the_publishers_checksum_is_used_if_none_is_pinned(
+    mirror: Mirror, release: Release, line: str
+) -> None:
+    text = line.format(sha256=release.sha256, zeros="0" * 64)
+    mirror.add("example.com/v1/sums", text.encode())
+    sums = "https://example.com/v1/sums"
+    unpinned = dataclasses.replace(release, sha256="", checksums=sums)
+    assert downloads.download([unpinned]) == {}
+    assert not downloads.record(unpinned)["is_pinned"]
+    assert downloads.record(unpinned)["sha256"] == release.sha256
+
+    other = dataclasses.replace(unpinned, name="again")
+    mirror.add("example.com/v1/sums", text.replace(release.sha256, "0" * 64).encode())
+    with pytest.raises(RehearsalError, match=f"the publisher's is {'0' * 64}"):
+        downloads.download([other])
+    mirror.add("example.com/v1/sums", b"<html>sign in</html>")
+    with pytest.raises(RehearsalError, match="has no SHA-256 of tool"):
+        downloads.download([other])
+
+
+def test_a_file_that_is_not_there(mirror: Mirror, release: Release) -> None:
+    mirror.files.clear()
+    unavailable = downloads.download([release])
+    host = mirror.address.removeprefix("http://")
+    assert downloads.sentence(unavailable) == f"{host} did not send the tools (status 404)"
+
+
+def test_others_go_on_without_a_server_that_refuses(mirror: Mirror, release: Release) -> None:
+    lost = dataclasses.replace(release, name="lost", url="https://example.com/v1/lost")
+    assert len(downloads.download([lost, release])) == 1
+    assert is_verified(release.target) and not lost.target.exists()
+
+
+def test_no_server(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        started = time.monotonic()
+        unavailable = downloads.download([release] * 3)
+        assert time.monotonic() - started < 1
+        assert list(unavailable.values()) == ["cannot be reached"]
+
+
+def test_servers_without_an_answer_cost_five_seconds_once(
+    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 0.5)
+    mirror.silent_seconds = 3
+    many = [dataclasses.replace(release, name=f"tool{number}") for number in range(10)]
+    started = time.monotonic()
+    unavailable = downloads.download(many)
+    assert 0.5 < time.monotonic() - started < 1.5
+    assert list(unavailable.values()) == ["cannot be reached (no answer within 5 s)"]
+
+
+def test_a_slow_server_is_waited_for(
+    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 0.5)
+    mirror.chunk_seconds = 0.3
+    assert downloads.download([release]) == {}
+    assert downloads.record(release)["seconds"] > 1
+
+
+def test_a_proxy_is_used_unless_no_proxy_names_the_server(
+    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "http://tools.invalid")
+    monkeypatch.setenv("http_proxy", mirror.address.replace("//", "//me:secret@"))
+    assert downloads.download([release]) == {}
+    assert release.tool.read_bytes() == CONTENT
+
+    monkeypatch.setenv("no_proxy", "tools.invalid")
+    direct = dataclasses.replace(release, name="direct")
+    assert list(downloads.download([direct])) == ["tools.invalid"]
+
+
+def test_a_proxy_that_is_dead(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ML_FOUNDATIONS_MIRROR")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert downloads.download([release]) == {
+        "example.com": "cannot be reached (by the proxy in HTTPS_PROXY)"
+    }
+
+
+def test_only_the_named_files_of_an_archive_are_unpacked(mirror: Mirror) -> None:
+    files = {
+        "pulumi": b"cli",
+        "pulumi-language-python": b"host",
+        "README": b"text",
+        "deep/pulumi-x": b"",
+        "../../pulumi-y": b"outside",
+    }
+    sha256 = mirror.add("example.com/p.tar.gz", archive("pulumi", files))
+    release = Release(
+        "pulumi",
+        "https://example.com/p.tar.gz",
+        folder="pulumi",
+        tools=("pulumi", "pulumi-*"),
+        sha256=sha256,
+    )
+    assert downloads.download([release]) == {}
+    assert release.tool.read_bytes() == b"cli" and os.access(release.tool, os.X_OK)
+    kept = {"download.json", "manifest.json", "pulumi", "pulumi-language-python"}
+    assert {path.name for path in release.target.iterdir()} <= kept | {"verified.json"}
+    assert not list(release.target.parent.parent.glob("pulumi-y"))
+
+
+def test_an_archive_without_the_tool_is_an_error(mirror: Mirror) -> None:
+    sha256 = mirror.add("example.com/p.tar.gz", archive("other", {"pulumi": b"cli"}))
+    url = "https://example.com/p.tar.gz"
+    release = Release("pulumi", url, folder="pulumi", tools=("pulumi",), sha256=sha256)
+    with pytest.raises(RehearsalError, match="has no pulumi/pulumi"):
+        downloads.download([release])
+    sha256 = mirror.add("example.com/p.tar.gz", b"no archive")
+    with pytest.raises(RehearsalError, match="cannot be unpacked"):
+        downloads.download([dataclasses.replace(release, sha256=sha256)])
+    assert not release.target.exists()
+
+
+def test_stages_are_split(mirror: Mirror) -> None:
+    text = "---\nkind: Stage\nmetadata:\n  name: a\n---\nkind: Stage\nmetadata:\n  name: b\n"
+    sha256 = mirror.add("example.com/stages.yaml", text.encode())
+    release = Release(
+        "stages", "https://example.com/stages.yaml", documents={"b": "x/b.yaml"}, sha256=sha256
+    )
+    assert downloads.download([release]) == {}
+    assert [path.name for path in release.tool.rglob("*.yaml")] == ["b.yaml"]
+    assert (release.tool / "x" / "b.yaml").read_text() == "kind: Stage\nmetadata:\n  name: b\n"
+
+
+def test_a_mirror_that_the_command_fills_serves_a_download(
+    mirror: Mirror, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.add("example.com/v1/sums", release.sha256.encode())
+    sums = "https://example.com/v1/sums"
+    unpinned = dataclasses.replace(release, name="other", sha256="", checksums=sums)
+    downloads.fill_mirror([release, unpinned], tmp_path / "mirror")
+    filled: dict[str, bytes | Path] = {}
+    for path in (tmp_path / "mirror").rglob("*"):
+        if path.is_file():
+            filled[str(path.relative_to(tmp_path / "mirror"))] = path
+    assert filled.keys() == {"example.com/v1/tool", "example.com/v1/sums"}
+    with serving(Mirror(filled)) as second:
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"{second.address}/")
+        assert downloads.download([release, unpinned]) == {}
+    assert release.tool.read_bytes() == CONTENT
+
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "http://127.0.0.1:1")
+    with pytest.raises(RehearsalError, match=r"127.0.0.1:1 cannot be reached. Check the network"):
+        downloads.fill_mirror([unpinned], tmp_path / "other")
+
+
+def test_an_invalid_mirror(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "mirror.example.com")
+    with pytest.raises(RehearsalError, match=r"ML_FOUNDATIONS_MIRROR: 'mirror.example.com' is inv"):
+        downloads.download([release])
+
+
+@pytest.mark.parametrize("arch", releases.ARCHITECTURES)
+def test_each_tool_has_a_release_whose_checksum_is_pinned_or_published(arch: str) -> None:
+    for group in (KUBERNETES, HELM, PULUMI):
+        table = {release.name: release for release in releases.of_group(group, arch)}
+        wanted = set(group.provided) if group is not PULUMI else {"pulumi"}
+        assert table.keys() == wanted
+        for release in table.values():
+            assert release.url.startswith("https://") and "{" not in release.url + release.folder
+            assert len(release.sha256) == 64 or release.checksums.startswith("https://")
+
+
+def test_each_pin_is_of_a_file_that_is_downloaded() -> None:
+    urls: set[str] = set()
+    for arch in releases.ARCHITECTURES:
+        for group in GROUPS.values():
+            urls |= {release.url for release in releases.of_group(group, arch)}
+    assert releases._PINS.keys() <= urls
