@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -22,16 +21,18 @@ from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import imported_nodes, replica
-from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
+from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
 from ml_foundations.rehearsal.engine.dry_run import dry_run
+from ml_foundations.rehearsal.hints import hints
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
+from ml_foundations.rehearsal.report.outline import outline
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import doctor, toolchain
 from ml_foundations.rehearsal.watching import repeated, watched
@@ -98,7 +99,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
             raise
         result = fleet.with_proof(_settle(rehearsal), rehearsal)
         tables.show(result, rehearsal, output())
-        _show_hints(rehearsal)
+        # A command that is wrapped could not be pasted.
+        output().print(hints(rehearsal), markup=False, soft_wrap=True)
         if args.watch:
             console().print("The page is kept up to date until you press Ctrl-C.")
             with suppress(KeyboardInterrupt):
@@ -140,11 +142,13 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
 
 
 def _require_working_program(rehearsal: Rehearsal) -> None:
-    """Fail if the program cannot run, before minutes are spent on building tools."""
+    """Show what the program declares, or fail, before minutes are spent on building tools."""
     with Step("checking the program, before the tools are built"):
         program = dry_run(rehearsal)
     if program.is_certain:
         raise RehearsalError(f"the program fails: {program.error}")
+    if text := outline(program):
+        console().print(f"{rehearsal.title} will have\n{text}", markup=False)
 
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -323,26 +327,6 @@ def _not_settled(report: contents.Report) -> list[contents.Workload]:
         if workload.state not in STEADY or may_get_quota:
             waiting.append(workload)
     return waiting
-
-
-def _show_hints(rehearsal: Rehearsal) -> None:
-    if any(ASSUMED.name in Store(cluster).pools() for cluster in rehearsal.replicas):
-        output().print(
-            f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed nodes of "
-            f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
-            f"{rehearsal.command('up', nodes='nodes.yaml')}"
-        )
-    folder = ""
-    if rehearsal.project != Path.cwd():
-        folder = f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
-    output().print(
-        f"\nLook further:\n"
-        f'  eval "$({rehearsal.command("env")})"\n'
-        f"  kubectl get nodes,pods,pvc,quota -A\n"
-        f"  {os.path.relpath(rehearsal.page)} in a browser\n"
-        f"  pulumi{folder} preview -s {rehearsal.stack}\n"
-        f"Remove it: {rehearsal.command('down')}"
-    )
 
 
 _COMMANDS = {

@@ -5,17 +5,22 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2
 
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.rehearsal.engine import environment, language_host, project_files
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.protocol.values import read_struct
+
+ACCEPTED = "accepted.json"
+"""The file in which the program's Proof keeps the rules that it accepts."""
 
 _RUNNER = Path(__file__).with_name("dry_run_process.py")
 _SECONDS = 120
@@ -29,11 +34,13 @@ class DryRun:
         resources: The type and inputs of each declared resource, by urn.
         error: Why the program failed; empty if it did not.
         is_certain: Whether it also fails with an engine, as for an invalid argument.
+        accepted: The rules whose errors the program's proof accepts.
     """
 
     resources: Mapping[str, Resource]
     error: str = ""
     is_certain: bool = False
+    accepted: Sequence[str] = ()
 
 
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
@@ -59,20 +66,23 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
         "program": str(folder / "__main__.py" if program.is_dir() else program),
     }
     variables = environment.without_credentials()
-    variables["ML_FOUNDATIONS_REHEARSAL"] = str(rehearsal.root)
-    try:
-        process = subprocess.run(
-            [language_host.project_python(rehearsal.project, settings), _RUNNER],
-            input=json.dumps(request),
-            cwd=folder,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return DryRun({}, f"the program does not end within {_SECONDS} s")
+    with TemporaryDirectory() as written:
+        # The proof writes its accepted rules there.
+        variables["ML_FOUNDATIONS_REHEARSAL"] = written
+        try:
+            process = subprocess.run(
+                [language_host.project_python(rehearsal.project, settings), _RUNNER],
+                input=json.dumps(request),
+                cwd=folder,
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return DryRun({}, f"the program does not end within {_SECONDS} s")
+        accepted = read_json(Path(written) / ACCEPTED, [])
     if not process.stdout:
         return DryRun({}, f"the program ended early: {process.stderr[-1000:]}")
     result = json.loads(process.stdout)
@@ -80,4 +90,4 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
     for resource in result["resources"]:
         inputs = json_format.ParseDict(resource["inputs"], struct_pb2.Struct())
         resources[resource["urn"]] = resource["type"], read_struct(inputs)
-    return DryRun(resources, result["error"], result["is_certain"])
+    return DryRun(resources, result["error"], result["is_certain"], accepted)

@@ -19,14 +19,12 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.replica import within
+from ml_foundations.rehearsal.engine.dry_run import ACCEPTED
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
 from ml_foundations.rehearsal.report.deployed import Resources, deployed
 from ml_foundations.rehearsal.report.workloads import is_system
-
-ACCEPTED = "accepted.json"
-"""The file in which the program's Proof keeps the rules that it accepts."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""What to try after ``up``: commands that work when they are pasted."""
+
+import os
+import re
+import shlex
+import shutil
+
+from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
+from ml_foundations.rehearsal.engine import project_files
+from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+
+_TOO_MANY = 30
+"""More replicas than the quotas and pools of this project's stacks allow."""
+_REPLICAS = re.compile(r"\breplicas: (\d+)")
+
+
+def hints(rehearsal: Rehearsal) -> str:
+    """Return what to try next: a change, a refusal, the page, the cluster and the removal."""
+    page = shlex.quote(os.path.relpath(rehearsal.page))
+    look = f"xdg-open {page}" if shutil.which("xdg-open") else f"file://{rehearsal.page}"
+    return "\n".join(
+        [
+            *_assumed_nodes(rehearsal),
+            "\nTry next",
+            *(_edits(rehearsal) or _general_edits(rehearsal)),
+            "  Look at the page in a browser, and into the cluster:",
+            f"    {look}",
+            f'    eval "$({rehearsal.command("env")})"; kubectl get nodes,pods,pvc,quota -A',
+            f"  Remove it: {rehearsal.command('down')}",
+        ]
+    )
+
+
+def _assumed_nodes(rehearsal: Rehearsal) -> list[str]:
+    """Return how to use the user's nodes, if the program declares none."""
+    if not any(ASSUMED.name in Store(cluster).pools() for cluster in rehearsal.replicas):
+        return []
+    return [
+        f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed nodes of "
+        f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
+        f"{rehearsal.command('up', nodes='nodes.yaml')}"
+    ]
+
+
+def _edits(rehearsal: Rehearsal) -> list[str]:
+    """Return edits of a stack file of this project; none for other projects."""
+    file = project_files.source_stack_file(rehearsal)
+    if rehearsal.project != SOURCE_ROOT.parent or not file.exists():
+        return []
+    replicas = _REPLICAS.search(file.read_text())
+    if not replicas:
+        return []
+    path, up = shlex.quote(os.path.relpath(file)), rehearsal.command("up")
+
+    def edit(count: int) -> str:
+        return f"    sed -i 's/ replicas: [0-9]*/ replicas: {count}/' {path} && {up}"
+
+    now = int(replicas[1])
+    fewer = 1 if now == 2 else 2
+    return [
+        f"  Run {fewer} of its model servers. Only the Deployment changes:",
+        edit(fewer),
+        f"  Ask for {_TOO_MANY}. The proof refuses them, and what runs stays:",
+        edit(_TOO_MANY),
+        f"  Set it back to {now}:",
+        edit(now),
+    ]
+
+
+def _general_edits(rehearsal: Rehearsal) -> list[str]:
+    return [
+        "  Change a number in your program, and run it again. Only what differs is updated.",
+        "  Request more memory than a node has. The proof names the workload and the nearest pool.",
+        f"    {rehearsal.command('up')}",
+    ]

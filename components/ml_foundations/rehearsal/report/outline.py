@@ -1,0 +1,32 @@
+"""What a stack will be, before it runs: nodes, workloads, verdict and cost by its dry run."""
+
+from ml_foundations.kubernetes.words import names
+from ml_foundations.planning.input.program import named
+from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.report import SHOWN, sentence
+from ml_foundations.rehearsal.engine.dry_run import DryRun
+
+
+def outline(program: DryRun) -> str:
+    """Return the outline of a program in a few lines; empty if it has no resources."""
+    if not program.resources:
+        return ""
+    resources = [
+        named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
+    ]
+    verdicts = judge_program(resources, rehearsed=True, accepted=program.accepted)
+    cost = verdicts.cost
+    pools = sorted(f"{pool.name} {pool.fewest}-{pool.most}" for pool in cost.pools)
+    workloads = sorted(str(item.workload) for item in verdicts.workloads)
+    lines = {
+        "nodes": names(pools),
+        "workloads": f"{len(workloads)}: {names(workloads)}" if workloads else "",
+        "cost": f"{cost.text} {cost.currency} per hour by list prices" if cost.is_known else "",
+        "proof": "" if verdicts.is_empty else f"the stack {SHOWN[verdicts.stack]}",
+    }
+    text = [f"  {name:<9}  {line}" for name, line in lines.items() if line]
+    for finding in verdicts.findings:
+        if finding.severity is Severity.ERROR and finding.rule not in program.accepted:
+            text.append(f"  error      {sentence(finding)}")
+    return "\n".join(text)
