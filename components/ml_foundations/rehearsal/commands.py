@@ -142,8 +142,8 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
 
 
 def _require_working_program(rehearsal: Rehearsal) -> None:
-    """Show what the program declares, or fail, before minutes are spent on building tools."""
-    with Step("checking the program, before the tools are built"):
+    """Show what the program declares, or fail, before minutes are spent on its tools."""
+    with Step("checking the program, before its tools are fetched"):
         program = dry_run(rehearsal)
     if program.is_certain:
         raise RehearsalError(f"the program fails: {program.error}")
