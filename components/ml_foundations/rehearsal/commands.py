@@ -35,7 +35,7 @@ from ml_foundations.rehearsal.report.deployed import previewed
 from ml_foundations.rehearsal.report.outline import outline
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import doctor, toolchain
-from ml_foundations.rehearsal.watching import repeated, watched
+from ml_foundations.rehearsal.watching import interrupt_on_signals, repeated, watched
 
 _FREE_BYTES = 300 * 1024**2
 """Free space that ``up`` needs for Pulumi's state and for etcd, which ends if it cannot write."""
@@ -51,6 +51,7 @@ _HANDOVER_SECONDS = 3
 def run(name: str, args: argparse.Namespace) -> None:
     """Run one command. An error that is meant for the user ends the process with status 1."""
     os.umask(0o077)
+    interrupt_on_signals()
     with user_errors():
         _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)
 
@@ -84,11 +85,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
-                imported_nodes.copy(rehearsal, args.nodes)
-    with (
-        _fresh_page(rehearsal) if args.watch else nullcontext(),
-        watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
-    ):
+                with _watched(rehearsal):
+                    imported_nodes.copy(rehearsal, args.nodes)
+    with _fresh_page(rehearsal) if args.watch else nullcontext(), _watched(rehearsal):
         warned = set[tuple[str, str]]()
         try:
             stack.up(
@@ -110,6 +109,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     else:
         _write_page(result, rehearsal, rehearsal.page)
     _require_success(result)
+
+
+def _watched(rehearsal: Rehearsal) -> AbstractContextManager[None]:
+    """Return a context in which the death of a process of the replicas ends ``up``."""
+    return watched(lambda: replica.processes(rehearsal), rehearsal.command("up"))
 
 
 def _require_success(report: contents.Report) -> None:

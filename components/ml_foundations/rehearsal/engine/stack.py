@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,13 @@ from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 _T = TypeVar("_T")
 _ReadLine = Callable[[str], None]
 _UPDATE = ("up", "--yes", "--skip-preview")
+_POLL_SECONDS = 0.05
+_INTERRUPTS = ((signal.SIGINT, 4), (signal.SIGINT, 2), (signal.SIGKILL, 2))
+"""Signals that end pulumi, each with the seconds until the next.
+
+At the first, it waits for the resources that it creates just now and records them. At the second,
+it ends at once.
+"""
 
 
 class EarlyUpdate(NamedTuple):
@@ -66,7 +75,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
             while (line := lines.get()) is not None:
                 read_line(line)
 
-        _wait_ignoring_sigint(read_all)
+        _interruptible(rehearsal, read_all)
         return status.result()
 
     try:
@@ -74,8 +83,8 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     except BaseException:
         # The next command of the task may start just now, so stop until the task has ended.
         while not status.done():
-            process(rehearsal).stop()
-            time.sleep(0.1)
+            interrupt(rehearsal)
+            time.sleep(_POLL_SECONDS)
         raise
 
 
@@ -306,7 +315,7 @@ def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
 def pulumi(rehearsal: Rehearsal, *args: str) -> subprocess.CompletedProcess[str]:
     """Run the rehearsal's pulumi on the stack, and capture its output."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        stdout, stderr = _wait_ignoring_sigint(process.communicate)
+        stdout, stderr = _interruptible(rehearsal, process.communicate)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -318,7 +327,7 @@ def _run(rehearsal: Rehearsal, read_line: _ReadLine, *args: str) -> int:
             for line in process.stdout or ():
                 read_line(line)
 
-        _wait_ignoring_sigint(read_all)
+        _interruptible(rehearsal, read_all)
     return process.returncode
 
 
@@ -329,29 +338,50 @@ def _preview(rehearsal: Rehearsal, read_line: _ReadLine, *options: str) -> int:
 
 
 def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
-    options = ["--stack", rehearsal.stack, "--non-interactive"]
-    command = [str(rehearsal.bin_dir / "pulumi"), *args, *options]
+    command = [str(rehearsal.bin_dir / "pulumi"), *args]
+    command += ["--stack", rehearsal.stack, "--non-interactive"]
     # Without this variable there is no --event-log. Pulumi's Automation API sets it, too.
     environ = environment.process_environment(rehearsal) | {"PULUMI_DEBUG_COMMANDS": "true"}
-    started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
+    # In a separate process group, Ctrl-C does not reach pulumi: ``interrupt`` does, once.
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "process_group": 0, **streams}
+    started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **options)
     process(rehearsal).record(started.pid)
     return started
 
 
-def _wait_ignoring_sigint(wait: Callable[[], _T]) -> _T:
-    """Return the result of a wait for a child process; raise KeyboardInterrupt afterwards.
+def interrupt(rehearsal: Rehearsal) -> None:
+    """End pulumi, if it runs, gently at first. Its plugins end with it."""
+    if running := process(rehearsal).find():
+        for number, seconds in _INTERRUPTS:
+            with suppress(psutil.NoSuchProcess):
+                running.send_signal(number)
+            deadline = time.monotonic() + seconds
+            while not has_ended(running) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
 
-    On Ctrl-C the terminal interrupts the child, too, which then needs time to end properly.
-    """
-    interrupt: KeyboardInterrupt | None = None
+
+def _interruptible(rehearsal: Rehearsal, wait: Callable[[], _T]) -> _T:
+    """Return the result of a wait for pulumi. An interrupt ends pulumi, then is raised again."""
+    ended = threading.Event()
+
+    def interrupt_until_ended() -> None:
+        # The first update follows its preview, perhaps just now.
+        while not ended.wait(_POLL_SECONDS):
+            interrupt(rehearsal)
+
+    received: KeyboardInterrupt | None = None
     while True:
         try:
             result = wait()
             break
         except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt:
-        raise interrupt
+            if received is None:
+                # In a thread, as pulumi ends only while its output is read.
+                threading.Thread(target=interrupt_until_ended, daemon=True).start()
+            received = error
+    ended.set()
+    if received:
+        raise received
     return result
 
 
