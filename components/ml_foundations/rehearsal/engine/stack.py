@@ -57,8 +57,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     """Preview and update a new stack while its replica starts; yield None for another stack.
 
     The update waits for the replica when it creates the cluster. It does not start if the preview
-    fails, for example because the program reads from the replica, or if the replica was ready
-    before the preview ended.
+    fails, for example because the program reads from the replica, or if that is ready before.
     """
     if state_file(rehearsal).exists():
         yield None
@@ -120,8 +119,7 @@ def up(
     nothing. All lines are in the rehearsal's log. ``previewed`` is called after the preview: the
     update may wait for minutes.
 
-    Raises:
-        RehearsalError: pulumi failed; the message has its output.
+    If pulumi fails, the RehearsalError has its output.
     """
     if early is None:
         restore(rehearsal)
@@ -180,11 +178,8 @@ def _fingerprint(rehearsal: Rehearsal) -> Any:
 
 
 def create(rehearsal: Rehearsal) -> None:
-    """Create the stack in the rehearsal's backend, unless it exists.
-
-    ``pulumi stack init`` does the same, but takes half a second and writes into the project's stack
-    file.
-    """
+    """Create the stack in the rehearsal's backend, unless it exists."""
+    # ``pulumi stack init`` needs half a second, and writes into the project's stack file.
     state = state_file(rehearsal)
     if not state.exists():
         write(rehearsal.backend_dir / ".pulumi" / "meta.yaml", "version: 1\n")
@@ -199,10 +194,7 @@ def state_file(rehearsal: Rehearsal) -> Path:
 
 
 def restore(rehearsal: Rehearsal) -> None:
-    """Replace a state file that was cut off, as by a full disk, by the last complete backup.
-
-    The backup lacks the objects that were created since. Pulumi takes them over in this process.
-    """
+    """Replace a state file that was cut off, as by a full disk, by the last complete backup."""
     state = state_file(rehearsal)
     if not state.exists() or _is_complete(state):
         return
@@ -213,7 +205,8 @@ def restore(rehearsal: Rehearsal) -> None:
             write(state, backup.read_text())
         else:
             state.unlink()
-    # The plugins inherit this: a create takes over the existing object.
+    # The backup lacks the objects that were created since. The plugins inherit this variable, by
+    # which a create takes over the existing object.
     os.environ["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
 
 
@@ -257,23 +250,18 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
         candidate = psutil.Process(holder["pid"])
         is_here = holder["hostname"] == socket.gethostname()
         if is_here and candidate.name().startswith("pulumi") and not has_ended(candidate):
-            raise RehearsalError(
-                f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
-                "Wait until it has ended, or end it, then try again"
-            )
+            fix = "Wait until it has ended, or end it, then try again"
+            where = f"{rehearsal.stack} (process {holder['pid']})"
+            raise RehearsalError(f"pulumi is already at work on {where}. {fix}")
 
 
 def _adopt_created(rehearsal: Rehearsal, deployment: dict[str, Any]) -> None:
-    """Add the resources that an interrupted run created, and clear the pending operations.
-
-    ``pulumi refresh --import-pending-creates`` drops the resources to import if it has no terminal
-    (3.250).
-    """
+    """Add the resources that an interrupted run created, and clear the pending operations."""
+    # Without a terminal, ``pulumi refresh --import-pending-creates`` drops them (3.250).
     known = {resource["urn"]: resource for resource in deployment["resources"]}
     ids_by_urn: dict[str, str] = {}
-    for replica in rehearsal.replicas:
-        for recorded in Store(replica).resources():
-            ids_by_urn[recorded["urn"]] = recorded["id"]
+    for store in map(Store, rehearsal.replicas):
+        ids_by_urn |= {recorded["urn"]: recorded["id"] for recorded in store.resources()}
     for operation in deployment["pending_operations"]:
         resource = operation["resource"]
         if operation["type"] != "creating" or resource["urn"] in known:
@@ -302,9 +290,7 @@ def _object_id(resource: Mapping[str, Any], replica: Rehearsal) -> str | None:
 
 def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
     """Return the replica of the cluster that a provider depends on, or the first replica."""
-    dependencies: set[str] = set()
-    for urns in provider.get("propertyDependencies", {}).values():
-        dependencies.update(urns)
+    dependencies = set[str]().union(*provider.get("propertyDependencies", {}).values())
     for replica in rehearsal.replicas:
         for cluster in Store(replica).clusters().values():
             if cluster["urn"] in dependencies:
