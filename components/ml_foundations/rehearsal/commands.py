@@ -25,13 +25,13 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
 from ml_foundations.rehearsal.engine.dry_run import dry_run
-from ml_foundations.rehearsal.hints import hints
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
+from ml_foundations.rehearsal.report.hints import hints
 from ml_foundations.rehearsal.report.outline import outline
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import doctor, toolchain
