@@ -31,7 +31,6 @@ PROGRAMS = {
     "git",
     "helm",
     "python",
-    "sed",
     ".venv/bin/python",
     "export",
 }

@@ -65,6 +65,21 @@ def test_a_rehearsal_is_named_by_its_stack_and_project(
     assert Rehearsal.of("dev", tmp_path).title == f"{tmp_path.name} dev"
 
 
+@pytest.mark.parametrize(
+    ("platform", "command", "is_refused"),
+    [("darwin", "up", True), ("win32", "status", True), ("darwin", "doctor", False)],
+)
+def test_other_systems_than_linux_hear_first_that_a_rehearsal_needs_it(
+    platform: str, command: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sys, "argv", ["ml-foundations", command])
+    monkeypatch.setattr(commands, "run", lambda *_: sys.exit(0))
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert str(end.value.code).startswith("error: a rehearsal needs Linux") == is_refused
+
+
 @pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "ml_foundations.rehearsal"]])
 def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path: Path) -> None:
     done = subprocess.run(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import (
+    doctor,
     go_command,
     groups,
     manifest,
@@ -548,6 +549,9 @@ def test_one_way_can_be_forced(
     mirror.requests.clear()
     built = get(group)
     assert said(built["greet"]) == "hello\n" and not mirror.requests
+    assert toolchain.is_built(group)
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "download")
+    assert not toolchain.is_built(group)
 
     monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "path")
     assert get(group) == downloaded, "what is in the cache is used"
@@ -555,6 +559,46 @@ def test_one_way_can_be_forced(
     monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "compile")
     with pytest.raises(RehearsalError, match=r"ML_FOUNDATIONS_TOOLS: 'compile' is invalid. Set it"):
         get(group)
+
+
+def test_doctor_says_where_each_tool_is_and_how_it_will_come(
+    published: tuple[Group, Mirror],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    group, mirror = published
+    monkeypatch.setattr(doctor, "GROUPS", {group.name: group})
+    host = mirror.address.removeprefix("http://")
+
+    def states() -> list[str]:
+        capsys.readouterr()
+        doctor.doctor()
+        lines = capsys.readouterr().out.splitlines()[2:]
+        return [" ".join(line.split()) for line in lines]
+
+    build = "built in up to 0 min on 2 cores"
+    ahead = f"v1.2.3 to be downloaded from example.com, or {build}"
+    assert states()[:2] == [f"greet {ahead}", f"leave {ahead}"]
+    assert states()[2].startswith(f"The first rehearsal downloads from {host}. If it cannot")
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "build")
+    assert states()[0] == f"greet v1.2.3 to be {build}"
+    assert states()[2] == "The first rehearsal builds for up to 0 min on 2 cores."
+    monkeypatch.setenv("ML_FOUNDATIONS_TOOLS", "path")
+    assert states()[0] == "greet v1.2.3 missing on PATH"
+    monkeypatch.delenv("ML_FOUNDATIONS_TOOLS")
+
+    own = script(tmp_path / "own" / "leave", "echo Leave version v1.2.3")
+    monkeypatch.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
+    greet = get(group)["greet"]
+    monkeypatch.setattr(toolchain, "missing", list)
+    sha256 = hashlib.sha256(greet.read_bytes()).hexdigest()[:12]
+    assert states()[1:] == [
+        f"leave v1.2.3 on PATH: {own}",
+        "The first rehearsal downloads and builds nothing.",
+    ]
+    pattern = rf"greet v1.2.3 downloaded, 0 MB in [\d.]+ s, SHA-256 {sha256}… \(pinned\): {greet}"
+    assert re.fullmatch(pattern, states()[0])
 
 
 def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:

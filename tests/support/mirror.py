@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -10,6 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from ml_foundations.rehearsal.engine import language_host
+from ml_foundations.rehearsal.tools import releases
+from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI
+from ml_foundations.rehearsal.tools.releases import Release
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _CHUNK = 64 * 1024
 
@@ -98,3 +106,45 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
             yield mirror
         finally:
             server.shutdown()
+
+
+def publish(tools: Tools, table: Path) -> Mirror:
+    """The tools of this machine in the publishers' layout, with their checksums in a `releases.toml`.
+
+    The archive of Pulumi has the project's own language host in place of Pulumi's.
+    """
+    mirror = Mirror()
+    text = table.read_text()
+    for group in (KUBERNETES, HELM, PULUMI):
+        for release in releases.of_group(group):
+            content = _content(release, tools)
+            sha256 = mirror.add(releases.path_of(release.url), content)
+            if release.sha256:
+                text = text.replace(release.sha256, sha256)
+            else:
+                line = f"{sha256}  {release.url.rpartition('/')[2]}\n"
+                mirror.add(releases.path_of(release.checksums), line.encode())
+    table.write_text(text)
+    return mirror
+
+
+def _content(release: Release, tools: Tools) -> bytes | Path:
+    if release.documents:
+        return subprocess.run(
+            [tools.kubectl, "kustomize", tools.kwok_stages / "fast"],
+            capture_output=True,
+            check=True,
+        ).stdout
+    tool: Path = getattr(tools, release.name.replace("-", "_"))
+    if not release.folder:
+        return tool
+    files = {release.name: tool.read_bytes()}
+    if release.name == "pulumi" and tools.pulumi_is_official:
+        files = {path.name: path.read_bytes() for path in tool.resolve().parent.glob("pulumi*")}
+    elif release.name == "pulumi":
+        start = f"from {language_host.__name__} import main; main()"
+        host = f'#!/bin/sh\nexec {sys.executable} -P -c "{start}" "$(dirname "$0")/pulumi-language-python-exec" "$@"\n'
+        files["pulumi-language-python"] = host.encode()
+        executor = tool.parent / "python" / "pulumi-language-python-exec"
+        files[executor.name] = executor.read_bytes()
+    return archive(release.folder, files)

@@ -14,12 +14,16 @@ from pathlib import Path
 _REHEARSAL_PACKAGES = ("packaging", "psutil", "rich", "urllib3")
 """Packages of the extra ``rehearsal`` that every command except ``plan`` imports."""
 
+_NOT_LINUX = (
+    "error: a rehearsal needs Linux, as Kubernetes' control plane runs there only. Run it in a "
+    "container or a virtual machine, such as WSL 2. Components, proof, policy pack and "
+    "ml-foundations plan work here."
+)
+
 
 def main() -> None:
     """Run one command. The exit status is 0 only on success."""
     words = sys.argv[1:]
-    # While modules are imported, Ctrl-C ends this process without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A command that only prints ends when its reader does, such as `head`. `up` and `down` go on.
     if words[:1] not in (["up"], ["down"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -28,6 +32,8 @@ def main() -> None:
 
         sys.exit(plan(words[1:], prog="ml-foundations plan"))
     args = _parse(words)
+    if (args.command == "up" and sys.platform != "linux") or sys.platform == "win32":
+        sys.exit(_NOT_LINUX)
     os.environ["ML_FOUNDATIONS_COMMAND"] = _command_as_typed()
     try:
         from ml_foundations.rehearsal import commands

@@ -11,8 +11,9 @@ _log = logging.getLogger(__name__)
 
 def reference(item: Manifest, kind: str) -> Object:
     """Return a reference to an object of the core group."""
-    identity = {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
-    return {"kind": kind, "apiVersion": "v1"} | identity
+    return {"kind": kind, "apiVersion": "v1"} | {
+        key: item["metadata"][key] for key in ("name", "namespace", "uid")
+    }
 
 
 def now() -> str:

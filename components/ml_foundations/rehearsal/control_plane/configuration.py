@@ -47,11 +47,16 @@ class Credentials:
 
 
 def credentials(rehearsal: Rehearsal) -> Credentials:
-    """Return the credentials; raise a RehearsalError if the control plane was never started."""
+    """Return the API server's address and the administrator's certificate.
+
+    Raises:
+        RehearsalError: the control plane was never started.
+    """
     last_ports = ports(rehearsal)
     if not last_ports:
-        fix = f"Start it: {rehearsal.command('up')}"
-        raise RehearsalError(f"{rehearsal.stack} has no control plane. {fix}")
+        raise RehearsalError(
+            f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}"
+        )
     pki = cluster_folder(rehearsal) / "pki"
     server = f"https://{LOOPBACK}:{last_ports['kubeApiserverPort']}"
     return Credentials(server, ca=pki / "ca.crt", cert=pki / "admin.crt", key=pki / "admin.key")
@@ -99,7 +104,8 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
 def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
     """Return a free port for each name: the previous one if it is free.
 
-    Raises a RehearsalError if none is, for example because the loopback interface lacks IPv4.
+    Raises:
+        RehearsalError: no port is free, for example because the loopback interface lacks IPv4.
     """
     candidates = filter(_is_free, random.sample(_PORT_RANGE, len(_PORT_RANGE)))
     chosen: dict[str, int] = {}
@@ -108,9 +114,11 @@ def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, i
         if not port or not _becomes_free(port):
             port = next(candidates, None)
         if port is None:
-            ports = f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1}"
-            fix = "A rehearsal needs IPv4 on the loopback interface"
-            raise RehearsalError(f"{ports} is free. {fix}: ip address add 127.0.0.1/8 dev lo")
+            raise RehearsalError(
+                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} is "
+                "free. A rehearsal needs IPv4 on the loopback interface: "
+                "ip address add 127.0.0.1/8 dev lo"
+            )
         chosen[name] = port
     return chosen
 
@@ -159,7 +167,8 @@ def write_kubeconfig(rehearsal: Rehearsal) -> None:
     files = {"ca": access.ca, "cert": access.cert, "key": access.key}
     values = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
     name = f"gke_{rehearsal.cluster or f'rehearsal_local_{rehearsal.stack}'}"
-    write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values, name=name, server=access.server))
+    values |= {"name": name, "server": access.server}
+    write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values))
 
 
 def admin_context(rehearsal: Rehearsal) -> ssl.SSLContext:

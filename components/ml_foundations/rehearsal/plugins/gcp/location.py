@@ -28,8 +28,10 @@ class GcpLocation:
         """Return the project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
-            fix = "Set it: pulumi config set gcp:project <project>"
-            raise RehearsalError(f"project: required field is not set. {fix}")
+            raise RehearsalError(
+                "project: required field is not set. "
+                "Set it: pulumi config set gcp:project <project>"
+            )
         return project
 
     def region_of(self, inputs: Inputs) -> str:
