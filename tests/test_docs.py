@@ -31,6 +31,7 @@ PROGRAMS = {
     "git",
     "helm",
     "python",
+    "sed",
     ".venv/bin/python",
     "export",
 }

@@ -1,4 +1,4 @@
-"""What the README shows is true: its program runs, its files exist, its error is the error."""
+"""What the README shows is true: its program is an example, and its errors are the errors."""
 
 import re
 
@@ -10,6 +10,7 @@ from tests.support.checkout import CHECKOUT
 from tests.support.declaring import requests
 
 README = (CHECKOUT / "README.md").read_text()
+PROGRAMS = (CHECKOUT / "docs" / "writing-a-program.md").read_text()
 
 
 def test_the_shortest_program_is_the_minimal_example() -> None:
@@ -17,7 +18,7 @@ def test_the_shortest_program_is_the_minimal_example() -> None:
     assert program == (CHECKOUT / "examples" / "minimal" / "__main__.py").read_text()
 
 
-def test_the_error_that_is_shown_is_the_error() -> None:
+def test_the_invalid_arguments_that_are_shown_are_reported() -> None:
     place = {
         "project": "p",
         "location": "us-central1",
@@ -28,4 +29,4 @@ def test_the_error_that_is_shown_is_the_error() -> None:
         requests(
             lambda: GpuNodePool("a100", {**place, "machine_type": "a2-highgpu-3g", "max_nodes": 0})
         )
-    assert str(refused.value) in README
+    assert str(refused.value) in PROGRAMS

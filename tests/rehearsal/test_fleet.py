@@ -42,10 +42,10 @@ def pod(namespace: str, gpus: int) -> dict[str, Any]:
 
 
 def test_a_node_tells_who_holds_its_gpus_and_what_is_wrong() -> None:
-    found = fleet._node(node(), [pod("b", 1), pod("a", 2)])
+    found = fleet._node(node(), "h100", [pod("b", 1), pod("a", 2)])
     assert found == Node("n", "h100", 8, ("a", "a", "b"), 2, "", 1)
-    assert fleet._node(node(unschedulable=True), []).fault == "cordoned"
-    assert fleet._node(node(ready="Unknown"), []).fault == "not ready"
+    assert fleet._node(node(unschedulable=True), "h100", []).fault == "cordoned"
+    assert fleet._node(node(ready="Unknown"), "h100", []).fault == "not ready"
 
 
 def test_pod_times() -> None:
@@ -63,7 +63,8 @@ def test_pod_times() -> None:
         "status": {"conditions": conditions, "containerStatuses": ended},
     }
     second = [datetime(2026, 1, 2, 12, 0, each, tzinfo=UTC) for each in range(10)]
-    assert fleet._pod_times(found) == PodTimes("team/p", "n", second[0], second[2], None, second[9])
+    times = fleet._pod_times(found, "team/p")
+    assert times == PodTimes("team/p", "n", second[0], second[2], None, second[9])
 
 
 def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_where_the_proof_fails_the_page_says_so(
 def test_what_kueue_has_not_looked_at_yet_is_under_way(
     labels: dict[str, str], said: tuple[str, str]
 ) -> None:
-    seen = _Observations([], lambda _: [], {}, {}, [], {})
+    seen = _Observations([], lambda _: [], {}, {}, [], {}, {})
     assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
 
@@ -188,6 +189,6 @@ def test_what_has_its_turn_in_a_queue_is_under_way(
 ) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
-    seen = _Observations([], lambda _: [], {}, {}, [], queued)
+    seen = _Observations([], lambda _: [], {}, {}, [], queued, {})
     assert seen.suspended({"metadata": {"uid": "u"}}) == said
     assert (said[0] in STEADY) == (reserved == "False")

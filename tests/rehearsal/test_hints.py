@@ -1,18 +1,21 @@
 """What ``up`` shows before its tools exist, and what it suggests at its end: both are true."""
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal import commands, hints
+from ml_foundations.rehearsal import commands
 from ml_foundations.rehearsal.engine.dry_run import DryRun, dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report import hints
 from ml_foundations.rehearsal.report.outline import outline
 
 from tests.support.checkout import CHECKOUT
 
+README = (CHECKOUT / "README.md").read_text()
 STACKS = ["dev", "staging", "prod"]
 
 
@@ -56,6 +59,10 @@ def test_the_edits_have_the_promised_results(
     ]
     refused = edited(breaks, copied, stack)
     assert refused.is_certain and "Deployment serving/" in refused.error
+    if stack == "dev":
+        (shown,) = re.findall(r"```sh\n(sed .*)\n```\n\n```\n(.*\n(?: .*\n)+)```", README)
+        assert shown[0] == breaks
+        assert " ".join(shown[1].split()) in " ".join(f"error: {refused.error}".split())
     subprocess.run(["bash", "-c", back.partition(" && ")[0]], cwd=copied, check=True)
     assert (copied / file).read_text() == (CHECKOUT / file).read_text()
 
@@ -88,6 +95,8 @@ def test_the_outline_has_nodes_workloads_cost_and_verdict() -> None:
     assert "3: Deployment serving/chat, Job research/finetune" in lines[1]
     assert " to " in lines[2] and "USD per hour" in lines[2]
     assert lines[3] == "  proof      the stack fits"
+    tutorial = (CHECKOUT / "docs" / "tutorial.md").read_text()
+    assert "\n".join(["dev will have", *lines]) in tutorial
 
 
 PROGRAM = """

@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -45,6 +46,8 @@ time.sleep(60)
 """
 """It takes its time to end, as pulumi does."""
 
+BEGUN = "(pathlib.Path({folder!r}) / 'begun').touch(); time.sleep(60)"
+
 
 @pytest.fixture(scope="module")
 def project(
@@ -73,7 +76,11 @@ def environ_of_its_own() -> Iterator[None]:
     os.environ.pop("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", None)
 
 
-def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_an_interrupt_leaves_pulumi_the_time_to_end(
+    send: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    """It comes to the command alone, or by Ctrl-C to all of its process group."""
     with_pulumi(tmp_path, SLOW_TO_END.format(folder=str(tmp_path)))
     up = subprocess.Popen(
         [sys.executable, "-c", UP.format(project=str(tmp_path))],
@@ -83,11 +90,29 @@ def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
         start_new_session=True,
     )
     until((tmp_path / "begun").exists)
-    os.killpg(up.pid, signal.SIGINT)
+    send(up.pid, signal.SIGINT)
     _, said = up.communicate(timeout=120)
     assert (tmp_path / "ended").exists()
     assert up.returncode == 130
     assert "interrupted: run the same command again" in said
+
+
+def test_a_pulumi_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignores = f"signal.signal(signal.SIGINT, signal.SIG_IGN); {BEGUN.format(folder=str(tmp_path))}"
+    rehearsal = with_pulumi(tmp_path, ignores)
+    monkeypatch.setattr(stack, "_INTERRUPTS", ((signal.SIGINT, 0.2), (signal.SIGKILL, 10)))
+    main_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        until((tmp_path / "begun").exists)
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        stack.pulumi(rehearsal, "up")
+    assert not stack.process(rehearsal).running
 
 
 def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import end
@@ -33,7 +34,7 @@ VICTIMS = {
     "the program": r"pulumi-language-python-exec.*__main__|runpy",
     "the kubernetes plugin": r"rehearsal\.plugins kubernetes",
     "the gcp plugin": r"rehearsal\.plugins gcp",
-    "the supervisor": r"rehearsal\.cloud\.life",
+    "the simulated GKE": re.escape(daemon.__name__),
     "kwokctl": r"/kwokctl create",
     **{name: rf"/bin/{name} " for name in kwok.COMPONENTS},
     "kueue": r"/kueue --config",
@@ -43,7 +44,13 @@ VICTIMS = {
 _SECONDS = {"up": 11.0, "change": 6.0, "down": 2.0}
 """About how long each phase takes; the moment is one of these."""
 _STARTING_SECONDS = 4.0
+_NOT_BEGUN = "/bin/sh -c read "
+"""The command line of a process that waits until it is recorded (``processes.Process.launch``)."""
 _PATIENCE = 300
+PARTS = {"the simulated GKE": "gke", "kueue": "kueue", **{name: name for name in kwok.COMPONENTS}}
+"""The parts of a replica, whose death ends ``up``, and their names in its message."""
+_END_SECONDS = 15
+"""How long ``up`` may last after the death of a part."""
 
 
 @dataclass
@@ -58,6 +65,8 @@ class Moment:
     killed: list[str] = field(default_factory=list[str])
     first: str = ""
     """How the command ended in which something was killed."""
+    took: float = 0
+    """The seconds from the kill to its end."""
     next_up: str = ""
     """How the next ``up`` ended."""
     problems: list[str] = field(default_factory=list[str])
@@ -71,7 +80,7 @@ def moment(seed: int) -> Moment:
     if phase != "up":
         names.remove("kwokctl")
     if phase == "down":
-        names = ["the command", "the supervisor", "everything", *kwok.COMPONENTS]
+        names = ["the command", "the simulated GKE", "everything", *kwok.COMPONENTS]
     victim = draw.choice(names)
     after = draw.uniform(0, _STARTING_SECONDS if victim == "kwokctl" else _SECONDS[phase])
     return Moment(seed, phase, victim, round(after, 2), queue)
@@ -151,6 +160,14 @@ def down(*lives: Life) -> list[str]:
 
 def suffer(life: Life, given: Moment) -> Moment:
     """Go through a moment, the life being in the state in which its phase begins."""
+    hit(life, given)
+    given.next_up, problems = go_on(life, given.queue)
+    given.problems += problems
+    return given
+
+
+def hit(life: Life, given: Moment) -> None:
+    """Go through a moment until its command has ended."""
     life.claim = ""
     if given.phase == "change":
         life.claim = inspection.claim_of(life.rehearsal)
@@ -158,13 +175,18 @@ def suffer(life: Life, given: Moment) -> Moment:
     program.write(life.project, life.revision, given.queue)
     running = life.command("down" if given.phase == "down" else "up")
     given.killed = _kill(life, running, given)
+    began = time.monotonic()
     status, said = ended(running)
+    given.took = round(time.monotonic() - began, 1)
     given.first = told(status, said)
     if status is None:
         given.problems.append(f"the command hung after the kill: {said[-500:]}")
-    given.next_up, problems = go_on(life, given.queue)
-    given.problems += problems
-    return given
+    # ``up`` may end well: it starts what died before it looked, and at its very end it misses nothing.
+    elif status != 0 and given.killed and given.victim in PARTS and given.phase != "down":
+        if given.took > _END_SECONDS:
+            given.problems.append(f"up went on for {given.took} s: {said[-500:]}")
+        if not (PARTS[given.victim] in given.first and ".log" in said):
+            given.problems.append(f"the dead part and its log are not named: {said[-3500:]}")
 
 
 def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
@@ -233,7 +255,7 @@ def victims(life: Life, running: subprocess.Popen[str], victim: str) -> dict[str
     for process in inspection.processes_of(life.rehearsal):
         with suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            if process != own and re.search(VICTIMS[victim], line) and "read -r word" not in line:
+            if process != own and re.search(VICTIMS[victim], line) and _NOT_BEGUN not in line:
                 found[f"{process.name()} {process.pid}"] = process
     return found
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -139,6 +140,11 @@ class Api:
             raise ApiError(
                 0, f"the API server at {self._access.server} cannot be reached: {error}"
             ) from None
+
+
+def pod_path(pod: Object) -> str:
+    """Return the path of a pod."""
+    return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
 
 
 def owners(item: Object) -> set[str]:

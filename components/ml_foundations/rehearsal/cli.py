@@ -24,6 +24,8 @@ _NOT_LINUX = (
 def main() -> None:
     """Run one command. The exit status is 0 only on success."""
     words = sys.argv[1:]
+    # While modules are imported, Ctrl-C ends this process without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A command that only prints ends when its reader does, such as `head`. `up` and `down` go on.
     if words[:1] not in (["up"], ["down"]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -25,17 +25,17 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
 from ml_foundations.rehearsal.engine.dry_run import dry_run
-from ml_foundations.rehearsal.hints import hints
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.deployed import previewed
+from ml_foundations.rehearsal.report.hints import hints
 from ml_foundations.rehearsal.report.outline import outline
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import doctor, toolchain
-from ml_foundations.rehearsal.watching import repeated, watched
+from ml_foundations.rehearsal.watching import interrupt_on_signals, repeated, watched
 
 _FREE_BYTES = 300 * 1024**2
 """Free space that ``up`` needs for Pulumi's state and for etcd, which ends if it cannot write."""
@@ -51,6 +51,7 @@ _HANDOVER_SECONDS = 3
 def run(name: str, args: argparse.Namespace) -> None:
     """Run one command. An error that is meant for the user ends the process with status 1."""
     os.umask(0o077)
+    interrupt_on_signals()
     with user_errors():
         _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)
 
@@ -84,11 +85,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
-                imported_nodes.copy(rehearsal, args.nodes)
-    with (
-        _fresh_page(rehearsal) if args.watch else nullcontext(),
-        watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
-    ):
+                with _watched(rehearsal):
+                    imported_nodes.copy(rehearsal, args.nodes)
+    with _fresh_page(rehearsal) if args.watch else nullcontext(), _watched(rehearsal):
         warned = set[tuple[str, str]]()
         try:
             stack.up(
@@ -110,6 +109,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     else:
         _write_page(result, rehearsal, rehearsal.page)
     _require_success(result)
+
+
+def _watched(rehearsal: Rehearsal) -> AbstractContextManager[None]:
+    """Return a context in which the death of a process of the replicas ends ``up``."""
+    return watched(lambda: replica.processes(rehearsal), rehearsal.command("up"))
 
 
 def _require_success(report: contents.Report) -> None:
@@ -142,8 +146,8 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
 
 
 def _require_working_program(rehearsal: Rehearsal) -> None:
-    """Show what the program declares, or fail, before minutes are spent on tools."""
-    with Step("checking the program, before the tools are downloaded or built"):
+    """Show what the program declares, or fail, before minutes are spent on its tools."""
+    with Step("checking the program, before its tools are fetched"):
         program = dry_run(rehearsal)
     if program.is_certain:
         raise RehearsalError(f"the program fails: {program.error}")

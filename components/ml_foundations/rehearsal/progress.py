@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import threading
 import time
@@ -111,6 +112,7 @@ def user_errors(status: int = 1) -> Iterator[None]:
         console().print("[bold red]error:[/] ", end="")
         console().print(message, markup=False)
         sys.exit(status)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         console().print("[bold red]interrupted:[/] run the same command again to continue")
-        sys.exit(130)
+        # The shell's status of a command that a signal ended.
+        sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))

@@ -1,53 +1,81 @@
-"""Threads that work while a command waits: one watches the replica, one keeps the page fresh."""
+"""Interruptions of a command, and threads that work while it waits.
 
+One thread watches the replica, one keeps the page fresh.
+"""
+
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-
-import psutil
+from typing import Any, NoReturn
 
 from ml_foundations.rehearsal.processes import Process
-from ml_foundations.rehearsal.progress import RehearsalError, console
+from ml_foundations.rehearsal.progress import RehearsalError
 
-_SECONDS = 2
-_PATIENCE_SECONDS = 30
-"""How long to wait before Pulumi is interrupted again. The second time, it ends at once."""
+_SECONDS = 0.5
+_JOIN_SECONDS = 3
+"""A read of a replica that does not answer holds up the end of a command no longer than this."""
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_signals() -> None:
+    """Let each of these signals interrupt the main thread, as Ctrl-C does.
+
+    Python ignores SIGINT if a script started this process in the background, and ends at once on
+    the others, without its children.
+    """
+
+    def interrupt(number: int, _: Any) -> NoReturn:
+        raise KeyboardInterrupt(number)
+
+    for number in _INTERRUPTS:
+        # nohup ignores SIGHUP, so that the command outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @contextmanager
 def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None]:
-    """Watch processes during the block. If one dies, name it and interrupt Pulumi.
+    """Watch processes during the block, which is the main thread's. If one dies, interrupt it.
 
     Raises:
         RehearsalError: a process died. Other errors follow from that. ``again`` is the command that
             starts it again.
     """
     dead = list[Process]()
+    main_thread = threading.get_ident()
 
     def watch(done: threading.Event) -> None:
+        before: list[Process] = []
         while not dead and not done.wait(_SECONDS):
-            # The processes of a cluster that is deleted at this moment are not parts any more.
-            ended = [part for part in parts() if part.has_ended]
-            dead.extend(part for part in parts() if part in ended)
-        for part in dead:
-            console().print(f"[red]{part.name} died[/]; its log: {part.log}")
-        while dead and not done.is_set():
-            _interrupt_pulumi()
-            done.wait(_PATIENCE_SECONDS)
+            ended = _ended(parts())
+            # One that is stopped on purpose has ended for a moment, until its record is removed.
+            dead.extend(part for part in ended if part in before)
+            before = ended
+        if dead and not done.is_set():
+            signal.pthread_kill(main_thread, signal.SIGINT)
 
     try:
         with _in_background(watch):
             yield
+    except KeyboardInterrupt:
+        if not dead:
+            raise
     except RehearsalError:
+        # The block may fail by a death before the thread sees it.
+        dead = dead or _ended(parts())
         if not dead:
             raise
     if dead:
         names = " and ".join(part.name for part in dead)
-        raise RehearsalError(
-            f"{names} died, and the update was interrupted. Start the replica again: {again}"
-        )
+        logs = " and ".join(os.path.relpath(part.log) for part in dead)
+        raise RehearsalError(f"{names} died: see {logs}. Start the replica again: {again}")
+
+
+def _ended(parts: Iterable[Process]) -> list[Process]:
+    return [part for part in parts if part.has_ended]
 
 
 def repeated(action: Callable[[], None], seconds: float) -> AbstractContextManager[None]:
@@ -75,11 +103,4 @@ def _in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join()
-
-
-def _interrupt_pulumi() -> None:
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if child.name() == "pulumi":
-                child.send_signal(signal.SIGINT)
+        thread.join(_JOIN_SECONDS)

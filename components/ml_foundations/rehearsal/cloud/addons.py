@@ -7,12 +7,8 @@ from typing import Any
 
 import yaml
 
+from ml_foundations.catalog import node_resources
 from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
-from ml_foundations.catalog.node_resources import (
-    SystemDaemonSet,
-    cluster_features,
-    system_daemonsets,
-)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, name_of, section
 from ml_foundations.kubernetes.selectors import node_affinity
@@ -42,18 +38,15 @@ class Addons:
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Create the objects that a cluster with these properties has; None means all of them."""
         disabled = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
-        missing: list[Object] = []
-        created_kinds: list[str] = []
+        missing, created = list[Object](), list[Object]()
         for manifest in self._missing:
-            if section(manifest, "spec").get("group", manifest.get("provisioner")) in disabled:
-                missing.append(manifest)
-                continue
-            collection = _PATHS[manifest["kind"]]
-            self._api.ensure(collection, manifest)
+            owner = section(manifest, "spec").get("group", manifest.get("provisioner"))
+            (missing if owner in disabled else created).append(manifest)
+        for manifest in created:
+            self._api.ensure(_PATHS[manifest["kind"]], manifest)
+        for manifest in created:
             if manifest["kind"] == "CustomResourceDefinition":
-                created_kinds.append(f"{collection}/{name_of(manifest)}")
-        for path in created_kinds:
-            self._age(path)
+                self._age(f"{_PATHS[manifest['kind']]}/{name_of(manifest)}")
         self._missing = missing
 
     def _age(self, path: str) -> None:
@@ -65,28 +58,25 @@ class Addons:
         for _ in range(_CHECKS):
             kind = self._api.get(path)
             if condition(kind, "Established").get("status") == "True":
-                conditions = [
-                    item | {"lastTransitionTime": _LONG_AGO}
-                    for item in kind["status"]["conditions"]
-                ]
-                self._api.patch(f"{path}/status", {"status": {"conditions": conditions}})
+                for item in kind["status"]["conditions"]:
+                    item["lastTransitionTime"] = _LONG_AGO
+                conditions = {"conditions": kind["status"]["conditions"]}
+                self._api.patch(f"{path}/status", {"status": conditions})
                 return
             time.sleep(_CHECK_SECONDS)
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the DaemonSets that GKE runs in a cluster with these properties."""
-    features = cluster_features(cluster) | {"managed-gpu"}
-    return [_daemon_set(entry) for entry in system_daemonsets() if entry.runs_where in features]
+    features = node_resources.cluster_features(cluster) | {"managed-gpu"}
+    entries = node_resources.system_daemonsets()
+    return [_daemon_set(entry) for entry in entries if entry.runs_where in features]
 
 
-def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
+def _daemon_set(entry: node_resources.SystemDaemonSet) -> dict[str, Any]:
     selector = {"k8s-app": entry.name}
-    requests: dict[str, str] = {}
-    if entry.cpu:
-        requests["cpu"] = entry.cpu
-    if entry.memory:
-        requests["memory"] = entry.memory
+    amounts = {"cpu": entry.cpu, "memory": entry.memory}
+    requests = {resource: amount for resource, amount in amounts.items() if amount}
     container = {"name": entry.name, "image": entry.image, "resources": {"requests": requests}}
     spec: dict[str, Any] = {
         "priorityClassName": "system-node-critical",

@@ -25,23 +25,20 @@ _START_SECONDS = 120
 def start(rehearsal: Rehearsal) -> None:
     """Start the daemon and wait until it has read the replica. One that is current keeps running.
 
-    Raises:
-        RehearsalError: it did not start, or a setting is not a number.
+    Raises a RehearsalError if it does not start, or if a setting is not a number.
     """
     setting = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
         Store(rehearsal).put("scale_down_seconds", float(setting))
     except ValueError:
-        raise RehearsalError(
-            f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {setting!r}"
-        ) from None
+        rule = "must be a number of seconds"
+        raise RehearsalError(f"{SCALE_DOWN_VARIABLE} {rule}, not {setting!r}") from None
     daemon, version = process(rehearsal), _version(rehearsal)
     if not daemon.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
-        daemon.start(
-            command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT
-        )
+        is_ready = _ready_file(rehearsal).exists
+        daemon.start(command, version, is_ready, _START_SECONDS, cwd=SOURCE_ROOT)
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -73,15 +70,11 @@ def _serve(rehearsal: Rehearsal) -> None:
 
 def _version(rehearsal: Rehearsal) -> str:
     """Return a hash of the code and the kubeconfig. If one of them changes, the daemon restarts."""
-    digest = hashlib.sha256()
-    for path in [rehearsal.kubeconfig, *_sources()]:
-        digest.update(path.read_bytes() + b"\0")
+    digest = hashlib.sha256(rehearsal.kubeconfig.read_bytes() + b"\0")
+    for path in sorted(Path(ml_foundations.__file__).parent.rglob("*")):
+        if path.suffix in (".csv", ".py", ".yaml"):
+            digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _sources() -> list[Path]:
-    files = Path(ml_foundations.__file__).parent.rglob("*")
-    return sorted(path for path in files if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:

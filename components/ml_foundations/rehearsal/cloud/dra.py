@@ -14,14 +14,8 @@ from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.placement import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
-from ml_foundations.rehearsal.cloud import nodes
-from ml_foundations.rehearsal.cloud.autoscaler import (
-    Plan,
-    Unplaced,
-    busy_by_node,
-    is_unschedulable,
-    price,
-)
+from ml_foundations.rehearsal.cloud import autoscaler, nodes
+from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -87,15 +81,14 @@ class DraDriver:
         A pool with an idle node does not grow: its devices are not what the pod waits for, or are
         about to be published.
         """
-        waiting = [
-            pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")
-        ]
+        unschedulable = filter(autoscaler.is_unschedulable, pods)
+        waiting = [pod for pod in unschedulable if pod["spec"].get("resourceClaims")]
         if not waiting:
             return Plan()
-        with_driver = sorted((pool for pool in pools if installed and _has_driver(pool)), key=price)
-        busy = busy_by_node(pods)
-        idle: set[str] = set()
-        growing: set[str] = set()
+        with_driver = [pool for pool in pools if installed and _has_driver(pool)]
+        with_driver.sort(key=autoscaler.price)
+        busy = autoscaler.busy_by_node(pods)
+        idle, growing = set[str](), set[str]()
         for pool in with_driver:
             pool_nodes = by_pool.get(pool.name, [])
             if any(name_of(node) not in busy for node in pool_nodes):
@@ -140,19 +133,14 @@ class DraDriver:
 def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
     """Return why no pool gets a new node for a pod that claims devices."""
     if not installed:
-        return (
-            "it claims devices, and nodes come for these only if NVIDIA's DRA driver is installed"
-        )
+        condition = "nodes come for these only if NVIDIA's DRA driver is installed"
+        return f"it claims devices, and {condition}"
     if suitable:
         names = listed(f'"{pool.name}"' for pool in suitable)
-        return (
-            f"a node of {names} may have the devices that it claims, "
-            "and no more nodes may come there for it"
-        )
-    return (
-        f"no node pool with the label {labels.GKE_DRA_DRIVER}: true takes it "
-        "and has the devices that it claims"
-    )
+        limit = "and no more nodes may come there for it"
+        return f"a node of {names} may have the devices that it claims, {limit}"
+    pool = f"no node pool with the label {labels.GKE_DRA_DRIVER}: true"
+    return f"{pool} takes it and has the devices that it claims"
 
 
 def _has_driver(pool: Pool) -> bool:
@@ -171,15 +159,10 @@ def _resource_slice(pool: Pool, node: Object) -> Object:
     """Return the devices of a node. Kubernetes deletes the slice with the node that owns it."""
     name, uid = node["metadata"]["name"], node["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
-    return {
-        "metadata": {"name": f"{name}-{_DRIVER}", "ownerReferences": [owner]},
-        "spec": {
-            "driver": _DRIVER,
-            "nodeName": name,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": _devices(pool),
-        },
-    }
+    whole = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": _DRIVER, "nodeName": name, "pool": whole, "devices": _devices(pool)}
+    metadata = {"name": f"{name}-{_DRIVER}", "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": spec}
 
 
 def _is_from_here(resource_slice: Object) -> bool:
@@ -251,16 +234,11 @@ def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
 def _may_have(devices: Iterable[Object], request: Mapping[str, Any]) -> bool:
     """Return whether enough devices may meet a request. Unknown conditions count as met."""
     kind = _TYPES.get(request.get("deviceClassName", ""))
-    count = 0
-    for device in devices:
-        is_of_kind = kind in (None, device["attributes"]["type"]["string"])
-        count += is_of_kind and _may_meet_all(device, request)
-    return count >= request.get("count", 1)
-
-
-def _may_meet_all(device: Object, request: Mapping[str, Any]) -> bool:
-    selectors = (item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item)
-    return all(_may_meet(device, expression) for expression in selectors)
+    able = [item for item in devices if kind in (None, item["attributes"]["type"]["string"])]
+    for selector in items(request, "selectors"):
+        expression = section(selector, "cel").get("expression", "")
+        able = [device for device in able if _may_meet(device, expression)]
+    return len(able) >= request.get("count", 1)
 
 
 def _may_meet(device: Object, expression: str) -> bool:

@@ -11,9 +11,8 @@ _log = logging.getLogger(__name__)
 
 def reference(item: Manifest, kind: str) -> Object:
     """Return a reference to an object of the core group."""
-    return {"kind": kind, "apiVersion": "v1"} | {
-        key: item["metadata"][key] for key in ("name", "namespace", "uid")
-    }
+    identity = {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {"kind": kind, "apiVersion": "v1"} | identity
 
 
 def now() -> str:

@@ -6,19 +6,12 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.objects import (
-    annotations_of,
-    api_object,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes import objects
+from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, section
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.api import Api, ApiError, pod_path
 from ml_foundations.rehearsal.cloud.addons import Addons
 from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -35,10 +28,8 @@ _PASSING = "node.kubernetes.io/"
 def copy(rehearsal: Rehearsal, file: Path) -> None:
     """Copy the nodes of a file into the replica, and remove those of an earlier file.
 
-    The replica also gets the add-ons that every GKE cluster has.
-
-    Raises:
-        RehearsalError: the file cannot be read, or contains no node.
+    The replica also gets the add-ons that every GKE cluster has. Raises a RehearsalError if the
+    file cannot be read, or contains no node.
     """
     nodes = {name_of(node): node for node in read(file)}
     api = Api(Access(rehearsal.kubeconfig))
@@ -52,18 +43,14 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
             try:
                 if name not in existing:
                     api.create(_NODES, node)
-                else:
-                    _replace(api, existing[name], node)
+                    continue
+                # The conditions stay, which kwok reports.
+                spec = existing[name]["spec"] | node["spec"]
+                status = existing[name]["status"] | node["status"]
+                api.request("PUT", f"{_NODES}/{name}", body=node | {"spec": spec})
+                api.request("PUT", f"{_NODES}/{name}/status", body=node | {"status": status})
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
-
-
-def _replace(api: Api, existing: dict[str, Any], node: dict[str, Any]) -> None:
-    """Replace spec and status of a node, except the conditions that kwok reports."""
-    path = f"{_NODES}/{name_of(node)}"
-    api.request("PUT", path, body=node | {"spec": existing["spec"] | node["spec"]})
-    status = existing["status"] | node["status"]
-    api.request("PUT", f"{path}/status", body=node | {"status": status})
 
 
 def remove(api: Api, name: str) -> None:
@@ -71,8 +58,7 @@ def remove(api: Api, name: str) -> None:
     api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
         # Without its node, no kubelet ends the pod gracefully.
-        path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
-        api.delete(f"{path}?gracePeriodSeconds=0")
+        api.delete(f"{pod_path(pod)}?gracePeriodSeconds=0")
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:
@@ -83,9 +69,8 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
         raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
     nodes = [item for item in objects if item.get("kind") == "Node"]
     if not nodes:
-        raise RehearsalError(
-            f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}"
-        )
+        fix = f"Write one: kubectl get nodes -o yaml > {file}"
+        raise RehearsalError(f"there is no Node in {file}. {fix}")
     yield from map(_copy_of, nodes)
 
 
@@ -95,12 +80,8 @@ def _copy_of(node: dict[str, Any]) -> dict[str, Any]:
     # kwok sets both of a node without either.
     resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
     lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
-    metadata = {
-        "name": name_of(node),
-        "labels": labels_of(node),
-        "annotations": KWOK_NODE | _IMPORTED,
-    }
+    metadata = {"name": name_of(node), "labels": labels_of(node)}
+    metadata["annotations"] = KWOK_NODE | _IMPORTED
     declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
-    return api_object(
-        "v1", "Node", metadata, spec=declared, status=resources if allocatable else {}
-    )
+    reported = resources if allocatable else {}
+    return objects.api_object("v1", "Node", metadata, spec=declared, status=reported)

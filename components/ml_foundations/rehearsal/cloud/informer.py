@@ -36,15 +36,10 @@ class Informer(threading.Thread):
         read: Callable[[Object], Object] = lambda item: item,
         removed: Callable[[Object], None] = lambda item: None,
     ) -> None:
-        """Prepare to follow a collection; ``start`` begins.
+        """Prepare to follow a collection, such as ``/api/v1/nodes``; ``start`` begins.
 
-        Args:
-            api: The API server.
-            path: The collection, such as ``/api/v1/nodes``.
-            changed: An event to set when an object is added, changed or removed.
-            selector: A label selector of the objects to follow.
-            read: Returns the part of an object to keep.
-            removed: Is called with the last state of each removed object.
+        ``changed`` is set when an object is added, changed or removed. ``read`` returns the part of
+        an object to keep. ``removed`` is called with the last state of each removed object.
         """
         super().__init__(name=path, daemon=True)
         self._api, self._path, self._changed = api, path, changed

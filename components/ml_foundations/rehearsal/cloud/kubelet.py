@@ -7,16 +7,9 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import (
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import claim_names
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, Object, condition, pod_path
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
@@ -52,9 +45,8 @@ class _Reference(NamedTuple):
 
 def keys_only(item: Object) -> Object:
     """Return a ConfigMap or Secret without its values."""
-    metadata = {
-        key: item["metadata"][key] for key in ("uid", "name", "namespace", "resourceVersion")
-    }
+    kept = ("uid", "name", "namespace", "resourceVersion")
+    metadata = {key: item["metadata"][key] for key in kept}
     keys = {*(item.get("data") or ()), *(item.get("binaryData") or ())}
     return {"metadata": metadata, "keys": keys}
 
@@ -77,7 +69,7 @@ class Kubelet:
         for pod in filter(_is_missed, pending):
             with attempt(f"showing pod {name_of(pod)} to kwok"):
                 shown = {_SHOWN: datetime.now(UTC).isoformat()}
-                self._patch(_path(pod), {"metadata": {"annotations": shown}})
+                self._patch(pod_path(pod), {"metadata": {"annotations": shown}})
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         if not waiting:
             return
@@ -98,7 +90,7 @@ class Kubelet:
                 else:
                     # A strategic merge changes no other condition: kwok writes them at this time.
                     ready = {"type": _READY, "status": "True"}
-                    self._patch(f"{_path(pod)}/status", {"status": {"conditions": [ready]}})
+                    self._patch(f"{pod_path(pod)}/status", {"status": {"conditions": [ready]}})
                 holders |= dict.fromkeys(self._exclusive_disks(pod), pod)
 
     def _multi_attach_error(self, pod: Object, holders: Mapping[str, Object]) -> str:
@@ -106,10 +98,8 @@ class Kubelet:
         for disk in self._exclusive_disks(pod):
             holder = holders.get(disk)
             if holder and holder["spec"]["nodeName"] != pod["spec"]["nodeName"]:
-                return (
-                    f'Multi-Attach error for volume "{disk}" '
-                    f"Volume is already used by pod(s) {name_of(holder)}"
-                )
+                reason = f"Volume is already used by pod(s) {name_of(holder)}"
+                return f'Multi-Attach error for volume "{disk}" {reason}'
         return ""
 
     def _exclusive_disks(self, pod: Object) -> Iterator[str]:
@@ -132,9 +122,8 @@ class Kubelet:
                 yield volume
 
     def _patch(self, path: str, body: Object) -> None:
-        self._api.request(
-            "PATCH", path, body=body, content_type="application/strategic-merge-patch+json"
-        )
+        content_type = "application/strategic-merge-patch+json"
+        self._api.request("PATCH", path, body=body, content_type=content_type)
 
     def _mount_failure(self, pod: Object, missing_drivers: Set[str]) -> tuple[str, str] | None:
         """Return reason and message for a volume without its driver or without its sidecar."""
@@ -149,10 +138,6 @@ class Kubelet:
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None
-
-
-def _path(pod: Object) -> str:
-    return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
 
 
 def _has_volumes(pod: Object) -> bool:
@@ -176,7 +161,7 @@ def _missing(pod: Object, keys: _Keys) -> tuple[str, str] | None:
 
     Pods of charts are exempt: hooks of the chart create these objects, and hooks do not run here.
     """
-    pod_labels = labels_of(pod)
+    pod_labels = section(pod, "metadata", "labels")
     if pod_labels.get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in pod_labels:
         return None
     for kind, name, key, volume in _references(pod["spec"]):

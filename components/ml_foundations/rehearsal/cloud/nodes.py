@@ -23,13 +23,7 @@ _LAST_LABELS = "node.gke.io/last-applied-node-labels"
 _LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that an update can remove it."""
 
-_OPERATOR_LABELS = (
-    "nvidia.com/gpu.",
-    "nvidia.com/cuda.",
-    "nvidia.com/gfd.",
-    "nvidia.com/mig.",
-    "nvidia.com/mps.",
-)
+_OPERATOR_LABELS = tuple(f"nvidia.com/{part}." for part in ("gpu", "cuda", "gfd", "mig", "mps"))
 """The prefixes of the labels that the operator and GPU Feature Discovery own."""
 
 
@@ -42,12 +36,9 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
     """Return a node of a pool in a zone, without a name."""
     taints = node_taints(pool)
     taint_texts = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints]
-    annotations = {
-        **KWOK_NODE,
-        _LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
-        _LAST_TAINTS: ",".join(taint_texts),
-    }
-    metadata = {"labels": node_labels(pool, zone, operator), "annotations": annotations}
+    label_texts = [f"{key}={value}" for key, value in sorted(pool.labels.items())]
+    last = {_LAST_LABELS: ",".join(label_texts), _LAST_TAINTS: ",".join(taint_texts)}
+    metadata = {"labels": node_labels(pool, zone, operator), "annotations": KWOK_NODE | last}
     status = _resources(pool, advertised_gpus(pool, operator))
     return api_object("v1", "Node", metadata, spec={"taints": taints}, status=status)
 
@@ -67,16 +58,13 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
         node["metadata"]["labels"][labels.GKE_REQUEST] = request
     node["spec"]["providerID"] = f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"
     is_ubuntu = pool.image_os == "ubuntu"
-    machine_id = uuid.uuid4().hex
     node["status"]["nodeInfo"] = {
         "architecture": pool.machine.arch,
         "bootID": str(uuid.uuid4()),
         "containerRuntimeVersion": "containerd://2.1.4",
         "kernelVersion": "6.12.30+",
-        "kubeProxyVersion": KUBERNETES_VERSION,
-        "kubeletVersion": KUBERNETES_VERSION,
-        "machineID": machine_id,
-        "systemUUID": machine_id,
+        **dict.fromkeys(("kubeProxyVersion", "kubeletVersion"), KUBERNETES_VERSION),
+        **dict.fromkeys(("machineID", "systemUUID"), uuid.uuid4().hex),
         "operatingSystem": "linux",
         "osImage": "Ubuntu" if is_ubuntu else "Container-Optimized OS from Google",
     }
@@ -85,31 +73,20 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
 
 def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
     """Return capacity and allocatable of a node."""
-    machine = pool.machine
+    machine, ssds = pool.machine, pool.ephemeral_local_ssds
     capacity = node_resources.capacity(machine)
     allocatable = node_resources.allocatable(machine, pool.max_pods, sum(pool.hugepages.values()))
-    disk, allocatable_disk = node_resources.ephemeral_storage_gib(
-        pool.boot_disk_gib, pool.ephemeral_local_ssds
-    )
-    same = {"pods": str(pool.max_pods)}
-    for name, kib in pool.hugepages.items():
-        same[name] = f"{kib}Ki"
+    disks = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, ssds)
+    disk, allocatable_disk = (str(int(gib * node_resources.GIB)) for gib in disks)
+    both = {"pods": str(pool.max_pods)}
+    both |= {name: f"{kib}Ki" for name, kib in pool.hugepages.items()}
     if gpus:
-        same[labels.GPU_RESOURCE] = str(gpus)
-    return {
-        "capacity": {
-            "cpu": str(machine.vcpus),
-            "memory": f"{capacity.memory_kib}Ki",
-            "ephemeral-storage": str(int(disk * node_resources.GIB)),
-            **same,
-        },
-        "allocatable": {
-            "cpu": f"{allocatable.cpu_millis}m",
-            "memory": f"{allocatable.memory_kib}Ki",
-            "ephemeral-storage": str(int(allocatable_disk * node_resources.GIB)),
-            **same,
-        },
-    }
+        both[labels.GPU_RESOURCE] = str(gpus)
+    memory, allocatable_memory = f"{capacity.memory_kib}Ki", f"{allocatable.memory_kib}Ki"
+    total = {"cpu": str(machine.vcpus), "memory": memory, "ephemeral-storage": disk}
+    usable = {"cpu": f"{allocatable.cpu_millis}m", "memory": allocatable_memory}
+    usable["ephemeral-storage"] = allocatable_disk
+    return {"capacity": total | both, "allocatable": usable | both}
 
 
 def changes(
@@ -132,8 +109,8 @@ def changes(
         patch["spec"] = {"taints": [*kept, *template["spec"]["taints"]]}
     status: dict[str, Any] = {}
     for part in ("capacity", "allocatable"):
-        amounts = _changed_amounts(section(node, "status", part), template["status"][part])
-        if amounts:
+        current_amounts, wanted_amounts = section(node, "status", part), template["status"][part]
+        if amounts := _changed_amounts(current_amounts, wanted_amounts):
             status[part] = amounts
     return patch, status
 

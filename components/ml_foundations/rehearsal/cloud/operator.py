@@ -33,11 +33,8 @@ def find_release(
     The rehearsal records the releases of charts that are not available. Helm's own releases are in
     Secrets, which ``helm uninstall`` deletes; ``releases`` is what ``read_release`` reads of them.
     """
-    recorded: list[Mapping[str, Any]] = []
-    for path in rehearsal.releases_dir.glob("*.json"):
-        release = read_json(path, {})
-        if not release.get("installed"):
-            recorded.append(release)
+    records = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
+    recorded = [record for record in records if not record.get("installed")]
     for release in (*recorded, *releases):
         if str(release.get("chart", "")).rpartition("/")[2] == chart:
             return release
@@ -48,11 +45,8 @@ def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
     """Return chart, version and values of the Helm release in a Secret."""
     release = unpacked(secret)
     chart = section(release, "chart", "metadata")
-    return {
-        "chart": chart.get("name"),
-        "version": chart.get("version"),
-        "values": release.get("config") or {},
-    }
+    values = release.get("config") or {}
+    return {"chart": chart.get("name"), "version": chart.get("version"), "values": values}
 
 
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:

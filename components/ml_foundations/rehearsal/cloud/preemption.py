@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.kubernetes.objects import items, labels_of, name_of
+from ml_foundations.rehearsal.api import Api, Object, pod_path
 from ml_foundations.rehearsal.cloud.autoscaler import is_finished
 from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -48,15 +48,11 @@ class SpotPreemption:
                 if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod):
                     grace = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
                     if elapsed >= min(grace, node_grace):
-                        self._end(pod)
+                        with attempt(f"the end of pod {name_of(pod)}"):
+                            self._api.patch(f"{pod_path(pod)}/status", {"status": _TERMINATED})
             if elapsed >= node_grace:
                 ended.append(node)
         return ended
-
-    def _end(self, pod: Object) -> None:
-        with attempt(f"the end of pod {name_of(pod)}"):
-            path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}/status"
-            self._api.patch(path, {"status": _TERMINATED})
 
 
 def _is_preempted(node: Object) -> bool:

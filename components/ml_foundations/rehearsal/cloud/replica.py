@@ -4,6 +4,7 @@ import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ml_foundations.rehearsal import files
@@ -13,23 +14,33 @@ from ml_foundations.rehearsal.control_plane import configuration, controllers, k
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.tools.toolchain import Tools
+from ml_foundations.rehearsal.watching import watched
 
 
 def start(rehearsal: Rehearsal, tools: Tools) -> None:
     """Start a replica, whatever state it is in."""
     kwok.start(rehearsal, tools)
+    _start_gke(rehearsal, tools)
+
+
+def _start_gke(rehearsal: Rehearsal, tools: Tools) -> None:
     trust(rehearsal)
     daemon.start(rehearsal)
     controllers.resume(rehearsal, tools)
 
 
 def resume(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Start all replicas. Delete one whose cluster was never created because of an interruption."""
+    """Start all replicas. Delete one whose cluster was never created because of an interruption.
+
+    The control plane is watched: without it, the daemon would wait for minutes.
+    """
     for replica in rehearsal.replicas:
-        if _has_cluster(replica):
-            start(replica, tools)
-        else:
+        if not _has_cluster(replica):
             delete(replica)
+            continue
+        kwok.start(replica, tools)
+        with watched(partial(kwok.processes, replica), rehearsal.command("up")):
+            _start_gke(replica, tools)
 
 
 def delete(rehearsal: Rehearsal) -> None:

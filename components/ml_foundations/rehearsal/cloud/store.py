@@ -38,14 +38,9 @@ class Pool(PoolTraits):
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Pool:
         """Return the pool of a JSON object. A missing field has its default."""
-        gpu = data.get("gpu")
-        values = {
-            **data,
-            "zones": tuple(data.get("zones") or _DEFAULT_ZONES),
-            "taints": tuple(data.get("taints") or ()),
-            "gpu": PoolGpu(**gpu) if gpu else None,
-        }
-        return cls(**values)
+        gpu = PoolGpu(**data["gpu"]) if data.get("gpu") else None
+        zones, taints = tuple(data.get("zones") or _DEFAULT_ZONES), tuple(data.get("taints") or ())
+        return cls(**{**data, "zones": zones, "taints": taints, "gpu": gpu})
 
 
 ASSUMED = Pool(
@@ -79,10 +74,9 @@ class Store:
         """Return the declared node pools, with no more nodes than a stockout leaves."""
         stock: dict[str, int] = self.get("stock", {})
         pools = self.pools()
-        for name, pool in pools.items():
-            pools[name] = replace(
-                pool, max_nodes=min(pool.max_nodes, stock.get(name, pool.max_nodes))
-            )
+        for name in stock.keys() & pools.keys():
+            most = min(pools[name].max_nodes, stock[name])
+            pools[name] = replace(pools[name], max_nodes=most)
         return pools
 
     def save_pool(self, pool: Pool) -> None:

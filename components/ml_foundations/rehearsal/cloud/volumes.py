@@ -5,15 +5,8 @@ from typing import Any
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
-from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import (
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes import labels, objects
+from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
@@ -57,7 +50,7 @@ class VolumeProvisioner:
             zones = sorted({labels_of(node).get(labels.GKE_ZONE, "") for node in by_name.values()})
             for claim in waiting:
                 storage_class = classes.get(claim["spec"].get("storageClassName", ""))
-                node = by_name.get(annotations_of(claim).get(_SELECTED_NODE, ""))
+                node = by_name.get(objects.annotations_of(claim).get(_SELECTED_NODE, ""))
                 with attempt(f"the volume of claim {name_of(claim)}"):
                     if storage_class:
                         self._provision(claim, storage_class, node, [*filter(None, zones)], pods)
@@ -97,12 +90,9 @@ class VolumeProvisioner:
         if not names:
             return None
         claims = {(namespace_of(item), name_of(item)): item for item in self._claims.items()}
-        common: frozenset[str] | None = None
-        for name in names:
-            zones = self._zones_of(claims.get((namespace_of(pod), name)))
-            if zones is not None:
-                common = frozenset(zones) if common is None else common & frozenset(zones)
-        return common
+        all_zones = (self._zones_of(claims.get((namespace_of(pod), name))) for name in names)
+        limits = [frozenset(zones) for zones in all_zones if zones is not None]
+        return frozenset.intersection(*limits) if limits else None
 
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
         if claim is None:
@@ -120,7 +110,7 @@ class VolumeProvisioner:
         """Set the reclaim policy of volumes: the stage claim-provision does not know it."""
         for volume in self._volumes.items():
             storage_class = classes.get(volume["spec"].get("storageClassName", ""))
-            is_provisioned = "pv.kubernetes.io/provisioned-by" in annotations_of(volume)
+            is_provisioned = "pv.kubernetes.io/provisioned-by" in objects.annotations_of(volume)
             if storage_class is None or not is_provisioned:
                 continue
             policy = storage_class.get("reclaimPolicy", "Delete")
@@ -171,11 +161,10 @@ def _mode_refusal(claim: Object, storage_class: Object) -> str:
     missing = [mode for mode in claim["spec"]["accessModes"] if mode not in facts.access_modes]
     if not missing:
         return ""
-    return (
-        f'failed to provision volume with StorageClass "{name_of(storage_class)}": '
-        "rpc error: code = InvalidArgument desc = VolumeCapabilities is invalid: "
-        f"{_describe(storage_class)} has no access mode {', '.join(missing)}"
-    )
+    failure = f'failed to provision volume with StorageClass "{name_of(storage_class)}"'
+    code = "rpc error: code = InvalidArgument desc = VolumeCapabilities is invalid"
+    reason = f"{_describe(storage_class)} has no access mode {', '.join(missing)}"
+    return f"{failure}: {code}: {reason}"
 
 
 def zones_of_disk(storage_class: Object, zone: str, node_zones: Sequence[str]) -> list[str]:
@@ -202,7 +191,7 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
     name = f"pvc-{meta['uid']}"
     in_zones = {"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zones]}]}}
-    driver = annotations_of(claim)[_PROVISIONER]
+    driver = objects.annotations_of(claim)[_PROVISIONER]
     return {
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
         "spec": {
@@ -220,7 +209,7 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
 
 def _driver_of(claim: Object) -> str:
     """Return GKE's driver that has to provision a claim; empty if no driver has to."""
-    annotations = annotations_of(claim)
+    annotations = objects.annotations_of(claim)
     driver = annotations.get(_PROVISIONER, "")
     if claim["spec"].get("volumeName") or driver == labels.GCS_FUSE_DRIVER:
         return ""

@@ -47,16 +47,11 @@ class Credentials:
 
 
 def credentials(rehearsal: Rehearsal) -> Credentials:
-    """Return the API server's address and the administrator's certificate.
-
-    Raises:
-        RehearsalError: the control plane was never started.
-    """
+    """Return the credentials; raise a RehearsalError if the control plane was never started."""
     last_ports = ports(rehearsal)
     if not last_ports:
-        raise RehearsalError(
-            f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}"
-        )
+        fix = f"Start it: {rehearsal.command('up')}"
+        raise RehearsalError(f"{rehearsal.stack} has no control plane. {fix}")
     pki = cluster_folder(rehearsal) / "pki"
     server = f"https://{LOOPBACK}:{last_ports['kubeApiserverPort']}"
     return Credentials(server, ca=pki / "ca.crt", cert=pki / "admin.crt", key=pki / "admin.key")
@@ -104,8 +99,7 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
 def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
     """Return a free port for each name: the previous one if it is free.
 
-    Raises:
-        RehearsalError: no port is free, for example because the loopback interface lacks IPv4.
+    Raises a RehearsalError if none is, for example because the loopback interface lacks IPv4.
     """
     candidates = filter(_is_free, random.sample(_PORT_RANGE, len(_PORT_RANGE)))
     chosen: dict[str, int] = {}
@@ -114,11 +108,9 @@ def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, i
         if not port or not _becomes_free(port):
             port = next(candidates, None)
         if port is None:
-            raise RehearsalError(
-                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} is "
-                "free. A rehearsal needs IPv4 on the loopback interface: "
-                "ip address add 127.0.0.1/8 dev lo"
-            )
+            ports = f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1}"
+            fix = "A rehearsal needs IPv4 on the loopback interface"
+            raise RehearsalError(f"{ports} is free. {fix}: ip address add 127.0.0.1/8 dev lo")
         chosen[name] = port
     return chosen
 
@@ -167,8 +159,7 @@ def write_kubeconfig(rehearsal: Rehearsal) -> None:
     files = {"ca": access.ca, "cert": access.cert, "key": access.key}
     values = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
     name = f"gke_{rehearsal.cluster or f'rehearsal_local_{rehearsal.stack}'}"
-    values |= {"name": name, "server": access.server}
-    write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values))
+    write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values, name=name, server=access.server))
 
 
 def admin_context(rehearsal: Rehearsal) -> ssl.SSLContext:

@@ -33,12 +33,9 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 600
-_INSTALLED = (
-    "CustomResourceDefinition",
-    "MutatingWebhookConfiguration",
-    "Secret",
-    "ValidatingWebhookConfiguration",
-)
+_TIMEOUT = f"--timeout={_READY_SECONDS}s"
+_WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_INSTALLED = ("CustomResourceDefinition", "Secret", *_WEBHOOKS)
 """The kinds of a chart that the replica needs. A process replaces the other objects."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """In the order of writing: a controller expects the key once it sees the certificate."""
@@ -89,17 +86,11 @@ def start(
     """Install and start a controller with the values of its chart, and wait until it is ready.
 
     A controller that already runs with these values is left as it is.
-
-    Raises:
-        RehearsalError: it could not be built, or did not become ready.
     """
     build, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
     kubeconfig = rehearsal.kubeconfig
-    command = [
-        str(build / controller.name),
-        f"--config={folder / _CONFIG}",
-        f"--kubeconfig={kubeconfig}",
-    ]
+    command = [str(build / controller.name), f"--config={folder / _CONFIG}"]
+    command.append(f"--kubeconfig={kubeconfig}")
     # A change of the binary, the values or the kubeconfig requires another process.
     inputs = [*command, json.dumps(values, sort_keys=True), kubeconfig.read_text()]
     version = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
@@ -112,7 +103,7 @@ def start(
     if not (process.is_current(version) and is_ready()):
         with Step(f"starting {controller.name}"):
             process.stop()
-            _install(rehearsal, tools, controller, build, values)
+            _install(rehearsal, tools, controller, values)
             process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
 
 
@@ -128,10 +119,9 @@ def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
     if controller not in _installed(rehearsal):
         return
     folder = _folder(rehearsal, controller)
-    chart = _render(tools, controller, toolchain.build(controller.group), folder / _VALUES)
+    chart = _render(tools, controller, folder / _VALUES)
     objects = [item for item in chart if item["kind"] in _INSTALLED]
-    timeout = f"--timeout={_READY_SECONDS}s"
-    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", timeout)
+    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", _TIMEOUT)
     _process(rehearsal, controller).stop()
     shutil.rmtree(folder)
 
@@ -149,11 +139,7 @@ def processes(rehearsal: Rehearsal) -> list[Process]:
 
 def _installed(rehearsal: Rehearsal) -> list[Controller]:
     """Return the controllers that may be installed: their values are written first."""
-    return [
-        controller
-        for controller in CONTROLLERS
-        if (_folder(rehearsal, controller) / _VALUES).exists()
-    ]
+    return [item for item in CONTROLLERS if (_folder(rehearsal, item) / _VALUES).exists()]
 
 
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
@@ -168,11 +154,7 @@ def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
 
 
 def _install(
-    rehearsal: Rehearsal,
-    tools: Tools,
-    controller: Controller,
-    build: Path,
-    values: Mapping[str, Any],
+    rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
 ) -> None:
     folder = _folder(rehearsal, controller)
     ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
@@ -180,43 +162,32 @@ def _install(
     write_json(folder / _VALUES, values)
     # The replica may have lost its data, and with it the Secret of this certificate.
     shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
-    chart = _render(tools, controller, build, folder / _VALUES, "--include-crds")
+    chart = _render(tools, controller, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
-    paths: set[str] = set()
-    for item in objects:
-        for webhook in item.get("webhooks", ()):
-            paths.add(webhook["clientConfig"]["service"]["path"])
-    write_json(folder / _PATHS, sorted(paths))
+    clients = [webhook["clientConfig"] for item in objects for webhook in item.get("webhooks", ())]
+    write_json(folder / _PATHS, sorted({client["service"]["path"] for client in clients}))
     options = ("--server-side", "--force-conflicts", "--field-manager=rehearsal")
     _kubectl(rehearsal, tools, objects, "apply", *options)
     # A controller that does not find its kinds looks for them again only after 10 seconds.
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    options = ("--for=condition=Established", f"--timeout={_READY_SECONDS}s")
-    _kubectl(rehearsal, tools, kinds, "wait", *options)
+    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", _TIMEOUT)
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
 
 
-def _render(
-    tools: Tools, controller: Controller, build: Path, values: Path, *options: str
-) -> list[Object]:
+def _render(tools: Tools, controller: Controller, values: Path, *options: str) -> list[Object]:
     """Return the objects of a controller's chart."""
-    command = [tools.helm, "template", controller.name, build / "chart"]
-    options = ("--namespace", controller.namespace, "--values", str(values), *options)
+    chart = toolchain.build(controller.group) / "chart"
+    command = [tools.helm, "template", controller.name, chart, "--namespace", controller.namespace]
     failure = f"the chart of {controller.name} cannot be rendered"
-    output = run([*command, *options], failure)
+    output = run([*command, "--values", values, *options], failure)
     return [item for item in yaml.safe_load_all(output) if item]
 
 
 def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *words: str) -> None:
-    command = [
-        tools.kubectl,
-        *words,
-        f"--kubeconfig={rehearsal.kubeconfig}",
-        f"--cache-dir={rehearsal.kubectl_cache_dir}",
-        "--filename=-",
-    ]
+    folders = (f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}")
+    command = [tools.kubectl, *words, *folders, "--filename=-"]
     run(command, f"kubectl {words[0]} failed", input=yaml.safe_dump_all(objects))
 
 
@@ -260,15 +231,12 @@ def _configuration(
     """Return the chart's configuration, on loopback and for a single process."""
     [config_map] = [item for item in chart if item["kind"] == "ConfigMap"]
     [text] = config_map["data"].values()
+    certificates = str(folder / _CERTIFICATES)
     return {
         **merged(yaml.safe_load(text), controller.settings),
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {
-            "host": LOOPBACK,
-            "port": ports["webhook"],
-            "certDir": str(folder / _CERTIFICATES),
-        },
+        "webhook": {"host": LOOPBACK, "port": ports["webhook"], "certDir": certificates},
         "leaderElection": {"leaderElect": False},
     }
 

@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 
@@ -24,13 +23,8 @@ from ml_foundations.rehearsal.processes import Process, end
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-COMPONENTS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kwok-controller",
-)
+_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+COMPONENTS = ("etcd", *_KUBERNETES, "kwok-controller")
 _PORT_ATTEMPTS = 3
 _READY_SECONDS = 300
 _GO_MEMORY = "2500MiB"
@@ -46,17 +40,15 @@ class _PortTakenError(Exception):
 def start(rehearsal: Rehearsal, tools: Tools) -> None:
     """Start the control plane, whatever state it is in; return at once if it is ready.
 
-    Raises:
-        RehearsalError: it did not become ready. The message shows the end of the process's log.
+    If it does not become ready, the RehearsalError shows the end of the process's log.
     """
     rehearsal.make()
     if configuration.is_current(rehearsal, tools) and not _not_ready(rehearsal):
         if not rehearsal.kubeconfig.exists():  # an earlier start was killed before this step
             configuration.write_kubeconfig(rehearsal)
         return
-    with Step(
-        f"starting the control plane{rehearsal.cluster and f' of {rehearsal.cluster}'}"
-    ) as progress:
+    of_cluster = rehearsal.cluster and f" of {rehearsal.cluster}"
+    with Step(f"starting the control plane{of_cluster}") as progress:
         for _ in range(_PORT_ATTEMPTS):
             stop(rehearsal)
             configuration.configure(rehearsal, tools)
@@ -70,10 +62,8 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
             configuration.write_kubeconfig(rehearsal)
             return
         stop(rehearsal)
-        raise RehearsalError(
-            f"other programs took the control plane's ports {_PORT_ATTEMPTS} times "
-            "while it started. Try again"
-        )
+        times = f"{_PORT_ATTEMPTS} times while it started"
+        raise RehearsalError(f"other programs took the control plane's ports {times}. Try again")
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -101,10 +91,8 @@ def delete(rehearsal: Rehearsal) -> None:
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """Return the control plane's processes, whether or not they run."""
     cluster = configuration.cluster_folder(rehearsal)
-    return [
-        Process(name, cluster / "pids" / name, cluster / "logs" / f"{name}.log")
-        for name in COMPONENTS
-    ]
+    pids, logs = cluster / "pids", cluster / "logs"
+    return [Process(name, pids / name, logs / f"{name}.log") for name in COMPONENTS]
 
 
 def _kwokctl(rehearsal: Rehearsal) -> Process:
@@ -113,20 +101,15 @@ def _kwokctl(rehearsal: Rehearsal) -> Process:
 
 
 def _running_processes(rehearsal: Rehearsal) -> list[psutil.Process]:
-    """Return the running processes of the control plane.
-
-    A process whose record is missing is found by the folder of its executable.
-    """
+    """Return the running processes of the control plane."""
     folder = configuration.cluster_folder(rehearsal) / "bin"
-    running: dict[int, psutil.Process] = {}
-    for component in processes(rehearsal):
-        if process := component.find():
-            running[process.pid] = process
+    running = {*filter(None, (component.find() for component in processes(rehearsal)))}
+    # A process whose record is missing is found by the folder of its executable.
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"]
         if command and Path(command[0]).parent == folder:
-            running.setdefault(process.pid, process)
-    return list(running.values())
+            running.add(process)
+    return list(running)
 
 
 def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
@@ -149,34 +132,31 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
                 process.file.with_suffix(".pid").unlink()
             child = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
         if child.poll():
-            raise RehearsalError(
-                f"kwokctl could not set the control plane up. {kwokctl.end_of_log}"
-            )
+            failure = "kwokctl could not set the control plane up"
+            raise RehearsalError(f"{failure}. {kwokctl.end_of_log}")
         waiting = _not_ready(rehearsal)
         if not waiting and child.poll() == 0:
             return
         if time.monotonic() > deadline:
-            _raise_timeout(rehearsal, waiting)
+            raise _timeout(rehearsal, waiting)
         progress.detail(", ".join(waiting))
         time.sleep(0.1)
 
 
-def _raise_timeout(rehearsal: Rehearsal, waiting: dict[str, str]) -> NoReturn:
+def _timeout(rehearsal: Rehearsal, waiting: dict[str, str]) -> RehearsalError:
     name, reason = next(iter(waiting.items()), ("kwokctl", "still running"))
     by_name = {process.name: process for process in processes(rehearsal)}
-    process = by_name.get(name, _kwokctl(rehearsal))
-    raise RehearsalError(
-        f"{name} was not ready within {_READY_SECONDS} s: {reason}. {process.end_of_log}"
-    )
+    end_of_log = by_name.get(name, _kwokctl(rehearsal)).end_of_log
+    failure = f"{name} was not ready within {_READY_SECONDS} s: {reason}"
+    return RehearsalError(f"{failure}. {end_of_log}")
 
 
 def _record(rehearsal: Rehearsal) -> None:
     """Record the processes that kwokctl has started. Its own files contain only pids."""
     for process in processes(rehearsal):
-        if not process.file.exists():
-            pid = read_text(process.file.with_suffix(".pid")).strip()
-            if pid:
-                process.record(int(pid))
+        pid = read_text(process.file.with_suffix(".pid")).strip()
+        if pid and not process.file.exists():
+            process.record(int(pid))
 
 
 def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
@@ -191,8 +171,7 @@ def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
 def _ended_early(rehearsal: Rehearsal) -> list[Process]:
     """Return the processes to start again: they gave up because the API server was not ready yet.
 
-    Raises:
-        RehearsalError: a process ended for another reason. The first one has the cause.
+    Raises a RehearsalError if a process ended for another reason. The first one has the cause.
     """
     ended = [process for process in processes(rehearsal) if process.has_ended]
     for process in ended:
@@ -200,11 +179,10 @@ def _ended_early(rehearsal: Rehearsal) -> list[Process]:
             raise _PortTakenError
         end_of_log = process.end_of_log
         if not any(message in end_of_log for message in _GAVE_UP):
-            raise RehearsalError(
-                f"{process.name} ended as soon as it was started. If its log does not show what to "
-                f"change, start afresh: {rehearsal.command('down')}, then "
-                f"{rehearsal.command('up')}. {end_of_log}"
-            )
+            commands = f"{rehearsal.command('down')}, then {rehearsal.command('up')}"
+            fix = f"If its log does not show what to change, start afresh: {commands}"
+            failure = f"{process.name} ended as soon as it was started"
+            raise RehearsalError(f"{failure}. {fix}. {end_of_log}")
     return ended
 
 

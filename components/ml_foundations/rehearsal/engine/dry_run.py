@@ -46,10 +46,8 @@ class DryRun:
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
     """Run the Python program of a stack, and write nothing into its folder.
 
-    Without ``with_proof``, the program's own proof does not refuse it.
-
-    Raises:
-        RehearsalError: there is no such stack, or no environment for the program.
+    Without ``with_proof``, the program's own proof does not refuse it. Raises a RehearsalError if
+    there is no such stack, or no environment for the program.
     """
     settings = project_files.project_settings(rehearsal.project)
     if settings["runtime"].get("name") != "python":

@@ -42,11 +42,8 @@ def install(
 ) -> None:
     """Install tools, plugins, the language host and the stack file.
 
-    Args:
-        rehearsal: The rehearsal to install in.
-        tools: The tools to link.
-        official_kubernetes: Whether Pulumi's own kubernetes plugin replaces the embedded one.
-        allowed: The other providers that run by the user's own plugins.
+    The ``allowed`` providers run by the user's own plugins; with ``official_kubernetes``, so does
+    the kubernetes provider.
     """
     rehearsal.make()
     project_files.passphrase_file(rehearsal)
@@ -106,8 +103,10 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     _write_script(_plugin_file(rehearsal, "pulumi-python"), dynamic)
     for package in _EMBEDDED - allowed:
         launcher = _module_launcher(rehearsal, f"{_PLUGINS} {package}")
-        for version in (_locked_version(package), _ANY_VERSION):
-            _write_script(_plugin_file(rehearsal, package, version), launcher)
+        _write_script(_plugin_file(rehearsal, package), launcher)
+        # ``pulumi package`` asks for the locked version of the SDK, which may not be installed.
+        for sdk in importlib.metadata.distributions(name=f"pulumi-{package}"):
+            _write_script(_plugin_file(rehearsal, package, sdk.version), launcher)
     # Any other provider gets a plugin that fails, so that the error has a fix.
     for package in language_host.packages_of(python) - _EMBEDDED - allowed:
         allow = f"ml-foundations up --allow-provider {package}"
@@ -121,19 +120,9 @@ def _require_allowed(settings: dict[str, Any], allowed: Set[str]) -> None:
     providers = (settings.get("plugins") or {}).get("providers") or []
     names = [provider.get("name") for provider in providers]
     if foreign := [name for name in names if name not in allowed]:
-        raise RehearsalError(
-            f"Pulumi.yaml names its own plugins for {', '.join(foreign)} (plugins.providers), "
-            "which would run in place of the rehearsal's. Remove them, or allow each: "
-            "up --allow-provider"
-        )
-
-
-def _locked_version(package: str) -> str:
-    """Return the locked version of an SDK, which ``pulumi package`` asks for."""
-    try:
-        return importlib.metadata.version(f"pulumi-{package}")
-    except importlib.metadata.PackageNotFoundError:
-        return _ANY_VERSION
+        plugins = f"its own plugins for {', '.join(foreign)} (plugins.providers)"
+        reason = f"Pulumi.yaml names {plugins}, which would run in place of the rehearsal's"
+        raise RehearsalError(f"{reason}. Remove them, or allow each: up --allow-provider")
 
 
 def _plugin_file(rehearsal: Rehearsal, package: str, version: str = _ANY_VERSION) -> Path:
@@ -150,10 +139,8 @@ def _users_plugin(package: str) -> Path:
     prefix = f"resource-{package}-v"
     plugins = list(filter(Path.is_dir, home.glob(f"plugins/{prefix}*")))
     if not plugins:
-        raise RehearsalError(
-            f"no plugin of the provider {package} in {home / 'plugins'}. "
-            f"Install it: pulumi plugin install resource {package}"
-        )
+        fix = f"Install it: pulumi plugin install resource {package}"
+        raise RehearsalError(f"no plugin of the provider {package} in {home / 'plugins'}. {fix}")
     return max(plugins, key=lambda path: Version(path.name.removeprefix(prefix)))
 
 
@@ -172,12 +159,9 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """Return a script that copies the stack file if it was edited, then runs the real CLI."""
-    paths = {
-        "source": project_files.source_stack_file(rehearsal),
-        "seen": project_files.copied_source(rehearsal),
-        "cli": tools.pulumi,
-        "root": rehearsal.root,
-    }
+    seen = project_files.copied_source(rehearsal)
+    paths = {"seen": seen, "cli": tools.pulumi, "root": rehearsal.root}
+    paths["source"] = project_files.source_stack_file(rehearsal)
     values = {name: shlex.quote(str(path)) for name, path in paths.items()}
     template = Path(__file__).with_name("pulumi.sh").read_text()
     return template.format_map(values | {"python": _python()})

@@ -51,10 +51,8 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
         path = list(map(str, _site_packages(interpreter(request.info))))
         response = lang.GetProgramDependenciesResponse()
-        for distribution in importlib.metadata.distributions(path=path):
-            response.dependencies.add(
-                name=distribution.metadata["Name"], version=distribution.version
-            )
+        for installed in importlib.metadata.distributions(path=path):
+            response.dependencies.add(name=installed.metadata["Name"], version=installed.version)
         return response
 
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
@@ -89,12 +87,8 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Run a plugin written in Python and pass on its output."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
         command = [self._interpreter(request.info, context), "-u", *_plugin_arguments(request)]
-        options: dict[str, Any] = {
-            "cwd": request.pwd or None,
-            "env": environment,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
+        options: dict[str, Any] = {"cwd": request.pwd or None, "env": environment}
+        options |= dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         with self._process(context, command, **options) as process:
             for stream, data in _output(process):
                 output: dict[str, Any] = {stream: data}
@@ -148,9 +142,6 @@ def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
 
     As in Pulumi's own host (pulumi/pulumi, sdk/python/toolchain), the toolchain is the one in the
     options, or the one whose lock is in the program's folder or above it.
-
-    Raises:
-        RehearsalError: the environment does not exist; the message has the command that creates it.
     """
     uv_folder = _folder_with(program, "uv.lock")
     toolchain = options.get("toolchain")
@@ -209,12 +200,8 @@ def required_packages(folders: Iterable[Path]) -> list[Any]:
             plugin = json.loads(path.read_text())
             if plugin.get("resource"):
                 version = (plugin.get("version") or _version(path)).removeprefix("v")
-                package = plugin_pb2.PackageDependency(
-                    name=plugin["name"],
-                    kind="resource",
-                    version=f"v{version}",
-                    server=plugin.get("server", ""),
-                )
+                package = plugin_pb2.PackageDependency(name=plugin["name"], kind="resource")
+                package.version, package.server = f"v{version}", plugin.get("server", "")
                 packages.append(package)
     return packages
 

@@ -20,11 +20,7 @@ PLACEHOLDER = "rehearsed"
 
 
 def project_settings(project: Path) -> dict[str, Any]:
-    """Return the settings in Pulumi.yaml; ``runtime`` always has ``name`` and ``options``.
-
-    Raises:
-        RehearsalError: the folder is not a Pulumi project.
-    """
+    """Return the settings in Pulumi.yaml; ``runtime`` always has ``name`` and ``options``."""
     file = project / "Pulumi.yaml"
     if not file.exists():
         raise RehearsalError(f"{project} is not a Pulumi project: it has no Pulumi.yaml")
@@ -32,8 +28,7 @@ def project_settings(project: Path) -> dict[str, Any]:
     if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
         raise RehearsalError(f"{file} has no {' and no '.join(missing)}")
     runtime = settings["runtime"]
-    if not isinstance(runtime, dict):
-        runtime = {"name": runtime}
+    runtime = runtime if isinstance(runtime, dict) else {"name": runtime}
     return settings | {"runtime": runtime | {"options": runtime.get("options") or {}}}
 
 
@@ -43,28 +38,21 @@ def stack_file(rehearsal: Rehearsal) -> Path:
 
 
 def copied_source(rehearsal: Rehearsal) -> Path:
-    """Return the project's stack file as it was when it was copied.
-
-    Its content is compared, not its time: an older file may come back.
-    """
+    """Return the project's stack file as it was when it was copied."""
+    # Its content is compared, not its time: an older file may come back.
     return rehearsal.root / "stack-file.seen"
 
 
 def source_stack_file(rehearsal: Rehearsal) -> Path:
-    """Return the stack file in the project, which may not exist if the project has none at all.
-
-    Raises:
-        RehearsalError: the project has stack files, but not this one; the message names them.
-    """
+    """Return the stack file in the project, which may not exist if the project has none at all."""
     folder = rehearsal.project / project_settings(rehearsal.project).get("stackConfigDir", "")
     path = folder / f"Pulumi.{rehearsal.stack}.yaml"
     files = folder.glob("Pulumi.*.yaml")
     stacks = sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
     if stacks and rehearsal.stack not in stacks:
-        name = path.relative_to(rehearsal.project)
-        raise RehearsalError(
-            f'no stack "{rehearsal.stack}": there is no {name}. Stacks: {", ".join(stacks)}'
-        )
+        missing = f"there is no {path.relative_to(rehearsal.project)}"
+        known = f"Stacks: {', '.join(stacks)}"
+        raise RehearsalError(f'no stack "{rehearsal.stack}": {missing}. {known}')
     return path
 
 
@@ -83,18 +71,15 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     settings = _read_if_exists(source)
     name = source.relative_to(rehearsal.project)
     if "environment" in settings:
-        raise RehearsalError(
-            f"{name} imports environments, which are kept in Pulumi Cloud. "
-            "Add a stack file with plain values, and rehearse that stack."
-        )
+        fix = "Add a stack file with plain values, and rehearse that stack."
+        raise RehearsalError(f"{name} imports environments, which are kept in Pulumi Cloud. {fix}")
     config = settings.get("config") or {}
     copy = _read_if_exists(target)
     previous = _read_if_exists(copied).get("config") or {}
     kept_secrets: dict[str, Any] = {}
     for key, value in (copy.get("config") or {}).items():
-        is_replaced = (
-            key in config and config[key] != previous.get(key) and not _is_secret(config[key])
-        )
+        is_plain = key in config and not _is_secret(config[key])
+        is_replaced = is_plain and config[key] != previous.get(key)
         if _is_secret(value) and not is_replaced:
             kept_secrets[key] = value
     encrypted = [key for key, value in config.items() if _is_secret(value)]
@@ -120,10 +105,10 @@ def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
     settings = project_settings(rehearsal.project)
     config: dict[str, Any] = {}
     for key, declared in (settings.get("config") or {}).items():
-        if isinstance(declared, dict):
-            default = declared.get("value", declared.get("default"))
-            if default is not None:
-                config[key] = default
+        values = declared if isinstance(declared, dict) else {}
+        default = values.get("value", values.get("default"))
+        if default is not None:
+            config[key] = default
     config |= _read_if_exists(source_stack_file(rehearsal)).get("config") or {}
     texts: dict[str, str] = {}
     for key, value in _without_secrets(config).items():
@@ -154,8 +139,7 @@ def passphrase_file(rehearsal: Rehearsal) -> Path:
     path = rehearsal.root / "passphrase"
     if not path.exists() and rehearsal.root.exists():
         stack_file(rehearsal).unlink(missing_ok=True)  # Its salt is of another passphrase.
-        # All rehearsals of a project share one: a StackReference reads the secrets of another
-        # stack.
+        # All rehearsals of a project share one: a StackReference reads another stack's secrets.
         existing = next(rehearsal.root.parent.glob("*/passphrase"), None)
         write(path, existing.read_text() if existing else secrets.token_urlsafe(32))
     return path

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,13 @@ from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 _T = TypeVar("_T")
 _ReadLine = Callable[[str], None]
 _UPDATE = ("up", "--yes", "--skip-preview")
+_POLL_SECONDS = 0.05
+_INTERRUPTS = ((signal.SIGINT, 4), (signal.SIGINT, 2), (signal.SIGKILL, 2))
+"""Signals that end pulumi, each with the seconds until the next.
+
+At the first, it waits for the resources that it creates just now and records them. At the second,
+it ends at once.
+"""
 
 
 class EarlyUpdate(NamedTuple):
@@ -48,8 +57,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     """Preview and update a new stack while its replica starts; yield None for another stack.
 
     The update waits for the replica when it creates the cluster. It does not start if the preview
-    fails, for example because the program reads from the replica, or if the replica was ready
-    before the preview ended.
+    fails, for example because the program reads from the replica, or if that is ready before.
     """
     if state_file(rehearsal).exists():
         yield None
@@ -66,7 +74,7 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
             while (line := lines.get()) is not None:
                 read_line(line)
 
-        _wait_ignoring_sigint(read_all)
+        _interruptible(rehearsal, read_all)
         return status.result()
 
     try:
@@ -74,8 +82,8 @@ def start_early(rehearsal: Rehearsal) -> Iterator[EarlyUpdate | None]:
     except BaseException:
         # The next command of the task may start just now, so stop until the task has ended.
         while not status.done():
-            process(rehearsal).stop()
-            time.sleep(0.1)
+            interrupt(rehearsal)
+            time.sleep(_POLL_SECONDS)
         raise
 
 
@@ -111,8 +119,7 @@ def up(
     nothing. All lines are in the rehearsal's log. ``previewed`` is called after the preview: the
     update may wait for minutes.
 
-    Raises:
-        RehearsalError: pulumi failed; the message has its output.
+    If pulumi fails, the RehearsalError has its output.
     """
     if early is None:
         restore(rehearsal)
@@ -171,11 +178,8 @@ def _fingerprint(rehearsal: Rehearsal) -> Any:
 
 
 def create(rehearsal: Rehearsal) -> None:
-    """Create the stack in the rehearsal's backend, unless it exists.
-
-    ``pulumi stack init`` does the same, but takes half a second and writes into the project's stack
-    file.
-    """
+    """Create the stack in the rehearsal's backend, unless it exists."""
+    # ``pulumi stack init`` needs half a second, and writes into the project's stack file.
     state = state_file(rehearsal)
     if not state.exists():
         write(rehearsal.backend_dir / ".pulumi" / "meta.yaml", "version: 1\n")
@@ -190,10 +194,7 @@ def state_file(rehearsal: Rehearsal) -> Path:
 
 
 def restore(rehearsal: Rehearsal) -> None:
-    """Replace a state file that was cut off, as by a full disk, by the last complete backup.
-
-    The backup lacks the objects that were created since. Pulumi takes them over in this process.
-    """
+    """Replace a state file that was cut off, as by a full disk, by the last complete backup."""
     state = state_file(rehearsal)
     if not state.exists() or _is_complete(state):
         return
@@ -204,7 +205,8 @@ def restore(rehearsal: Rehearsal) -> None:
             write(state, backup.read_text())
         else:
             state.unlink()
-    # The plugins inherit this: a create takes over the existing object.
+    # The backup lacks the objects that were created since. The plugins inherit this variable, by
+    # which a create takes over the existing object.
     os.environ["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
 
 
@@ -248,23 +250,18 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
         candidate = psutil.Process(holder["pid"])
         is_here = holder["hostname"] == socket.gethostname()
         if is_here and candidate.name().startswith("pulumi") and not has_ended(candidate):
-            raise RehearsalError(
-                f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
-                "Wait until it has ended, or end it, then try again"
-            )
+            fix = "Wait until it has ended, or end it, then try again"
+            where = f"{rehearsal.stack} (process {holder['pid']})"
+            raise RehearsalError(f"pulumi is already at work on {where}. {fix}")
 
 
 def _adopt_created(rehearsal: Rehearsal, deployment: dict[str, Any]) -> None:
-    """Add the resources that an interrupted run created, and clear the pending operations.
-
-    ``pulumi refresh --import-pending-creates`` drops the resources to import if it has no terminal
-    (3.250).
-    """
+    """Add the resources that an interrupted run created, and clear the pending operations."""
+    # Without a terminal, ``pulumi refresh --import-pending-creates`` drops them (3.250).
     known = {resource["urn"]: resource for resource in deployment["resources"]}
     ids_by_urn: dict[str, str] = {}
-    for replica in rehearsal.replicas:
-        for recorded in Store(replica).resources():
-            ids_by_urn[recorded["urn"]] = recorded["id"]
+    for store in map(Store, rehearsal.replicas):
+        ids_by_urn |= {recorded["urn"]: recorded["id"] for recorded in store.resources()}
     for operation in deployment["pending_operations"]:
         resource = operation["resource"]
         if operation["type"] != "creating" or resource["urn"] in known:
@@ -293,9 +290,7 @@ def _object_id(resource: Mapping[str, Any], replica: Rehearsal) -> str | None:
 
 def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
     """Return the replica of the cluster that a provider depends on, or the first replica."""
-    dependencies: set[str] = set()
-    for urns in provider.get("propertyDependencies", {}).values():
-        dependencies.update(urns)
+    dependencies = set[str]().union(*provider.get("propertyDependencies", {}).values())
     for replica in rehearsal.replicas:
         for cluster in Store(replica).clusters().values():
             if cluster["urn"] in dependencies:
@@ -306,7 +301,7 @@ def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
 def pulumi(rehearsal: Rehearsal, *args: str) -> subprocess.CompletedProcess[str]:
     """Run the rehearsal's pulumi on the stack, and capture its output."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        stdout, stderr = _wait_ignoring_sigint(process.communicate)
+        stdout, stderr = _interruptible(rehearsal, process.communicate)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -318,7 +313,7 @@ def _run(rehearsal: Rehearsal, read_line: _ReadLine, *args: str) -> int:
             for line in process.stdout or ():
                 read_line(line)
 
-        _wait_ignoring_sigint(read_all)
+        _interruptible(rehearsal, read_all)
     return process.returncode
 
 
@@ -329,29 +324,50 @@ def _preview(rehearsal: Rehearsal, read_line: _ReadLine, *options: str) -> int:
 
 
 def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
-    options = ["--stack", rehearsal.stack, "--non-interactive"]
-    command = [str(rehearsal.bin_dir / "pulumi"), *args, *options]
+    command = [str(rehearsal.bin_dir / "pulumi"), *args]
+    command += ["--stack", rehearsal.stack, "--non-interactive"]
     # Without this variable there is no --event-log. Pulumi's Automation API sets it, too.
     environ = environment.process_environment(rehearsal) | {"PULUMI_DEBUG_COMMANDS": "true"}
-    started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
+    # In a separate process group, Ctrl-C does not reach pulumi: ``interrupt`` does, once.
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "process_group": 0, **streams}
+    started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **options)
     process(rehearsal).record(started.pid)
     return started
 
 
-def _wait_ignoring_sigint(wait: Callable[[], _T]) -> _T:
-    """Return the result of a wait for a child process; raise KeyboardInterrupt afterwards.
+def interrupt(rehearsal: Rehearsal) -> None:
+    """End pulumi, if it runs, gently at first. Its plugins end with it."""
+    if running := process(rehearsal).find():
+        for number, seconds in _INTERRUPTS:
+            with suppress(psutil.NoSuchProcess):
+                running.send_signal(number)
+            deadline = time.monotonic() + seconds
+            while not has_ended(running) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
 
-    On Ctrl-C the terminal interrupts the child, too, which then needs time to end properly.
-    """
-    interrupt: KeyboardInterrupt | None = None
+
+def _interruptible(rehearsal: Rehearsal, wait: Callable[[], _T]) -> _T:
+    """Return the result of a wait for pulumi. An interrupt ends pulumi, then is raised again."""
+    ended = threading.Event()
+
+    def interrupt_until_ended() -> None:
+        # The first update follows its preview, perhaps just now.
+        while not ended.wait(_POLL_SECONDS):
+            interrupt(rehearsal)
+
+    received: KeyboardInterrupt | None = None
     while True:
         try:
             result = wait()
             break
         except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt:
-        raise interrupt
+            if received is None:
+                # In a thread, as pulumi ends only while its output is read.
+                threading.Thread(target=interrupt_until_ended, daemon=True).start()
+            received = error
+    ended.set()
+    if received:
+        raise received
     return result
 
 

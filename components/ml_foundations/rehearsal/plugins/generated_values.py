@@ -51,9 +51,8 @@ class StatelessProvider(Provider):
     def read(self, resource: Resource, old: State) -> State | None:
         """Return the value as it was generated."""
         if not old.outputs:
-            raise RehearsalError(
-                f"{resource.type} cannot be imported in a rehearsal. Let the program make it"
-            )
+            failure = f"{resource.type} cannot be imported in a rehearsal"
+            raise RehearsalError(f"{failure}. Let the program make it")
         return old
 
     def delete(self, resource: Resource, old: State) -> None:

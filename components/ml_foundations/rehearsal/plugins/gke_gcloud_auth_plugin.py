@@ -12,21 +12,17 @@ API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io
 
 
 def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
-    """Return the ExecCredential in the version that the client's KUBERNETES_EXEC_INFO names.
-
-    ``exec_info`` is empty if the client sets no such variable.
-    """
+    """Return the ExecCredential in the version that KUBERNETES_EXEC_INFO names, if it is set."""
     version = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
+    error = ""
     if version not in API_VERSIONS:
-        raise RehearsalError(
-            f"gke-gcloud-auth-plugin: {version} is not supported, only {' and '.join(API_VERSIONS)}"
-        )
+        error = f"{version} is not supported, only {' and '.join(API_VERSIONS)}"
     for process in kwok.processes(rehearsal):
         if process.name == "kube-apiserver" and not process.running:
-            raise RehearsalError(
-                f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. "
-                f"Start it: {rehearsal.command('up')}"
-            )
+            fix = f"Start it: {rehearsal.command('up')}"
+            error = error or f"the rehearsal of {rehearsal.stack} is not up. {fix}"
+    if error:
+        raise RehearsalError(f"gke-gcloud-auth-plugin: {error}")
     return {"apiVersion": version, "kind": "ExecCredential", "status": {"token": rehearsal.token}}
 
 

@@ -11,10 +11,8 @@ from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.protocol.values import Properties, kept_secret, redacted
 
-RENAMED = (
-    "If the program has renamed the resource or moved it to another parent, "
-    "add the old name to its aliases"
-)
+_MOVED = "If the program has renamed the resource or moved it to another parent"
+RENAMED = f"{_MOVED}, add the old name to its aliases"
 """A fix for an existing object: without an alias, Pulumi creates the new resource first."""
 
 
@@ -112,16 +110,13 @@ class Provider:
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """Return the result of a function; raises RehearsalError for an unknown one."""
-        raise RehearsalError(
-            f"{function}: a rehearsal does not answer this function. "
-            "Declare what it would look up instead"
-        )
+        fix = "Declare what it would look up instead"
+        raise RehearsalError(f"{function}: a rehearsal does not answer this function. {fix}")
 
     def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
         """Return a ``pulumi.ComponentResource``; raises RehearsalError for an unknown type."""
-        raise RehearsalError(
-            f"{type} is not supported in a rehearsal. Declare the objects that it would make"
-        )
+        fix = "Declare the objects that it would make"
+        raise RehearsalError(f"{type} is not supported in a rehearsal. {fix}")
 
     def check(self, resource: Resource, old: Properties, new: Properties) -> Properties:
         """Return the inputs with defaults and names filled in; raises CheckError."""

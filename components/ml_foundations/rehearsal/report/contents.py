@@ -1,7 +1,7 @@
 """The state of a rehearsal as data: pools, workloads, quotas and recorded resources."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -79,11 +79,8 @@ def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
     report, *reports = map(_read_replica, rehearsal.replicas)
     for other in reports:
-        report.pools.extend(other.pools)
-        report.workloads.extend(other.workloads)
-        report.quotas.extend(other.quotas)
-        report.recorded.extend(other.recorded)
-        report.calls.extend(other.calls)
+        for name in ("pools", "workloads", "quotas", "recorded", "calls"):
+            getattr(report, name).extend(getattr(other, name))
     return replace(report, to_replace=_to_replace(rehearsal))
 
 
@@ -104,15 +101,13 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     declared = store.pools()
     nodes = api.get("/api/v1/nodes")["items"]
     pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
-    job_nodes = store.get("ran_on", {})
+    job_nodes, unplaced = store.get("ran_on", {}), store.get("unplaced", {})
     pool_by_node: dict[str, str] = {}
     for pools in job_nodes.values():
         pool_by_node |= pools
-    for node in nodes:
-        pool_by_node[name_of(node)] = pool_of(node)
+    pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     rows: list[Workload] = []
     without_operator = _pools_without_operator(rehearsal, api, declared)
-    unplaced = store.get("unplaced", {})
     for row in workloads.collect(api, pods, job_nodes, unplaced, without_operator):
         pools = Counter(pool_by_node.get(node, "") for node in row.nodes)
         rows.append(replace(row, namespace=within(rehearsal, row.namespace), pools=dict(pools)))
@@ -132,13 +127,10 @@ def _calls(api: Api) -> list[str]:
     """Return the calls between namespaces that network policies declare."""
     namespaces = api.get("/api/v1/namespaces")["items"]
     policies = api.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
-    network = Network(
-        [
-            *({"kind": "Namespace", **item} for item in namespaces),
-            *({"kind": "NetworkPolicy", **item} for item in policies),
-        ]
-    )
-    return sorted({call.text for call in network.calls() if not workloads.is_system(call.caller)})
+    objects = [{"kind": "Namespace", **item} for item in namespaces]
+    objects += [{"kind": "NetworkPolicy", **item} for item in policies]
+    calls = Network(objects).calls()
+    return sorted({call.text for call in calls if not workloads.is_system(call.caller)})
 
 
 def pool_of(node: Object) -> str:
@@ -150,39 +142,32 @@ def pool_of(node: Object) -> str:
 def _pools(
     rehearsal: Rehearsal, nodes: list[Object], pods: list[Object], declared: dict[str, Pool]
 ) -> list[dict[str, Any]]:
-    """Return the node pools. Copied nodes without a pool are grouped by their machine type.
-
-    A pool of the user's own cluster may have the name of a declared pool. It has its own row.
-    """
-    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list)
-    for name in declared:
-        by_pool[name, True] = []
+    """Return the node pools. Copied nodes without a pool are grouped by their machine type."""
+    # A pool of the user's own cluster may have the name of a declared pool, so it is another key.
+    by_pool: dict[tuple[str, bool], list[Object]] = {(name, True): [] for name in declared}
     for node in nodes:
-        by_pool[pool_of(node), is_simulated(node)].append(node)
+        by_pool.setdefault((pool_of(node), is_simulated(node)), []).append(node)
     used: Counter[str] = Counter()
     for pod in filter(is_busy, pods):
         used[pod["spec"]["nodeName"]] += gpus(pod_requests(pod["spec"]))
     rows: list[dict[str, Any]] = []
     for (name, simulated), members in by_pool.items():
-        pool = declared.get(name) if simulated else None
-        gpu_count = 0
-        for node in members:
-            gpu_count += int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0))
-        machine_type = (
-            pool.machine_type if pool else labels_of(members[0]).get(labels.INSTANCE_TYPE, "")
-        )
-        rows.append(
-            {
-                "name": within(rehearsal, name),
-                "machine_type": machine_type,
-                "nodes": len(members),
-                "min_nodes": pool.min_nodes if pool else len(members),
-                "max_nodes": pool.max_nodes if pool else len(members),
-                "gpus": gpu_count,
-                "gpus_in_use": sum(used[name_of(node)] for node in members),
-            }
-        )
+        row: dict[str, Any] = {"name": within(rehearsal, name), "nodes": len(members)}
+        if simulated and (pool := declared.get(name)):
+            row |= {"machine_type": pool.machine_type}
+            row |= {"min_nodes": pool.min_nodes, "max_nodes": pool.max_nodes}
+        else:
+            row |= {"machine_type": labels_of(members[0]).get(labels.INSTANCE_TYPE, "")}
+            row |= {"min_nodes": len(members), "max_nodes": len(members)}
+        row["gpus"] = sum(gpus_of(node, "capacity") for node in members)
+        row["gpus_in_use"] = sum(used[name_of(node)] for node in members)
+        rows.append(row)
     return rows
+
+
+def gpus_of(node: Object, part: str) -> int:
+    """Return the number of GPUs in the capacity, or in another part, of a node's status."""
+    return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
 
 
 def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
@@ -198,12 +183,11 @@ def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, 
 def _quotas(rehearsal: Rehearsal, api: Api) -> list[Quota]:
     quotas: list[Quota] = []
     for item in api.get("/api/v1/resourcequotas")["items"]:
-        namespace = namespace_of(item)
-        if not workloads.is_system(namespace):
+        if not workloads.is_system(namespace_of(item)):
             # The controller manager writes the status of a new quota a moment later.
             hard = section(item, "status", "hard") or section(item, "spec", "hard")
             used = section(item, "status", "used")
-            namespace = within(rehearsal, namespace)
+            namespace = within(rehearsal, namespace_of(item))
             quotas.append(Quota(namespace, name_of(item), dict(hard), dict(used)))
     return quotas
 

@@ -1,11 +1,10 @@
 """The data that the page shows in addition to the report: nodes, times, cost and verdicts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
@@ -22,7 +21,7 @@ from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.engine.dry_run import ACCEPTED
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.contents import Report, pool_of
+from ml_foundations.rehearsal.report.contents import Report, gpus_of, pool_of
 from ml_foundations.rehearsal.report.deployed import Resources, deployed
 from ml_foundations.rehearsal.report.workloads import is_system
 
@@ -80,11 +79,11 @@ def collect(rehearsal: Rehearsal) -> Fleet:
         manifests += cluster_nodes
         for node in cluster_nodes:
             pool = within(cluster, pool_of(node))
-            nodes.append(replace(_node(node, busy.get(name_of(node), [])), pool=pool))
+            nodes.append(_node(node, pool, busy.get(name_of(node), [])))
             node_times[pool].append(_created(node))
         for pod in pods:
-            times = _pod_times(pod)
-            pod_times.append(replace(times, name=within(cluster, times.name)))
+            name = within(cluster, f"{namespace_of(pod)}/{name_of(pod)}")
+            pod_times.append(_pod_times(pod, name))
     cost = cost_of(map(node_class, manifests))
     return Fleet(nodes, node_times, pod_times, cost, judge_stack(rehearsal))
 
@@ -98,11 +97,8 @@ def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
 def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
     """Return the errors among verdicts that the program's Proof does not accept."""
     accepted = read_json(rehearsal.root / ACCEPTED, [])
-    return tuple(
-        finding
-        for finding in verdicts.findings
-        if finding.severity is Severity.ERROR and finding.rule not in accepted
-    )
+    found = [finding for finding in verdicts.findings if finding.severity is Severity.ERROR]
+    return tuple(finding for finding in found if finding.rule not in accepted)
 
 
 def judge_stack(
@@ -114,49 +110,34 @@ def judge_stack(
     """
     try:
         resources, kept = read(rehearsal)
-        return judge_program(
-            resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, [])
-        )
+        accepted = read_json(rehearsal.root / ACCEPTED, [])
+        return judge_program(resources, kept=kept, rehearsed=True, accepted=accepted)
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         warning = Finding("proof", Severity.WARNING, "stack", "", message, "Report this.")
         return replace(judge(()), reasons=(warning,))
 
 
-def _node(node: Object, pods: Iterable[Manifest]) -> Node:
+def _node(node: Object, pool: str, pods: Sequence[Manifest]) -> Node:
     holders: list[str] = []
-    count = 0
     for pod in pods:
-        count += 1
         holders += [namespace_of(pod)] * gpus(pod_requests(pod["spec"]))
-    gpu_capacity = _gpus(node, "capacity")
-    missing = max(0, gpu_capacity - _gpus(node, "allocatable"))
-    return Node(
-        name_of(node),
-        pool_of(node),
-        gpu_capacity,
-        tuple(sorted(holders)),
-        count,
-        _fault(node),
-        missing,
-    )
-
-
-def _gpus(node: Object, part: str) -> int:
-    return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
+    capacity, fault = gpus_of(node, "capacity"), _fault(node)
+    missing = max(0, capacity - gpus_of(node, "allocatable"))
+    owners = tuple(sorted(holders))
+    return Node(name_of(node), pool, capacity, owners, len(pods), fault, missing)
 
 
 def _fault(node: Object) -> str:
-    conditions = {
-        item["type"]: item["status"] for item in items(section(node, "status"), "conditions")
-    }
+    statuses = items(section(node, "status"), "conditions")
+    conditions = {status["type"]: status["status"] for status in statuses}
     if conditions.pop("Ready", "") != "True":
         return "not ready"
     pressures = [name for name, status in conditions.items() if status == "True"]
     return ", ".join(pressures) or ("cordoned" if node["spec"].get("unschedulable") else "")
 
 
-def _pod_times(pod: Object) -> PodTimes:
+def _pod_times(pod: Object, name: str) -> PodTimes:
     status = section(pod, "status")
     since: dict[str, datetime] = {}
     for item in items(status, "conditions"):
@@ -166,14 +147,8 @@ def _pod_times(pod: Object) -> PodTimes:
     for container in items(status, "containerStatuses"):
         if end := section(container, "state", "terminated").get("finishedAt"):
             ends.append(datetime.fromisoformat(end))
-    return PodTimes(
-        f"{namespace_of(pod)}/{name_of(pod)}",
-        pod["spec"].get("nodeName", ""),
-        _created(pod),
-        since.get("PodScheduled"),
-        since.get("Ready"),
-        max(ends, default=None),
-    )
+    times = (_created(pod), since.get("PodScheduled"), since.get("Ready"), max(ends, default=None))
+    return PodTimes(name, pod["spec"].get("nodeName", ""), *times)
 
 
 def _created(item: Object) -> datetime:

@@ -43,9 +43,8 @@ def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Consol
     """Print the quotas of Google Cloud that a stack needs, and the command for its APIs."""
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
-        table.add_row(
-            need.region, need.name, f"{need.at_least:,}", f"{need.at_most:,}", need.unit, need.note
-        )
+        amounts = (f"{need.at_least:,}", f"{need.at_most:,}")
+        table.add_row(need.region, need.name, *amounts, need.unit, need.note)
     console.print(table)
     command = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
     console.print(Text(f"\nAPIs\n{command}"))
@@ -117,9 +116,8 @@ def _nodes(row: Workload) -> str:
     """Return the names of a few nodes, or the number of nodes per pool."""
     if len(row.nodes) <= _MOST_NAMED:
         return "\n".join(row.nodes)
-    return "\n".join(
-        f"{count} of {pool or 'nodes that are gone'}" for pool, count in sorted(row.pools.items())
-    )
+    pools = sorted(row.pools.items())
+    return "\n".join(f"{count} of {pool or 'nodes that are gone'}" for pool, count in pools)
 
 
 def _recorded_text(report: Report) -> str:
@@ -142,14 +140,8 @@ def _recorded_text(report: Report) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="dim",
-        box=None,
-        pad_edge=False,
-    )
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    table.box, table.pad_edge = None, False
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -6,14 +6,7 @@ from functools import cache
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
@@ -29,10 +22,7 @@ _GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """States with which a rehearsal has succeeded."""
 
 _KEPT_FROM_STARTING = (
-    "FailedAttachVolume",
-    "FailedMount",
-    "FailedToRetrieveImagePullSecret",
-    "Failed",
+    *("FailedAttachVolume", "FailedMount", "FailedToRetrieveImagePullSecret", "Failed"),
 )
 """Reasons of events that say why a pod with a node does not start."""
 
@@ -68,15 +58,7 @@ def collect(
     unplaced: Mapping[str, str],
     without_operator: list[str],
 ) -> list[Workload]:
-    """Return the user's workloads, except those that a controller created.
-
-    Args:
-        api: The replica.
-        all_pods: Its pods.
-        job_nodes: By uid of a Job, the nodes where its pods ended.
-        unplaced: By uid of a pod, why the autoscaler adds no node for it.
-        without_operator: The pools whose GPUs are missing without the GPU Operator.
-    """
+    """Return the user's workloads in a replica, except those that a controller created."""
 
     def list_all(path: str) -> list[Object]:
         objects = api.find(path) or {"items": []}  # kinds of add-ons may be missing
@@ -102,15 +84,12 @@ def collect(
         fewest[key] = autoscaler["spec"].get("minReplicas", 1)
     seen = _Observations(pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
     rows = [_job(job, seen) for job in jobs if not owners(job)]
-    for cron_job in list_declared("/apis/batch/v1/cronjobs"):
-        rows.append(_cron_job(cron_job, _owned_by(cron_job, jobs), seen))
-    for job_set in list_declared(_JOB_SETS):
-        rows.append(_job_set(job_set, _owned_by(job_set, jobs), seen))
+    for make, path in ((_cron_job, "/apis/batch/v1/cronjobs"), (_job_set, _JOB_SETS)):
+        rows += [make(item, _owned_by(item, jobs), seen) for item in list_declared(path)]
     for kind in ("Deployment", "ReplicaSet", "StatefulSet"):
-        for item in list_declared(f"/apis/apps/v1/{kind.lower()}s"):
-            rows.append(_replicated(kind, item, seen))
-    for daemon_set in list_declared("/apis/apps/v1/daemonsets"):
-        rows.append(_daemon_set(daemon_set, seen))
+        declared = list_declared(f"/apis/apps/v1/{kind.lower()}s")
+        rows += [_replicated(kind, item, seen) for item in declared]
+    rows += [_daemon_set(item, seen) for item in list_declared("/apis/apps/v1/daemonsets")]
     rows += [_pod(pod, seen) for pod in pods if not owners(pod)]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
@@ -127,8 +106,11 @@ class _Observations:
     warnings: Callable[[str], list[Object]]
     """The warnings of a namespace, except the scheduler's. Read on demand: it is expensive."""
     job_nodes: Mapping[str, Mapping[str, str]]
+    """By uid of a Job, the nodes where its pods ended."""
     unplaced: Mapping[str, str]
+    """By uid of a pod, why the autoscaler adds no node for it."""
     without_operator: list[str]
+    """The pools whose GPUs are missing without the GPU Operator."""
     queued: dict[str, Object]
     """Kueue's Workload object by the uid of the workload."""
     fewest: Mapping[tuple[str, str, str], int]
@@ -136,11 +118,9 @@ class _Observations:
 
     def pods(self, workload: Object) -> list[Object]:
         selector = section(workload, "spec", "selector", "matchLabels").items()
-        return [
-            pod
-            for pod in self.all_pods
-            if namespace_of(pod) == namespace_of(workload) and selector <= labels_of(pod).items()
-        ]
+        namespace = namespace_of(workload)
+        pods = [pod for pod in self.all_pods if namespace_of(pod) == namespace]
+        return [pod for pod in pods if selector <= labels_of(pod).items()]
 
     def nodes(self, workload: Object) -> list[str]:
         names = {pod["spec"].get("nodeName") for pod in self.pods(workload)} - {None, ""}
@@ -187,11 +167,8 @@ class _Observations:
         if pod["status"]["phase"] == "Pending":
             reason = reason or self._last_warning(pod, *_KEPT_FROM_STARTING)
         if reason and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
-            pools = ", ".join(self.without_operator)
-            return (
-                "The GPU Operator is not installed, and these pools leave their GPUs to it: "
-                f"{pools}. {reason}"
-            )
+            cause = "The GPU Operator is not installed, and these pools leave their GPUs to it"
+            return f"{cause}: {', '.join(self.without_operator)}. {reason}"
         return reason
 
 
@@ -199,18 +176,15 @@ def _is_about(involved: Object, workload: Object) -> bool:
     """Return whether an event is about a workload, or about the ReplicaSet of a Deployment."""
     if involved.get("uid") == workload["metadata"]["uid"]:
         return True
-    is_of_deployment = involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[
-        0
-    ] == name_of(workload)
-    return is_of_deployment and involved.get("namespace") == namespace_of(workload)
+    deployment = (involved.get("namespace"), involved["name"].rpartition("-")[0])
+    is_of_workload = deployment == (namespace_of(workload), name_of(workload))
+    return involved["kind"] == "ReplicaSet" and is_of_workload
 
 
 def _ended_or_suspended(item: Object, seen: _Observations) -> tuple[str, str] | None:
     """Return state and reason of a Job or JobSet that has ended or is suspended, else None."""
-    met: dict[str, Manifest] = {}
-    for entry in items(section(item, "status"), "conditions"):
-        if entry["status"] == "True":
-            met[entry["type"]] = entry
+    entries = items(section(item, "status"), "conditions")
+    met = {entry["type"]: entry for entry in entries if entry["status"] == "True"}
     if met.keys() & {"Complete", "Completed"}:
         return "Completed", ""
     if failed := met.get("Failed"):

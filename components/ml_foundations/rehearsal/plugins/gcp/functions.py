@@ -50,12 +50,16 @@ def invoke(
             outputs = dict(resource["outputs"])
             if kind == recorded.NETWORK:
                 outputs["subnetworksSelfLinks"] = _subnetwork_links(resource, list_resources)
-            return _retyped(_as_result(kind, outputs)) | {"id": resource["id"]}
+            result = _as_result(kind, outputs) | {"id": resource["id"]}
+            # These two have other types in functions than in resources.
+            if result.get("networkId") is not None:
+                result["networkId"] = int(result["networkId"])
+            if result.get("users") is not None:
+                result["users"] = ",".join(result["users"])
+            return result
     wanted = ", ".join(f"{key} {value}" for key, value in arguments.items())
-    raise not_found(
-        f"{kind} with {wanted}; a rehearsal finds what the stack declares, "
-        "and a project's default network"
-    )
+    scope = "a rehearsal finds what the stack declares, and a project's default network"
+    raise not_found(f"{kind} with {wanted}; {scope}")
 
 
 def _has(resource: Inputs, key: str, value: Any) -> bool:
@@ -72,15 +76,6 @@ def _subnetwork_links(network: Inputs, list_resources: ListResources) -> list[st
         if _has(network, "selfLink", subnetwork["outputs"]["network"]):
             links.append(subnetwork["outputs"]["selfLink"])
     return links
-
-
-def _retyped(outputs: dict[str, Any]) -> dict[str, Any]:
-    """Return outputs with the types that functions have, where those of the resource differ."""
-    if outputs.get("networkId") is not None:
-        outputs["networkId"] = int(outputs["networkId"])
-    if outputs.get("users") is not None:
-        outputs["users"] = ",".join(outputs["users"])
-    return outputs
 
 
 def _as_result(block: str, outputs: Inputs) -> dict[str, Any]:

@@ -28,10 +28,8 @@ class GcpLocation:
         """Return the project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
-            raise RehearsalError(
-                "project: required field is not set. "
-                "Set it: pulumi config set gcp:project <project>"
-            )
+            fix = "Set it: pulumi config set gcp:project <project>"
+            raise RehearsalError(f"project: required field is not set. {fix}")
         return project
 
     def region_of(self, inputs: Inputs) -> str:

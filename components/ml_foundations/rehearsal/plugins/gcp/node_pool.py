@@ -93,9 +93,8 @@ def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
         by_labels = f"by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
         raise RehearsalError(f"nodeConfig.machineType: {error}: {by_labels}") from error
     if machine.missing:
-        raise RehearsalError(
-            f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {machine.missing}"
-        )
+        failure = f"the rehearsal cannot make nodes of {name}"
+        raise RehearsalError(f"nodeConfig.machineType: {failure}: {machine.missing}")
     return machine
 
 
@@ -114,17 +113,13 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int]:
 
 
 def _check_queued(inputs: Inputs) -> None:
-    """Refuse nodes at the start of a pool with queued provisioning.
-
-    GKE adds its nodes only for a ProvisioningRequest, so it requires an initial and a minimum
-    number of 0.
-    """
+    """Refuse nodes at the start of a pool with queued provisioning."""
+    # GKE adds its nodes only for a ProvisioningRequest.
     scaling = inputs.get("autoscaling") or {}
     counts = ("totalMinNodeCount", "minNodeCount")
     if inputs.get("initialNodeCount") or any(scaling.get(count) for count in counts):
-        raise bad_request(
-            "Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0"
-        )
+        pool = "a node pool that starts with 0 nodes and whose minimum is 0"
+        raise bad_request(f"Queued provisioning needs {pool}")
 
 
 def _reservation(config: Inputs) -> str:
@@ -136,9 +131,8 @@ def _reservation(config: Inputs) -> str:
     if is_temporary and kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION"):
         raise bad_request("Spot and flex-start nodes cannot consume a reservation")
     if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
-        raise bad_request(
-            "A specific reservation, and no other kind of affinity, names exactly one reservation"
-        )
+        rule = "and no other kind of affinity, names exactly one reservation"
+        raise bad_request(f"A specific reservation, {rule}")
     return names[0] if names else ""
 
 
@@ -155,10 +149,8 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     model = machine_types.gpu_model(kind, config.get("labels") or {})
     if model is None:
         by_labels = f"by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
-        raise RehearsalError(
-            f'Accelerator type "{kind}" is not in the catalog: declare it {by_labels}. '
-            f"It has {', '.join(sorted(machine_types.GPUS))}"
-        )
+        fix = f"declare it {by_labels}. It has {', '.join(sorted(machine_types.GPUS))}"
+        raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog: {fix}')
     _check_gpu_count(machine, kind, count)
     gpu = PoolGpu.of(accelerator)
     _check_choice("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
@@ -176,9 +168,8 @@ def _check_gpu_count(machine: MachineType, kind: str, count: int) -> None:
         return
     fixed = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
     has = f"{' or '.join(map(str, allowed))} of this type" if allowed else fixed
-    raise bad_request(
-        f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}"
-    )
+    wanted = f"{count} accelerators of type {kind}"
+    raise bad_request(f"Machine type {machine.name} cannot have {wanted}: it has {has}")
 
 
 def _check_choice(field: str, value: str | None, allowed: tuple[str, ...]) -> None:
@@ -187,19 +178,17 @@ def _check_choice(field: str, value: str | None, allowed: tuple[str, ...]) -> No
 
 
 def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
-    taints = tuple(map(_taint, config.get("taints") or []))
-    if len({(taint["key"], taint["effect"]) for taint in taints}) < len(taints):
-        raise bad_request("Two node taints have the same key and effect")
-    return taints
-
-
-def _taint(taint: Inputs) -> dict[str, str]:
-    effect = taint.get("effect")
-    _check_choice("effect", effect, tuple(TAINT_EFFECTS))
-    if not effect:
-        raise bad_request(f"Taint {taint.get('key')} has no effect")
-    key, value = _label("taint", str(taint.get("key") or ""), taint.get("value") or "")
-    return {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
+    taints: dict[tuple[str, str], dict[str, str]] = {}
+    for taint in config.get("taints") or ():
+        effect = taint.get("effect")
+        _check_choice("effect", effect, tuple(TAINT_EFFECTS))
+        if not effect:
+            raise bad_request(f"Taint {taint.get('key')} has no effect")
+        key, value = _label("taint", str(taint.get("key") or ""), taint.get("value") or "")
+        if (key, effect) in taints:
+            raise bad_request("Two node taints have the same key and effect")
+        taints[key, effect] = {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
+    return tuple(taints.values())
 
 
 def _label(what: str, key: str, value: Any) -> tuple[str, str]:
@@ -219,9 +208,8 @@ def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     # None means that the catalog does not know.
     allowed = [disk for disk in BOOT_DISKS if machine.attaches(disk) is not False]
     if declared and declared not in allowed:
-        raise bad_request(
-            f"Disk type {declared} cannot be used by {machine.name}. Allowed: {', '.join(allowed)}"
-        )
+        fix = f"Allowed: {', '.join(allowed)}"
+        raise bad_request(f"Disk type {declared} cannot be used by {machine.name}. {fix}")
     default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
     return declared or default
 

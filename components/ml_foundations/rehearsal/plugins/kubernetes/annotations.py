@@ -83,11 +83,7 @@ def unmet_conditions(live: Object) -> list[str] | None:
 
 
 def _conditions(text: str) -> list[re.Match[str]]:
-    """Return the conditions in a waitFor annotation, as matches of ``_CONDITION`` or ``_JSONPATH``.
-
-    The annotation is ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of
-    these.
-    """
+    """Return the conditions in a waitFor annotation, as matches of one of the two patterns."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -97,11 +93,9 @@ def _conditions(text: str) -> list[re.Match[str]]:
     matches = [_CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item) for item in texts]
     conditions = list(filter(None, matches))
     if not conditions or len(conditions) < len(items):
-        raise ValueError(
-            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] "
-            "or jsonpath={.path}[=value], "
-            f"or a JSON list of these; a rehearsal reads no wildcards in paths (got {text!r})"
-        )
+        forms = "condition=Type[=Status] or jsonpath={.path}[=value], or a JSON list of these"
+        limits = f"a rehearsal reads no wildcards in paths (got {text!r})"
+        raise ValueError(f"the annotation {_WAIT_FOR} must be {forms}; {limits}")
     return conditions
 
 

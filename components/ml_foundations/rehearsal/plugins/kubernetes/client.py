@@ -8,17 +8,14 @@ from functools import reduce
 from urllib.parse import quote
 
 from ml_foundations.kubernetes.merging import merged
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 
 FIELD_MANAGER = "pulumi-kubernetes"
 """The manager of the fields that a program declares."""
 _CREATION = (FIELD_MANAGER, "Update")
-_REPLACED_MANAGERS = (
-    _CREATION,
-    ("kubectl", "Apply"),
-    ("kubectl", "Update"),
-    ("before-first-apply", "Update"),
-)
+_KUBECTL = (("kubectl", "Apply"), ("kubectl", "Update"), ("before-first-apply", "Update"))
+_REPLACED_MANAGERS = (_CREATION, *_KUBECTL)
 """Managers whose fields an update takes (pulumi-kubernetes, await.go, fixCSAFieldManagers)."""
 
 
@@ -77,14 +74,11 @@ class Client:
         # An applied object without fields owns none.
         identity = live["metadata"].keys() & {"name", "namespace"}
         metadata = {key: live["metadata"][key] for key in identity}
-        empty = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
-        self.apply(empty, manager)
+        self.apply(api_object(obj["apiVersion"], obj["kind"], metadata), manager)
 
     def take_fields(self, live: Object, manager: str) -> Object:
         """Let server-side apply own, and so remove, the fields of a creation or of kubectl."""
-        taken: list[Object] = []
-        applied: list[Object] = []
-        other_entries: list[Object] = []
+        taken, applied, other_entries = list[Object](), list[Object](), list[Object]()
         for entry in _managed_fields(live):
             if any(_is_by(entry, *other) for other in _REPLACED_MANAGERS):
                 taken.append(entry)
@@ -106,7 +100,7 @@ class Client:
 
     def list(self, api_version: str, kind: str, namespace: str, **query: str) -> list[Object]:
         """Return the objects of a kind in a namespace."""
-        collection = {"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace}}
+        collection = api_object(api_version, kind, {"namespace": namespace})
         return self._api.get(self.path(collection), **query)["items"]
 
     def is_namespaced(self, api_version: str, kind: str) -> bool:

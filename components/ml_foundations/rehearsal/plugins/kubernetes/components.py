@@ -41,10 +41,9 @@ class Rendered(pulumi.ComponentResource):
         def register(known: Mapping[str, Any]) -> list[pulumi.Resource]:
             plain = {key: _plain(value) for key, value in known.items() if value is not None}
             objects = render(type, name, plain)
-            if plain.get("skipAwait"):
-                for obj in objects:
-                    skip = {annotations.SKIP: "true"}
-                    obj["metadata"]["annotations"] = {**annotations_of(obj), **skip}
+            for obj in objects if plain.get("skipAwait") else ():
+                skip = {annotations.SKIP: "true"}
+                obj["metadata"]["annotations"] = {**annotations_of(obj), **skip}
             children = _register_children(self, plain.get("resourcePrefix", name), objects)
             # This call only waits for the children from here on, and each child is a separate call.
             running_calls.mark_idle(True)
@@ -107,9 +106,8 @@ def _key_of_reference(text: str) -> _Key:
             return (group, kind, "", name)
         case [group, "namespaces", namespace, kind, name]:
             return (group, kind, namespace, name)
-    raise RehearsalError(
-        f"{_DEPENDS_ON}: {text} is neither group/kind/name nor group/namespaces/namespace/kind/name"
-    )
+    forms = "neither group/kind/name nor group/namespaces/namespace/kind/name"
+    raise RehearsalError(f"{_DEPENDS_ON}: {text} is {forms}")
 
 
 def _defined_kind(obj: Object) -> tuple[str, str] | None:

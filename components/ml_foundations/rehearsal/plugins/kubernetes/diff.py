@@ -4,13 +4,13 @@ The official plugin makes all other changes in place, and the API server refuses
 cannot make.
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.plugins.property_paths import is_below
 
 IDENTITY = ("metadata.name", "metadata.namespace")
@@ -23,19 +23,15 @@ _QUANTITIES = re.compile(
 _TEXTS = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
 """The places where a string is not a quantity, whatever its key."""
 
-_REPLACED_FOR: Mapping[str, list[str]] = json.loads(
-    Path(__file__).with_name("replaced_for.json").read_text()
-)
+_DATA = Path(__file__).with_name("replaced_for.json")
+_REPLACED_FOR: Mapping[str, list[str]] = read_json(_DATA, {})
 """Fields for which the official plugin replaces, by kind, and those of containers.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
 _CONTAINER = re.compile(r"spec\.(containers|initContainers)(?:\[(\d+)\](?:\.(\w+).*)?)?$")
 
-_CONTENT: Mapping[str, tuple[str, ...]] = {
-    "ConfigMap": ("binaryData", "data"),
-    "Secret": ("data", "stringData"),
-}
+_CONTENT = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
 """Fields for which it replaces too, unless the provider makes the kind mutable."""
 
 

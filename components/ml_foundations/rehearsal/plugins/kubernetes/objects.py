@@ -3,14 +3,13 @@
 import base64
 import copy
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same
-from ml_foundations.rehearsal.plugins.property_paths import join, steps
+from ml_foundations.rehearsal.plugins.property_paths import join, steps, value_at
 from ml_foundations.rehearsal.protocol.values import Properties, Secret
 
 SERVER_WRITTEN = (
@@ -19,8 +18,7 @@ SERVER_WRITTEN = (
 )
 """Metadata that the API server writes."""
 _BOOKKEEPING = (
-    "deployment.kubernetes.io/revision",
-    "kubectl.kubernetes.io/last-applied-configuration",
+    *("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration"),
 )
 """Annotations that controllers and kubectl write."""
 
@@ -55,22 +53,12 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def removal(api_version: str, kind: str) -> str:
     """Return the message that Kubernetes has removed a kind; empty if it may be served."""
-    row = _removed_kinds().get((api_version, kind))
-    if row is None:
-        return ""
-    replacement = row["instead"]
-    fix = f"Use {replacement}/{kind} instead" if replacement else "It has no replacement"
-    return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {fix}"
-
-
-@cache
-def _removed_kinds() -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """Return the rows of the table of removed versions, by apiVersion and kind."""
-    removed: dict[tuple[str, str], Mapping[str, str]] = {}
     for row in rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes"):
-        for kind in row["kinds"].split():
-            removed[row["apiVersion"], kind] = row
-    return removed
+        if row["apiVersion"] == api_version and kind in row["kinds"].split():
+            replacement = row["instead"]
+            fix = f"Use {replacement}/{kind} instead" if replacement else "It has no replacement"
+            return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {fix}"
+    return ""
 
 
 def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
@@ -81,24 +69,17 @@ def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str
     provider/pkg/await/await.go.
     """
     for path in ignored:
-        keys = steps(path)
-        *parents, last = keys
-        target, source = wanted, live
-        for key in parents:
-            target, source = _child(target, key), _child(source, key)
+        parent, _, last = path.rpartition(".")
+        target, source = value_at(wanted, parent), value_at(live, parent)
         is_in_maps = isinstance(target, dict) and isinstance(source, dict) and "[" not in path
         if not is_in_maps or last not in source:
             continue
         entries = live["metadata"].get("managedFields", []) if manager else []
-        owners = {entry["manager"] for entry in entries if _owns(entry["fieldsV1"], keys)}
+        owners = {entry["manager"] for entry in entries if _owns(entry["fieldsV1"], steps(path))}
         if owners and manager not in owners:
             target.pop(last, None)
         else:
             target[last] = source[last]
-
-
-def _child(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, dict) else None
 
 
 def _owns(fields: Object | None, path: Iterable[str]) -> bool:
@@ -113,7 +94,7 @@ def content_of(live: Object) -> Object:
     metadata = _without(live["metadata"], (*SERVER_WRITTEN, "annotations"))
     if annotations := _without(live["metadata"].get("annotations", {}), _BOOKKEEPING):
         metadata["annotations"] = annotations
-    return _without(live, ("status",)) | {"metadata": metadata}
+    return _without(live, ["status"]) | {"metadata": metadata}
 
 
 def _without(mapping: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
@@ -135,8 +116,8 @@ def outputs_of(live: Object, preview: bool = False) -> Properties:
     outputs = copy.deepcopy(live)
     outputs["metadata"].pop("managedFields", None)
     if preview:
-        unknown = dict.fromkeys(("creationTimestamp", "resourceVersion", "uid"), UNKNOWN)
-        outputs["metadata"] |= unknown
+        unknown = ("creationTimestamp", "resourceVersion", "uid")
+        outputs["metadata"] |= dict.fromkeys(unknown, UNKNOWN)
         outputs["status"] = UNKNOWN
     return hidden(outputs)
 
@@ -152,8 +133,7 @@ def as_declared(declared: Any, live: Any, path: str = "") -> Any:
                 merged[key] = value
         return merged
     if isinstance(declared, list) and isinstance(live, list):
-        # Items that the server appends, such as tolerations of a Pod, are no drift, as in the
-        # official plugin.
+        # As in the official plugin, items that the server appends are no drift.
         pairs = zip(declared, live, strict=False)
         return [as_declared(*pair, path) for pair in pairs]
     return declared if same(declared, live, path) else live

@@ -123,9 +123,8 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
         before, after = self._placed(_declared(old.inputs), old.id), self._placed(new)
-        differing = changed_paths(
-            objects.as_stored(before), objects.as_stored(after), same=differences.same
-        )
+        stored = (objects.as_stored(before), objects.as_stored(after))
+        differing = changed_paths(*stored, same=differences.same)
         changed = [path for path in differing if not is_below(path, resource.ignore)]
         replaces = differences.replaced_paths(changed, new, self._settings.mutable_kinds)
         if _is_patch(resource):

@@ -6,6 +6,7 @@ The rules are those that the official plugin documents.
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -46,13 +47,14 @@ def missing_at_refresh(client: Client, live: Object) -> str:
 def reasons(client: Client, live: Object) -> list[str]:
     """Return the cluster's own messages why an object, or the pods of a workload, do not run."""
     messages: set[str] = set()
-    # A Deployment's own conditions may be of an earlier try, so they explain a failure, but end no
-    # wait.
+    # A Deployment's conditions may be of an earlier try: they explain a failure, but end no wait.
     for name, bad_status in (("ReplicaFailure", "True"), ("Progressing", "False")):
         status = condition(live, name)
         if status.get("status") == bad_status:
             messages.add(status["message"])
-    unplaced, starting = _unplaced_pods(), list[Object]()
+    unplaced, starting = dict[str, str](), list[Object]()
+    for store in map(Store, Rehearsal.of_this_process().replicas):
+        unplaced |= store.get("unplaced", {})
     for pod in pods_of(client, live):
         messages.update(_pod_reasons(pod, unplaced))
         if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending"):
@@ -127,10 +129,6 @@ def _job(client: Client, live: Object) -> str:
     return f"{succeeded}/{live['spec'].get('completions', 1)} completions"
 
 
-def _pod(client: Client, live: Object) -> str:
-    return "" if _is_true(live, "Ready") else _phase(live, "the pod", "Succeeded")
-
-
 def _phase(live: Object, what: str, *good: str) -> str:
     """Return a message if a phase is none of the good ones; a Failure if it is final."""
     phase = live.get("status", {}).get("phase", "Pending")
@@ -146,9 +144,7 @@ def _claim(client: Client, live: Object) -> str:
     name = live["spec"].get("storageClassName")
     if not name:
         return "the claim is not bound, and names no storage class"
-    storage_class = client.get(
-        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
-    )
+    storage_class = client.get(api_object("storage.k8s.io/v1", "StorageClass", {"name": name}))
     if storage_class is None:
         return f"the claim is not bound: there is no storage class {name}"
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
@@ -176,19 +172,16 @@ def _service(client: Client, live: Object) -> str:
     if spec.get("type") == "ExternalName" or is_headless or not spec.get("selector"):
         return ""
     metadata = live["metadata"]
-    selector = f"kubernetes.io/service-name={metadata['name']}"
-    slices = client.list(
-        "discovery.k8s.io/v1", "EndpointSlice", metadata["namespace"], labelSelector=selector
-    )
-    has_endpoints = False
-    for endpoint_slice in slices:
-        for endpoint in endpoint_slice.get("endpoints") or []:
-            has_endpoints, conditions = True, endpoint["conditions"]
-            if not conditions.get("ready") and not conditions.get("terminating"):
-                return "pods behind the service are not ready"
+    group, selector = "discovery.k8s.io/v1", f"kubernetes.io/service-name={metadata['name']}"
+    slices = client.list(group, "EndpointSlice", metadata["namespace"], labelSelector=selector)
+    endpoints = [item for part in slices for item in part.get("endpoints") or []]
+    for endpoint in endpoints:
+        conditions = endpoint["conditions"]
+        if not conditions.get("ready") and not conditions.get("terminating"):
+            return "pods behind the service are not ready"
     # A service may have no pods. Its future pods get some time to appear.
     created = datetime.fromisoformat(metadata["creationTimestamp"])
-    is_settled = has_endpoints or datetime.now(UTC) - created > _SETTLED
+    is_settled = endpoints or datetime.now(UTC) - created > _SETTLED
     return "" if is_settled else "no pod is behind the service"
 
 
@@ -197,13 +190,10 @@ def _ingress(client: Client, live: Object) -> str:
     for rule in live["spec"].get("rules") or []:
         for path in rule.get("http", {}).get("paths", []):
             name = path["backend"].get("service", {}).get("name")
-            metadata = {"name": name, "namespace": namespace}
-            service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+            service = api_object("v1", "Service", {"name": name, "namespace": namespace})
             if name and client.get(service) is None:
-                return (
-                    "the ingress has at least one rule with an unavailable target: "
-                    f"there is no service {name}"
-                )
+                failure = "the ingress has at least one rule with an unavailable target"
+                return f"{failure}: there is no service {name}"
     if _has_address(live):
         return ""
     name = live["spec"].get("ingressClassName")
@@ -215,19 +205,17 @@ def _has_address(live: Object) -> bool:
     return bool(live.get("status", {}).get("loadBalancer", {}).get("ingress"))
 
 
-def _definition(client: Client, live: Object) -> str:
-    return "" if _is_true(live, "Established") else "the kind is not served yet"
-
-
 _RULES: Mapping[str, Callable[[Client, Object], str]] = {
-    "CustomResourceDefinition.apiextensions.k8s.io": _definition,
+    "CustomResourceDefinition.apiextensions.k8s.io": lambda _, live: (
+        "" if _is_true(live, "Established") else "the kind is not served yet"
+    ),
     "DaemonSet.apps": _daemon_set,
     "Deployment.apps": _rollout,
     "Ingress.networking.k8s.io": _ingress,
     "Job.batch": _job,
     "PersistentVolume": lambda _, live: _phase(live, "the volume", "Available", "Bound"),
     "PersistentVolumeClaim": _claim,
-    "Pod": _pod,
+    "Pod": lambda _, pod: "" if _is_true(pod, "Ready") else _phase(pod, "the pod", "Succeeded"),
     "ReplicationController": _replication_controller,
     "ResourceQuota": _quota,
     "Secret": _secret,
@@ -236,26 +224,14 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
 }
 
 
-def _unplaced_pods() -> dict[str, str]:
-    """Return why the autoscaler makes no node for a pod, by the pod's uid."""
-    stores = map(Store, Rehearsal.of_this_process().replicas)
-    reasons: dict[str, str] = {}
-    for store in stores:
-        reasons |= store.get("unplaced", {})
-    return reasons
-
-
 def _warnings(client: Client, pods: list[Object]) -> list[str]:
     """Return the last warning about each pod, such as of a disk that another node holds."""
     namespace = pods[0]["metadata"]["namespace"]
     events = client.list("v1", "Event", namespace, fieldSelector=_START_WARNINGS)
-    by_uid = {event["involvedObject"].get("uid"): event for event in sorted(events, key=_time_of)}
+    events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+    by_uid = {event["involvedObject"].get("uid"): event for event in events}
     last = [(pod["metadata"]["name"], by_uid.get(pod["metadata"]["uid"])) for pod in pods]
     return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in last if event]
-
-
-def _time_of(event: Object) -> str:
-    return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
 def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:

@@ -28,13 +28,8 @@ _REQUIRED = {
 }
 """The required input of a function or a component."""
 _KUSTOMIZE_SECONDS = 60
-_FETCH_OPTIONS = {
-    "repo": "repo",
-    "username": "username",
-    "password": "password",
-    "caFile": "ca_file",
-    "certFile": "cert_file",
-}
+_FETCH_OPTIONS = {key: key for key in ("repo", "username", "password")}
+_FETCH_OPTIONS |= {"caFile": "ca_file", "certFile": "cert_file"}
 """The names of a repository's options in helm/v3's Chart, by their names in a Release."""
 
 
@@ -54,9 +49,8 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
             continue
         kind, metadata = document["kind"], document.get("metadata") or {}
         if not isinstance(kind, str) or not isinstance(metadata, Mapping):
-            raise RehearsalError(
-                f"an object's kind is a text, and its metadata a map (kind: {kind})"
-            )
+            rule = "an object's kind is a text, and its metadata a map"
+            raise RehearsalError(f"{rule} (kind: {kind})")
         if kind.endswith("List") and isinstance(document.get("items"), list):
             yield from objects_of(document["items"])
         else:
@@ -66,9 +60,8 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
 def read(file: str) -> str:
     """Return the text of a file, or of all files that a pattern matches, as one stream."""
     if urlsplit(file).scheme in ("http", "https"):
-        raise RehearsalError(
-            f"{file}: a rehearsal fetches no manifests. Keep the file next to the program"
-        )
+        fix = "Keep the file next to the program"
+        raise RehearsalError(f"{file}: a rehearsal fetches no manifests. {fix}")
     path = Path(file)
     paths = [path]
     if has_magic(file):

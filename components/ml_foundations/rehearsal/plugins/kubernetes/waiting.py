@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
@@ -28,15 +29,8 @@ def until_ready(
 ) -> tuple[Object, list[str]]:
     """Return the object at the end of the wait, and the reasons why it is not ready, if any.
 
-    Args:
-        client: The client of the object's cluster.
-        live: The object.
-        timeout: The seconds that the user allows; 0 if the user sets none.
-        cancelled: Set when the user interrupts.
-        show: Shows the user what the object lacks, whenever that changes.
-
-    Raises:
-        RehearsalError: it was deleted meanwhile.
+    ``timeout`` is in seconds, 0 if the user sets none; ``show`` gets each change of what it lacks.
+    A RehearsalError means that it was deleted meanwhile.
     """
     default = _SECONDS_OF_KINDS.get(group_kind(live), _SECONDS)
     deadline = time.monotonic() + seconds(live, timeout, default)
@@ -53,7 +47,10 @@ def until_ready(
             return live, [f"{title(live)}: no node can ever take its pods: {unschedulable}"]
         if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
             reason = "interrupted" if cancelled.is_set() else lack
-            return live, [f"{title(live)}: {reason}", *_reasons(client, live)]
+            # The reasons only explain a failure, which must be reported in any case.
+            with suppress(Exception):
+                return live, [f"{title(live)}: {reason}", *reasons(client, live)]
+            return live, [f"{title(live)}: {reason}"]
         if lack != shown:
             shown = lack
             show(lack)
@@ -61,14 +58,10 @@ def until_ready(
 
 
 def until_gone(client: Client, obj: Object, timeout: float, cancelled: threading.Event) -> None:
-    """Wait until an existing object is deleted; a new one of that name does not count.
-
-    Raises:
-        RehearsalError: it is not deleted within the timeout, or the user interrupts.
-    """
+    """Wait until an object is deleted; raise a RehearsalError after the timeout or an interrupt."""
     deadline = time.monotonic() + seconds(obj, timeout)
     first = client.get(obj)
-    uid = first["metadata"]["uid"] if first else ""
+    uid = first["metadata"]["uid"] if first else ""  # A new object of this name does not count.
     while (live := client.get(obj)) is not None and live["metadata"]["uid"] == uid:
         if time.monotonic() > deadline or cancelled.is_set():
             holders = ", ".join(live["metadata"].get("finalizers") or []) or "its pods"
@@ -94,11 +87,3 @@ def _look(client: Client, live: Object) -> tuple[Object | None, str]:
         return live, str(error)
     except Exception as error:
         return live, Failure(f"it cannot be awaited: {error}")
-
-
-def _reasons(client: Client, live: Object) -> list[str]:
-    try:
-        return reasons(client, live)
-    except Exception:
-        # They only explain a failure, which must be reported in any case.
-        return []

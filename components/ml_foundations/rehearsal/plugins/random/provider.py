@@ -97,9 +97,8 @@ def _random_text(inputs: Mapping[str, Any]) -> str:
             chosen += chance.choices(characters, k=int(inputs.get(f"min{kind.title()}") or 0))
     remaining = int(inputs["length"]) - len(chosen)
     if remaining < 0 or not allowed:
-        raise RehearsalError(
-            "length: is less than the sum of the minimums, or no kind of character is left"
-        )
+        reason = "is less than the sum of the minimums, or no kind of character is left"
+        raise RehearsalError(f"length: {reason}")
     chosen += chance.choices(allowed, k=remaining)
     # Otherwise, the characters of the minimums would always come first.
     chance.shuffle(chosen)

@@ -9,8 +9,8 @@ from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.engine import project_files
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 
-_TOO_MANY = 30
-"""More replicas than the quotas and pools of this project's stacks allow."""
+_TOO_MANY = {"dev": 8, "staging": 8, "prod": 30}
+"""More replicas than the quota and the pool of a stack of this project allow."""
 _REPLICAS = re.compile(r"\breplicas: (\d+)")
 
 
@@ -43,10 +43,11 @@ def _assumed_nodes(rehearsal: Rehearsal) -> list[str]:
 
 
 def _edits(rehearsal: Rehearsal) -> list[str]:
-    """Return edits of a stack file of this project; none for other projects."""
-    file = project_files.source_stack_file(rehearsal)
-    if rehearsal.project != SOURCE_ROOT.parent or not file.exists():
+    """Return edits of a stack file of this project; none for other files."""
+    too_many = _TOO_MANY.get(rehearsal.stack)
+    if rehearsal.project != SOURCE_ROOT.parent or not too_many:
         return []
+    file = project_files.source_stack_file(rehearsal)
     replicas = _REPLICAS.search(file.read_text())
     if not replicas:
         return []
@@ -60,8 +61,8 @@ def _edits(rehearsal: Rehearsal) -> list[str]:
     return [
         f"  Run {fewer} of its model servers. Only the Deployment changes:",
         edit(fewer),
-        f"  Ask for {_TOO_MANY}. The proof refuses them, and what runs stays:",
-        edit(_TOO_MANY),
+        f"  Ask for {too_many}. The proof refuses them, and what runs stays:",
+        edit(too_many),
         f"  Set it back to {now}:",
         edit(now),
     ]
