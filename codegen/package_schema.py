@@ -12,7 +12,7 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 import ml_foundations
 import pulumi
 from ml_foundations.component.base import PACKAGE, Component
-from ml_foundations.component.errors import models_in
+from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf
 from pydantic.alias_generators import to_camel

@@ -11,10 +11,10 @@ import pulumi
 from ml_foundations.component._pulumi_internals import result_if_ready
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.partial import validated
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.kubernetes.trees import map_leaves
 from pulumi.provider import ConstructResult, Provider, main
-from pydantic import ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -61,13 +61,12 @@ def _checked(
     spec: type[ComponentSpec] = component.spec_type()
     fields = {to_camel(field): field for field in spec.model_fields}
     args = {fields.get(key, key): value for key, value in inputs.items()}
-    try:
-        return spec.model_validate(component.completed(name, args))
-    except ValidationError as error:
-        refused = ArgumentsError(f"{component.__name__} {name}", error, spec, to_camel)
-        raise pulumi.InputPropertiesError(
-            refused.message.partition("\n")[0], refused.errors
-        ) from None
+    given = component.completed(name, args)
+    checked, errors = validated(spec, given, by_alias=True, by_name=True)
+    if errors or checked is None:
+        refused = ArgumentsError(f"{component.__name__} {name}", errors, spec, to_camel)
+        raise pulumi.InputPropertiesError(refused.message.partition("\n")[0], refused.errors)
+    return checked
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

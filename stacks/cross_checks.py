@@ -9,12 +9,14 @@ from defaults import is_reference, mode_for
 from existing_cluster import ExistingCluster
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.component.partial import while_valid
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
-from ml_foundations.storage.volume import DEFAULT_CLASS
+from ml_foundations.storage.volume import DEFAULT_CLASS, VolumeSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
@@ -25,28 +27,38 @@ if TYPE_CHECKING:
 
 
 def errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Return every error with its path."""
-    yield from _cluster_errors(settings)
-    yield from _pool_errors(settings)
+    """Yield every error with its path. What depends on an invalid argument is not checked."""
+    for check in _checks(settings):
+        yield from while_valid(check)
+
+
+def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
+    yield _add_on_errors(settings)
+    yield _group_errors(settings)
+    yield _system_pool_errors(settings)
+    for name, pool in settings.gpu_pools.items():
+        yield _network_errors(name, pool, settings)
+        yield _pool_errors(f"nodePools.{name}", pool, settings)
     for name, monitor in settings.gpu_monitors.items():
-        operator = settings.gpu_operator
-        if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
-            reason = "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
-            yield f"gpuMonitors.{name}", reason
-    yield from _joined_name_errors(settings)
+        yield _monitor_errors(f"gpuMonitors.{name}", monitor, settings)
+    yield _joined_name_errors(settings)
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
         for section, name, workload in team.workloads:
             path = f"teams.{team_name}.{section}.{name}"
-            if name in taken:
-                yield path, f"the name is taken by {taken[name]}; choose another"
-            taken[name] = path
-            yield from _name_errors(path, team_name, name)
-            yield from _workload_errors(path, workload, team, settings)
+            yield _name_errors(path, team_name, name, taken)
+            for check in _WORKLOAD_CHECKS:
+                yield check(path, workload, team, settings)
         for name, volume in team.volumes.items():
-            yield from _class_errors(
-                f"teams.{team_name}.volumes.{name}", volume.class_name, settings
-            )
+            yield _volume_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
+
+
+def _monitor_errors(
+    path: str, monitor: GpuMonitorSpec, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    operator = settings.gpu_operator
+    if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
+        yield path, "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
 
 
 def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -67,43 +79,54 @@ def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
                 yield path, f"makes the name {joined}, as {other} does; choose another"
 
 
-def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+def _add_on_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     cluster = settings.cluster
-    if isinstance(cluster, ExistingCluster):
-        return
-    for add_on in settings.storage.add_ons:
+    for add_on in () if isinstance(cluster, ExistingCluster) else settings.storage.add_ons:
         if not getattr(cluster, add_on):
             reason = f"is false, but storage.{add_on} needs it; leave it out to switch it on"
             yield f"cluster.{add_on}", reason
-    if grouped := [
-        name for name, team in settings.teams.items() if team.group and not cluster.security_group
-    ]:
+
+
+def _group_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    cluster = settings.cluster
+    if isinstance(cluster, ExistingCluster) or cluster.security_group:
+        return
+    grouped = [name for name, team in settings.teams.items() if team.group]
+    if grouped:
         what = f"teams.{grouped[0]}.group is a Google group"
         reason = f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own"
         yield "cluster.securityGroup", reason
-    for name, pool in settings.gpu_pools.items():
-        if pool.additional_networks and not cluster.multi_networking:
-            reason = f"is false, but nodePools.{name}.additionalNetworks need it; set it to true"
-            yield "cluster.multiNetworking", reason
+
+
+def _network_errors(
+    name: str, pool: GpuNodePoolSpec, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    cluster = settings.cluster
+    if isinstance(cluster, ExistingCluster):
+        return
+    if pool.additional_networks and not cluster.multi_networking:
+        reason = f"is false, but nodePools.{name}.additionalNetworks need it; set it to true"
+        yield "cluster.multiNetworking", reason
+
+
+def _system_pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    if isinstance(settings.cluster, ExistingCluster):
+        return
     if not settings.node_pools:
         yield "nodePools", "are required: add GPU pools, and a pool without GPUs for system pods"
     elif not any(isinstance(pool, CpuNodePoolSpec) for pool in settings.node_pools.values()):
         yield "nodePools", "there are GPU pools only; the system's pods need a pool without GPUs"
 
 
-def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+def _pool_errors(path: str, pool: GpuNodePoolSpec, settings: Settings) -> Iterator[tuple[str, str]]:
     operator = settings.gpu_operator
-    for name, pool in settings.gpu_pools.items():
-        path = f"nodePools.{name}"
-        yield from _driver_errors(f"{path}.driver", pool, settings)
-        if pool.sharing and operator is not None and operator.feature_discovery:
-            why = (
-                "the operator's feature discovery ignores it and would label the GPUs as not shared"
-            )
-            reason = f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false"
-            yield f"{path}.sharing", reason
-        if pool.dra and settings.device_classes is None:
-            yield f"{path}.dra", "is true, but there is no deviceClasses; add the section"
+    yield from while_valid(_driver_errors(f"{path}.driver", pool, settings))
+    if pool.sharing and operator is not None and operator.feature_discovery:
+        why = "the operator's feature discovery ignores it and would label the GPUs as not shared"
+        reason = f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false"
+        yield f"{path}.sharing", reason
+    if pool.dra and settings.device_classes is None:
+        yield f"{path}.dra", "is true, but there is no deviceClasses; add the section"
 
 
 def _driver_errors(
@@ -131,8 +154,16 @@ def _driver_errors(
             yield "gpuOperator.driver", f"does not suit {where}: {fault}"
 
 
-def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield names that are too long in the program, or with the suffix of a Job's pods."""
+def _name_errors(
+    path: str, team: str, name: str, taken: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield names that another workload has, or that are too long.
+
+    The limits are those of the program, and of a Job's pods with their suffix.
+    """
+    if name in taken:
+        yield path, f"the name is taken by {taken[name]}; choose another"
+    taken[name] = path
     try:
         derived(name, "-xxxxx")
         derived(team, f"-{name}", limit=100)
@@ -140,38 +171,62 @@ def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
         yield path, str(error)
 
 
-def _workload_errors(
+def _mount_errors(
     path: str, workload: WorkloadSpec, team: Team, settings: Settings
 ) -> Iterator[tuple[str, str]]:
     for index, mount in enumerate(workload.mounts):
         if mount.claim is not None and mount.claim not in team.volumes:
             yield f"{path}.mounts[{index}].claim", not_among(mount.claim, "volume", team.volumes)
+
+
+def _file_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
     for name, text in workload.files.items():
         if is_reference(text):
             reason = f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
             yield f"{path}.files.{name}", reason
-    queue = settings.training_queue.queue_name if team.queue else "none"
+
+
+def _queue_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    queues = settings.training_queue
+    queue = queues.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
-    if (
-        isinstance(workload, ServerSpec)
-        and workload.queue is not None
-        and settings.training_queue.install
-    ):
-        most = settings.training_queue.ready_seconds
+    if isinstance(workload, ServerSpec) and workload.queue is not None and queues.install:
+        most = queues.ready_seconds
         needed = workload.load_seconds + NEW_NODE_SECONDS
         if needed > most:
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
             reason = f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
             yield f"{path}.loadSeconds", reason
+
+
+def _shard_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)
+
+
+def _gpu_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
     if workload.gpu_claim is not None and settings.device_classes is None:
         yield f"{path}.gpuClaim", "claims GPUs, but there is no deviceClasses; add the section"
     models = ", ".join(team.quota.gpus_by_model)
     if models and workload.gpus and workload.gpu is None and workload.gpu_claim is None:
         yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
+
+
+_WORKLOAD_CHECKS = (_mount_errors, _file_errors, _queue_errors, _shard_errors, _gpu_errors)
+
+
+def _volume_errors(path: str, volume: VolumeSpec, settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from _class_errors(path, volume.class_name, settings)
 
 
 def _class_errors(path: str, name: str, settings: Settings) -> Iterator[tuple[str, str]]:

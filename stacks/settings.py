@@ -6,9 +6,9 @@ the value and the allowed values. Keys are in camelCase, as elsewhere in Pulumi'
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 import cross_checks
@@ -17,6 +17,7 @@ import pulumi
 from existing_cluster import ExistingCluster
 from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.component.errors import STACK_FILE_PAGE, explain, unknown
+from ml_foundations.component.partial import InvalidArgumentError, errors_in, validated, while_valid
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
 from ml_foundations.gke.cluster import GkeClusterSpec
@@ -236,17 +237,15 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
             value and the allowed values.
     """
     found = list(errors or [])
-    settings = None
     filled = defaults.with_defaults(sections)
     for arguments in filled.derived:
         found += _derived_errors(arguments)
         arguments.section.update(arguments.values)
-    try:
-        settings = Settings.model_validate(filled.sections, by_alias=True, by_name=False)
-    except ValidationError as error:
-        found += _relocated(explain(error, Settings, to_camel), filled.derived)
+    settings, invalid = validated(Settings, filled.sections, by_alias=True, by_name=False)
+    found += _relocated(explain(invalid, Settings, to_camel), filled.derived)
     if settings is not None:
-        found += _built_errors(settings) or cross_checks.errors(settings)
+        found += while_valid(_built_errors(settings))
+        found += cross_checks.errors(settings)
     if settings is None or found:
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
         raise ValueError(f"{number(len(found), 'invalid value')}:{lines}")
@@ -263,6 +262,10 @@ def _derived_errors(arguments: defaults.DerivedArguments) -> Iterator[tuple[str,
             yield f"{arguments.path}.{key}", reason
 
 
+_FROM_ELSEWHERE = ("project", "location")
+"""Derived arguments whose errors are reported where they follow from."""
+
+
 def _relocated(
     errors: Iterator[tuple[str, str]], derived: list[defaults.DerivedArguments]
 ) -> Iterator[tuple[str, str]]:
@@ -273,35 +276,31 @@ def _relocated(
     for path, reason in errors:
         if path not in section_of:
             yield path, reason
-        elif reason != "is required":  # otherwise the error is where it follows from
+        elif path.rpartition(".")[2] not in _FROM_ELSEWHERE and reason != "is required":
             yield section_of[path], reason
 
 
-def _built_errors(settings: Settings) -> list[tuple[str, str]]:
-    """Return the errors that components find in arguments from several sections."""
-    found: list[tuple[str, str]] = []
+def _built_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the errors that components find in arguments from several sections."""
     for name, team in settings.teams.items():
-        try:
-            team.tenancy(name)
-        except ValidationError as error:
-            found += [
-                (f"teams.{name}.{path}", reason)
-                for path, reason in explain(error, TeamNamespaceSpec, to_camel)
-            ]
+        for path, reason in _errors_of(partial(team.tenancy, name), TeamNamespaceSpec):
+            yield f"teams.{name}.{path}", reason
     with_queue = [f"teams.{name}.queue" for name, team in settings.teams.items() if team.queue]
     pools = [f"nodePools.{name}" for name in settings.gpu_pools]
+    for path, reason in _errors_of(lambda: settings.queues, TrainingQueueSpec):
+        path = re.sub(r"teams\[(\d+)\]", lambda index: with_queue[int(index[1])], path)
+        path = re.sub(r"flavors\[(\d+)\]\.name", lambda index: pools[int(index[1])], path)
+        yield path, reason
+
+
+def _errors_of(build: Callable[[], object], spec: type[Spec]) -> Iterator[tuple[str, str]]:
+    """Yield why arguments are invalid. Yield nothing if they follow from invalid ones."""
     try:
-        _ = settings.queues
+        build()
     except ValidationError as error:
-        for path, reason in explain(error, TrainingQueueSpec, to_camel):
-            path = re.sub(r"teams\[(\d+)\]", lambda index: with_queue[int(index[1])], path)
-            found.append(
-                (
-                    re.sub(r"flavors\[(\d+)\]\.name", lambda index: pools[int(index[1])], path),
-                    reason,
-                )
-            )
-    return found
+        yield from explain(errors_in(error), spec, to_camel)
+    except InvalidArgumentError:
+        return
 
 
 def _in_file(path: str) -> str:

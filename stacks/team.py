@@ -1,6 +1,6 @@
 """A team in a stack file: the one table of what it can have."""
 
-from ml_foundations.component.errors import models_in
+from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.storage.volume import VolumeSpec
 from ml_foundations.tenancy.quota import TeamQuota

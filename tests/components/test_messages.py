@@ -9,7 +9,8 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
-from ml_foundations.component.errors import ArgumentsError, models_in
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import Spec, check
 from ml_foundations.kubernetes.spelling import nearest_names
 from ml_foundations.planning.verdict.findings import RULES

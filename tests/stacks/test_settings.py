@@ -336,3 +336,50 @@ def test_callers_are_let_out_to_the_servers_that_list_them() -> None:
         ("teams.research.egressNamespaces", ["data", "serving"]),
     )
     assert settings.parse(kept).teams["research"].egress_namespaces == ["data", "serving"]
+
+
+LAYERS = [
+    ("nodePool", {}, "nodePool"),
+    ("nodePools.l4.maxNode", 3, "nodePools.l4.maxNode"),
+    ("nodePools.a100.minNodes", 9, "nodePools.a100.minNodes"),
+    ("gpuMonitors.m", {"image": "i", "port": "x"}, "gpuMonitors.m.port"),
+    ("teams.serving.quota.gpusByModel", {"L4": 9}, "teams.serving.quota.gpusByModel.nvidia-l4"),
+    ("proof.accept", {"quota-summ": "because"}, "proof.accept.quota-summ"),
+    ("teams.research.group", "ml@example.com", "cluster.securityGroup"),
+    ("teams.research.quota.gpusByModel", {"A100": 8}, "teams.research.trainingJobs.new.gpu"),
+    ("teams.research.volumes.raw-data.storageClass", "fsat-ssd", "volumes.raw-data.storageClass"),
+    ("teams.research.trainingJobs.finetune.shm_size", "1Gi", "finetune.shm_size"),
+    (
+        "teams.research.trainingJobs.finetune.mounts",
+        [{"claim": "raw", "path": "/data"}],
+        "finetune.mounts[0].claim",
+    ),
+    ("teams.research.trainingJobs.new", {"gpus": 1, "foo": 1}, "new.image"),
+    ("teams.Serving", {"quota": {}}, "teams.Serving"),
+]
+"""Errors of keys, values, combinations in a section, and references to others: path, value, and a path with an error."""
+
+
+def test_errors_of_all_kinds_come_at_once() -> None:
+    text = errors(changed(*((path, value) for path, value, _ in LAYERS)))
+    assert [path for *_, path in LAYERS if f"{path}: " not in text] == [], text
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("teams.research.volumes.raw-data.size", "big"),
+        ("nodePools.cpu.maxNodes", "many"),
+        ("nodePools.l4.driver", "nvidia"),
+        ("gpuOperator.mode", "best"),
+        ("cluster.location", 3),
+        ("teams.research.quota.gpus", "all"),
+        ("teams.research.trainingJobs.finetune.gpus", "two"),
+        ("teams.research.trainingJobs.finetune.mounts", [{"claim": "raw-data", "path": 1}]),
+        ("teams.research.trainingJobs.finetune.mounts", [{"path": "/data"}]),
+    ],
+)
+def test_an_error_has_no_others_in_its_train(path: str, value: Any) -> None:
+    """A check that reads an invalid argument would report what is no error once that is fixed."""
+    text = errors(changed((path, value)))
+    assert text.startswith("1 invalid value:"), text

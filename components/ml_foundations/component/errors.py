@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_origin
 
 import pulumi
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from ml_foundations import COMPONENTS
 from ml_foundations.component._pulumi_internals import input_types
+from ml_foundations.component.partial import ArgumentError, FieldsError, models_in
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 from ml_foundations.kubernetes.words import number
@@ -20,14 +20,6 @@ _MOST_LISTED = 5
 """The most allowed values that a message lists."""
 
 STACK_FILE_PAGE = "docs/stack-file.md"
-
-
-class FieldsError(ValueError):
-    """Arguments that do not go together: each the name of a field, and why."""
-
-    def __init__(self, found: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {reason}" for field, reason in found))
-        self.found = found
 
 
 class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
@@ -39,12 +31,12 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
     def __init__(
         self,
         component: str,
-        error: ValidationError | None,
+        errors: Iterable[ArgumentError],
         spec: type[BaseModel],
         spell: Callable[[str], str] = str,
         more: Sequence[tuple[str, str]] = (),
     ) -> None:
-        explained = explain(error, spec, spell) if error else ()
+        explained = explain(errors, spec, spell)
         details: list[pulumi.InputPropertyErrorDetails] = [
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
@@ -55,14 +47,14 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
 
 
 def explain(
-    error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
+    errors: Iterable[ArgumentError], spec: type[BaseModel], spell: Callable[[str], str] = str
 ) -> Iterator[tuple[str, str]]:
     """Yield each error as its path and a reason, which has the value and a fix.
 
     ``spell`` writes the names of fields.
     """
-    for item in error.errors():
-        location, cause = item["loc"], item.get("ctx", {}).get("error")
+    for item in errors:
+        location, cause = item.location, item.context.get("error")
         path, model, page = _place(location, spec, spell)
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
@@ -70,16 +62,16 @@ def explain(
                     f"{path}.{_spelled(field, model, spell)}".lstrip("."),
                     _spelled(reason, model, spell),
                 )
-        elif item["type"] == "extra_forbidden":
+        elif item.type == "extra_forbidden":
             section, model, page = _place(location[:-1], spec, spell)
             yield (
                 f"{section}.{location[-1]}".lstrip("."),
                 _unknown_argument(str(location[-1]), model, page, spell),
             )
-        elif isinstance(item["input"], pulumi.Output):
+        elif isinstance(item.input, pulumi.Output):
             fix = _instead(location, spec, page, spell)
             yield path, f"is an Output, but must be known at preview. {fix}"
-        elif item["type"] == "missing":
+        elif item.type == "missing":
             _, model, _ = _place(location[:-1], spec, spell)
             yield path, _missing(str(location[-1]), model, in_python=spell is str)
         else:
@@ -97,19 +89,19 @@ def _missing(field: str, model: type[BaseModel], *, in_python: bool) -> str:
     return f"is required. Set {field} or {' or '.join(setters)}" if setters else "is required"
 
 
-def _reason(item: ErrorDetails, page: str) -> str:
+def _reason(item: ArgumentError, page: str) -> str:
     """Return what is wrong with a value, as pydantic reports it."""
-    context, value = item.get("ctx", {}), item["input"]
+    context, value = item.context, item.input
     allowed = re.findall("'(.*?)'", str(context.get("expected")))
-    if item["type"] == "string_too_long":
+    if item.type == "string_too_long":
         return f"has {len(value)} characters, and {context['max_length']} are allowed"
     if len(allowed) > _MOST_LISTED:
         return f"{shown(value)} {unknown(str(value), allowed, f'See {page}')}"
-    if "secret_env" in item["loc"]:  # what was given may be the secret itself
+    if "secret_env" in item.location:  # what was given may be the secret itself
         return (
             "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         )
-    message = item["msg"].removeprefix("Value error, ")
+    message = item.message.removeprefix("Value error, ")
     message = message if message[:2].isupper() else message[0].lower() + message[1:]
     is_quoted = isinstance(value, str) and repr(value) in message
     return message if is_quoted else f"{message} (got {shown(value)})"
@@ -125,16 +117,6 @@ def duplicates(
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
             yield field.format(index), f"{value} is taken; choose another"
-
-
-def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models inside a type such as list[Model], dict[str, Model] or Model | None.
-
-    There are several if the type is a choice of models.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 def _instead(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pulumi
 
-from ml_foundations.component.errors import models_in
+from ml_foundations.component.partial import models_in
 
 if TYPE_CHECKING:
     from ml_foundations.component.spec import Spec

@@ -11,8 +11,9 @@ import pulumi
 from pydantic import AfterValidator
 
 from ml_foundations.component._pulumi_internals import input_types, is_input_type
-from ml_foundations.component.errors import FieldsError, shown, unknown
+from ml_foundations.component.errors import shown, unknown
 from ml_foundations.component.outputs import arguments_class
+from ml_foundations.component.partial import FieldsError
 from ml_foundations.kubernetes.merging import MERGE_KEYS
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, section
 from ml_foundations.kubernetes.selectors import selects

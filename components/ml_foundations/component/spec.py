@@ -4,14 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
 from ml_foundations.component.children import ChildResource
-from ml_foundations.component.errors import ArgumentsError, FieldsError
+from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import object_errors, selector_errors
+from ml_foundations.component.partial import raise_or_note, valid_part, validated, while_valid
 from ml_foundations.kubernetes.merging import overridden
 
 
@@ -50,10 +57,16 @@ class Spec(BaseModel):
         yield from ()
 
     @model_validator(mode="after")
-    def _has_no_errors(self) -> Self:
-        if found := list(self._all_errors()):
-            raise FieldsError(found)
+    def _has_no_errors(self, info: ValidationInfo) -> Self:
+        raise_or_note(self, list(while_valid(self._all_errors())), info.context)
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_valid_fields(
+        cls, given: Any, check: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
+        return valid_part(cls, given, check, info.context)
 
     def _all_errors(self) -> Iterator[tuple[str, str]]:
         """Yield all errors: the spec's own, and those that all specs of its kind share."""
@@ -134,10 +147,7 @@ def check(
         ArgumentsError: An argument is invalid. The message lists every one with its path, its value
             and what is allowed.
     """
-    try:
-        checked = spec.model_validate(dict(args), by_alias=False, by_name=True)
-    except ValidationError as error:
-        raise ArgumentsError(component, error, spec, more=more) from None
-    if more:
-        raise ArgumentsError(component, None, spec, more=more)
+    checked, errors = validated(spec, dict(args), by_alias=False, by_name=True)
+    if errors or more or checked is None:
+        raise ArgumentsError(component, errors, spec, more=more)
     return checked
