@@ -3,12 +3,14 @@
     python -m benchmarks.fleet [NODES ...]
 
 The anchor is a plain script over the same control plane: it creates the same nodes one after the
-other, without the simulated GKE and its DaemonSets, and runs the same Job on them. Prints one JSON
+other, without the simulated GKE and its DaemonSets, and runs the same Job on them. An ``up`` of a
+program with these nodes, and of one with one node, shows what a user waits for. Prints one JSON
 document; see README.md in this folder.
 """
 
 import http
 import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -40,6 +42,19 @@ ZONES = ("us-central1-a", "us-central1-b")
 Make = Callable[[Rehearsal, Api, Sequence[Pool]], None]
 _DAEMON_SETS = "/apis/apps/v1/daemonsets"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PROGRAM = """
+from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool
+
+place = {{"project": "my-project-dev", "location": "us-central1", "deletion_protection": False}}
+cluster = GkeCluster("ml", place)
+CpuNodePool("system", cluster=cluster, machine_type="n2-standard-4", min_nodes=1, max_nodes=1)
+for name, size in {pools}.items():
+    GpuNodePool(
+        name, cluster=cluster, zones={zones}, machine_type="a3-highgpu-8g", min_nodes=size,
+        max_nodes=size, deletion_protection=False,
+    )
+"""
+"""What a user writes for the same pools."""
 
 
 def main() -> None:
@@ -57,12 +72,34 @@ def pods_on(size: int) -> int:
 
 
 def compared(size: int) -> dict[str, Any]:
-    """A pool of a rehearsal, the anchor of the same run, and the ratio of the two."""
-    found = {"anchor": seconds_of(size, by_script), "rehearsal": seconds_of(size, by_pool)}
-    mine, anchor = found["rehearsal"], found["anchor"]
-    return found | {
-        "ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if key in COMPARED}
-    }
+    """A pool of a rehearsal, the anchor and an ``up`` of the same run, and their ratios."""
+    anchor, mine = seconds_of(size, by_script), seconds_of(size, by_pool)
+    ratio = {key: round(mine[key] / anchor[key], 2) for key in mine if key in COMPARED}
+    one, many = seconds_of_up(1), seconds_of_up(size)
+    nodes = round(many - one, 2)
+    up = {"one node": one, "all nodes": many, "difference": nodes}
+    ratio["difference of up to nodes"] = round(nodes / mine["nodes"], 2)
+    return {"anchor": anchor, "rehearsal": mine, "up": up, "ratio": ratio}
+
+
+def seconds_of_up(size: int) -> float:
+    """Return the seconds of ``ml-foundations up`` of a program with so many nodes with GPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / "Pulumi.yaml").write_text("name: fleet\nruntime: python\n")
+        pools = {pool.name: pool.min_nodes for pool in pools_of(size)}
+        (project / "__main__.py").write_text(PROGRAM.format(pools=pools, zones=ZONES))
+        started = time.perf_counter()
+        try:
+            rehearse(project, "up")
+            return round(time.perf_counter() - started, 2)
+        finally:
+            rehearse(project, "down")
+
+
+def rehearse(project: Path, command: str) -> None:
+    program = Path(sys.prefix, "bin", "ml-foundations")
+    subprocess.run([program, command], cwd=project, check=True, stdout=sys.stderr)
 
 
 def seconds_of(size: int, make: Make) -> dict[str, Any]:

@@ -47,14 +47,14 @@ def measure() -> dict[str, Any]:
         nothing: list[float] = []
         memory: list[int] = []
         for _ in range(RUNS):
-            first.append(timed(lambda: rehearse(checkout, "up")))
+            first.append(timed(lambda: fleet.rehearse(checkout, "up")))
             anchors.append(applied(Path(folder) / "bare", objects_of(checkout)))
-            rehearse(empty, "up")
-            again.append(timed(lambda: rehearse(checkout, "up")))
-            nothing.append(timed(lambda: rehearse(empty, "up")))
+            fleet.rehearse(empty, "up")
+            again.append(timed(lambda: fleet.rehearse(checkout, "up")))
+            nothing.append(timed(lambda: fleet.rehearse(empty, "up")))
             memory.append(fleet.memory(Rehearsal.of("dev", checkout)))
-            rehearse(empty, "down")
-            rehearse(checkout, "down")
+            fleet.rehearse(empty, "down")
+            fleet.rehearse(checkout, "down")
         rows["up of dev, from nothing running"] = row(first, anchors)
         rows["up of dev again, nothing changed"] = row(again, nothing)
         return {"seconds_median": rows, "megabytes of dev at rest": statistics.median(memory)}
@@ -90,15 +90,6 @@ def empty_project(folder: Path) -> Path:
     (target / "Pulumi.yaml").write_text("name: empty\nruntime: python\n")
     (target / "__main__.py").touch()
     return target
-
-
-def rehearse(project: Path, command: str) -> None:
-    subprocess.run(
-        [Path(sys.prefix, "bin", "ml-foundations"), command],
-        cwd=project,
-        check=True,
-        stdout=sys.stderr,
-    )
 
 
 def preview(project: Path, name: str = "dev") -> None:

@@ -37,6 +37,10 @@ def test_nodes_and_the_pods_of_a_job_are_measured(tools: Tools, make: fleet.Make
     assert found["megabytes"] > 0
 
 
+def test_what_a_user_waits_for_is_measured(tools: Tools) -> None:
+    assert fleet.seconds_of_up(1) > 0
+
+
 def test_a_program_that_declares_nothing_is_previewed(tools: Tools, tmp_path: Path) -> None:
     stacks.preview(stacks.empty_project(tmp_path))
     assert stacks.row([2.0, 4.0], [1.0, 1.0]) == {"rehearsal": 3.0, "anchor": 1.0, "ratio": 3.0}

@@ -15,7 +15,7 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report import contents, tables, workloads
+from ml_foundations.rehearsal.report import contents, fleet, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
@@ -203,6 +203,20 @@ def rows_of(objects: dict[str, list[dict[str, Any]]]) -> list[Workload]:
 
     api: Any = Answers()
     return workloads.collect(api, [], {}, {}, [])
+
+
+def test_the_page_reads_nothing_that_the_report_has_read(tmp_path: Path) -> None:
+    node = {
+        "metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {},
+        "status": {},
+    }
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    seen = contents.Seen(rehearsal, [node], [])
+    report = Report("dev", [], [], [], [], [], seen=[seen])
+    assert [item.name for item in fleet.collect(report, rehearsal).nodes] == ["n"]
+    assert "seen" not in json.loads(report.to_json())
+    assert report == Report("dev", [], [], [], [], [])
 
 
 def test_calls_between_namespaces_are_shown(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def _write_page(
     result: contents.Report, rehearsal: Rehearsal, file: Path, reload_seconds: int = 0
 ) -> None:
     text = page.render(
-        result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC), reload_seconds
+        result, fleet.collect(result, rehearsal), rehearsal.title, datetime.now(UTC), reload_seconds
     )
     try:
         files.write(file, text)

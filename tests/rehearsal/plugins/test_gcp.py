@@ -25,7 +25,7 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
-from ml_foundations.rehearsal.plugins.gcp import container, recorded
+from ml_foundations.rehearsal.plugins.gcp import container, provider, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
 from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
@@ -650,6 +650,25 @@ def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluste
     live.delete(pool, created)
     assert contents.collect(cluster.rehearsal).pools == []
     assert live.read(pool, created) is None
+
+
+def test_nodes_are_read_only_when_enough_are_ready(
+    offline: GcpProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    def existing(_: Rehearsal, pool: str) -> list[Any]:
+        reads.append(pool)
+        return []
+
+    monkeypatch.setattr(provider, "_nodes", existing)
+    monkeypatch.setattr(offline, "_wait", lambda *waits: waits[-1]())
+    declared = Pool(name="l4", cluster="ml", machine_type="g2-standard-8", initial_nodes=2)
+    pool = replace(declared, max_nodes=2, zones=("us-central1-a",))
+    for ready in (1, 2):
+        offline._store.put("ready", {"l4": ready})
+        offline._wait_for_nodes(resource(container.NODE_POOL), pool)
+        assert len(reads) == ready - 1
 
 
 def test_gke_taints_a_gpu_pool_only_beside_another_pool(live: GcpProvider) -> None:

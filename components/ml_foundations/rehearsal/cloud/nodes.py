@@ -13,6 +13,7 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.rehearsal.api import condition
 from ml_foundations.rehearsal.cloud.store import Pool
 
 KUBERNETES_VERSION = "v1.36.3-gke.1000000"
@@ -30,6 +31,11 @@ _OPERATOR_LABELS = tuple(f"nvidia.com/{part}." for part in ("gpu", "cuda", "gfd"
 def is_simulated(node: Mapping[str, Any]) -> bool:
     """Return whether a node was created here for a pool, and not copied from the user's cluster."""
     return _LAST_LABELS in annotations_of(node)
+
+
+def is_ready(node: dict[str, Any]) -> bool:
+    """Return whether the kubelet of a node has reported that pods can run there."""
+    return condition(node, "Ready").get("status") == "True"
 
 
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:

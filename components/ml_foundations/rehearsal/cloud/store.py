@@ -120,7 +120,7 @@ class Store:
         long a node may idle; ``ran_on``: by uid of a Job, the nodes where its pods ended;
         ``stock``: by pool, the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why
         no pool gets a node for it; ``hopeless``: the pods that can never have a node, and when the
-        round began that found this.
+        round began that found this; ``ready``: by pool, the number of its nodes that are ready.
         """
         write_json(self.root / f"{name}.json", data)
 

@@ -73,6 +73,7 @@ class Supervisor:
         """The pools that did not get their nodes in the last round. They get no pods."""
         self._idle_since: dict[str, float] = {}
         self._known_sizes: dict[str, int] = self._store.get("sizes", {})
+        self._known_ready: dict[str, int] | None = None
         self._had_hopeless = True
         self._known_unplaced: dict[str, str] = self._store.get("unplaced", {})
         self._informers: list[Informer] = []
@@ -216,6 +217,7 @@ class Supervisor:
     ) -> None:
         """Bring the nodes of each pool to the number and the state that they should have now."""
         by_pool, sizes = self._nodes_by_pool(), self._sizes(pools)
+        self._report_ready({name: by_pool.get(name, []) for name in pools})
         templates = self._templates(pools)
         busy = autoscaler.busy_by_node(pods)
         for name in by_pool.keys() - pools.keys():
@@ -252,6 +254,13 @@ class Supervisor:
                 self._resize(pool, by_pool[name], sizes[name], plan.new_nodes, busy)
                 self._failed_pools.discard(name)
             self._update(pool, by_pool[name], templates[name])
+
+    def _report_ready(self, by_pool: Mapping[str, list[Object]]) -> None:
+        """Report how many nodes of each pool are ready, for those who wait for them."""
+        ready = {name: sum(map(nodes.is_ready, members)) for name, members in by_pool.items()}
+        if ready != self._known_ready:
+            self._store.put("ready", ready)
+            self._known_ready = ready
 
     def _templates(self, pools: Mapping[str, Pool]) -> dict[str, dict[str, Object]]:
         """Return the node of each pool and zone. A pool that fails keeps its nodes."""

@@ -46,6 +46,15 @@ class Quota:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The nodes of a replica, and its pods except those of GKE. To read them takes long."""
+
+    replica: Rehearsal
+    nodes: list[Object]
+    pods: list[Object]
+
+
+@dataclass(frozen=True)
 class Report:
     """The state of one rehearsal, as data."""
 
@@ -64,10 +73,18 @@ class Report:
     """The errors of the proof on the deployed stack, whether or not its pods run here."""
     to_replace: list[str] = field(default_factory=list[str])
     """Placeholders that a preview for Google Cloud refuses, each with a resource that uses it."""
+    seen: list[Seen] = field(default_factory=list[Seen], compare=False, repr=False)
+    """What it was made of, for the page."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as data, without what it was made of."""
+        data = asdict(replace(self, seen=[]))
+        del data["seen"]
+        return data
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return json.dumps(asdict(self), indent=2, default=float)
+        return json.dumps(self.to_dict(), indent=2, default=float)
 
     @property
     def unwell(self) -> list[Workload]:
@@ -79,7 +96,7 @@ def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
     report, *reports = map(_read_replica, rehearsal.replicas)
     for other in reports:
-        for name in ("pools", "workloads", "quotas", "recorded", "calls"):
+        for name in ("pools", "workloads", "quotas", "recorded", "calls", "seen"):
             getattr(report, name).extend(getattr(other, name))
     return replace(report, to_replace=_to_replace(rehearsal))
 
@@ -120,6 +137,7 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
         calls=_calls(api),
+        seen=[Seen(rehearsal, nodes, pods)],
     )
 
 

@@ -13,9 +13,7 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
-from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud import addons
+from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.engine.dry_run import ACCEPTED
@@ -66,23 +64,20 @@ class Fleet:
     """The verdicts of the proof on the deployed stack."""
 
 
-def collect(rehearsal: Rehearsal) -> Fleet:
-    """Read the replicas, and judge the deployed stack."""
+def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
+    """Return the nodes and pods of which a report was made, and judge the deployed stack."""
     nodes, pod_times, manifests = list[Node](), list[PodTimes](), list[Object]()
     node_times: defaultdict[str, list[datetime]] = defaultdict(list)
-    for cluster in rehearsal.replicas:
-        api = Api(Access(cluster.kubeconfig))
-        all_pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
-        pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
+    for seen in report.seen:
+        pods = [pod for pod in seen.pods if not is_system(namespace_of(pod))]
         busy = busy_by_node(pods)
-        cluster_nodes = api.get("/api/v1/nodes")["items"]
-        manifests += cluster_nodes
-        for node in cluster_nodes:
-            pool = within(cluster, pool_of(node))
+        manifests += seen.nodes
+        for node in seen.nodes:
+            pool = within(seen.replica, pool_of(node))
             nodes.append(_node(node, pool, busy.get(name_of(node), [])))
             node_times[pool].append(_created(node))
         for pod in pods:
-            name = within(cluster, f"{namespace_of(pod)}/{name_of(pod)}")
+            name = within(seen.replica, f"{namespace_of(pod)}/{name_of(pod)}")
             pod_times.append(_pod_times(pod, name))
     cost = cost_of(map(node_class, manifests))
     return Fleet(nodes, node_times, pod_times, cost, judge_stack(rehearsal))

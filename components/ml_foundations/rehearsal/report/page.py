@@ -42,7 +42,7 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
     }
     return {
-        **asdict(report),
+        **report.to_dict(),
         "title": title,
         "now": now,
         "workloads": _workloads(report, fleet),

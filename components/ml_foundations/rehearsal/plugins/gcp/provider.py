@@ -12,7 +12,7 @@ from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_inputs
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import daemon, nodes, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
@@ -285,10 +285,12 @@ class GcpProvider(Provider):
         rehearsal = self._replica_of(pool.cluster_id)
 
         def is_current(node: Object) -> bool:
-            is_ready = condition(node, "Ready").get("status") == "True"
-            return is_ready and annotations <= node["metadata"]["annotations"].items()
+            return nodes.is_ready(node) and annotations <= node["metadata"]["annotations"].items()
 
         def are_ready() -> bool:
+            # Reading a thousand nodes again and again would slow down the replica that makes them.
+            if Store(rehearsal).get("ready", {}).get(pool.name, 0) < minimum:
+                return False
             existing = _nodes(rehearsal, pool.name)
             return len(existing) >= minimum and all(map(is_current, existing))
 
@@ -307,8 +309,7 @@ class GcpProvider(Provider):
             if time.monotonic() > deadline:
                 hint = "See logs/gke.log of the rehearsal"
                 raise RehearsalError(f"timeout while waiting for {what}. {hint}")
-            # Reading a thousand nodes slows down the replica that makes them: the longer it takes,
-            # the rarer it is.
+            # The longer a read takes, the rarer it is.
             if self.cancelled.wait(max(_POLL_SECONDS, 5 * (time.monotonic() - started))):
                 raise RehearsalError(f"interrupted while waiting for {what}")
             started = time.monotonic()
