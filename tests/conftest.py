@@ -64,8 +64,8 @@ def pytest_runtest_makereport(
 
 # The Go programs of a test live for seconds: let them collect garbage less often.
 os.environ.setdefault("GOGC", "400")
-# No test reaches the publishers of the tools: what is not in the cache is built, as this mirror refuses.
-os.environ.setdefault("ML_FOUNDATIONS_MIRROR", "http://127.0.0.1:9")
+# No test reaches the publishers of the tools, and all tests run the same ones.
+os.environ.setdefault("ML_FOUNDATIONS_TOOLS", "build")
 
 
 @pytest.fixture(scope="session")

@@ -145,7 +145,7 @@ def test_no_server(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"http://127.0.0.1:{closed.getsockname()[1]}")
         started = time.monotonic()
         unavailable = downloads.download([release] * 3)
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < downloads._ANSWER_SECONDS - 1
         assert list(unavailable.values()) == ["cannot be reached"]
 
 
@@ -153,21 +153,21 @@ def test_servers_without_an_answer_cost_five_seconds_once(
     mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 0.5)
-    mirror.silent_seconds = 3
+    mirror.silent_seconds = 30
     many = [dataclasses.replace(release, name=f"tool{number}") for number in range(10)]
     started = time.monotonic()
     unavailable = downloads.download(many)
-    assert 0.5 < time.monotonic() - started < 1.5
+    assert 0.5 < time.monotonic() - started < 10 * 0.5, "not one after the other"
     assert list(unavailable.values()) == ["cannot be reached (no answer within 5 s)"]
 
 
 def test_a_slow_server_is_waited_for(
     mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 0.5)
-    mirror.chunk_seconds = 0.3
+    monkeypatch.setattr(downloads, "_ANSWER_SECONDS", 2)
+    mirror.chunk_seconds = 0.5
     assert downloads.download([release]) == {}
-    assert downloads.record(release)["seconds"] > 1
+    assert downloads.record(release)["seconds"] > 2
 
 
 def test_a_proxy_is_used_unless_no_proxy_names_the_server(

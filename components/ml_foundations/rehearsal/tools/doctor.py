@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from ml_foundations.kubernetes.words import listed, number
+from ml_foundations.kubernetes.words import number
 from ml_foundations.rehearsal.progress import console
 from ml_foundations.rehearsal.tools import downloads, releases, toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
@@ -22,17 +22,11 @@ def doctor() -> None:
         is_needed = any(group.source == other.source for other in missing)
         for name, state in _states(group, is_needed):
             print(f"{name:<24} {_version(group, name):<8} {state}")
-    minutes = sum(group.minutes for group in missing)
-    hosts = _hosts(missing)
-    if not missing:
-        print("The first rehearsal downloads and builds nothing.")
-    elif hosts:
-        print(
-            f"The first rehearsal downloads from {listed(hosts)}. If it cannot, it builds for up "
-            f"to {minutes:g} min on 2 cores."
-        )
+    if missing:
+        minutes = sum(group.minutes for group in missing)
+        print(f"The first rehearsal gets the missing tools. A build takes up to {minutes:g} min.")
     else:
-        print(f"The first rehearsal builds for up to {minutes:g} min on 2 cores.")
+        print("The first rehearsal downloads and builds nothing.")
 
 
 def fetch(args: argparse.Namespace) -> None:
@@ -96,14 +90,3 @@ def _version(group: Group, name: str) -> str:
     """Return the pinned version of a tool; empty if go.mod alone has it."""
     module = group.version_by.get(name, [group.version_of])[0]
     return group.pinned(module) if module else ""
-
-
-def _hosts(missing: list[Group]) -> list[str]:
-    """Return the servers from which the missing tools will be downloaded."""
-    if toolchain.way() in ("build", "path"):
-        return []
-    hosts: set[str] = set()
-    for group in missing:
-        for release in filter(lambda release: group.lacks(release.name), releases.of_group(group)):
-            hosts.add(releases.address(release.url).split("/")[2])
-    return sorted(hosts)

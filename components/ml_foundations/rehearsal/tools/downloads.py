@@ -247,23 +247,21 @@ def _follow(transfers: Sequence[_Transfer], progress: Step) -> None:
     """Show the progress until all transfers have ended. Raise the first error of one."""
     started = time.monotonic()
     already = sum(transfer.received for transfer in transfers)
-    while any(transfer.is_alive() for transfer in transfers):
-        time.sleep(0.05)
+    while True:
+        is_last = not any(transfer.is_alive() for transfer in transfers)
+        for transfer in transfers:
+            if transfer.error:
+                raise transfer.error
+        if is_last:
+            return
         received = sum(transfer.received for transfer in transfers)
-        speed = (received - already) / (time.monotonic() - started)
+        speed = (received - already) / max(time.monotonic() - started, 0.1)
         left = sum(max(transfer.total - transfer.received, 0) for transfer in transfers)
         progress.detail(
             f"{received / 1e6:.0f} of {(received + left) / 1e6:.0f} MB, {speed / 1e6:.1f} MB/s, "
             f"{left / max(speed, 1):.0f} s left"
         )
-        _raise_error(transfers)
-    _raise_error(transfers)
-
-
-def _raise_error(transfers: Sequence[_Transfer]) -> None:
-    for transfer in transfers:
-        if transfer.error:
-            raise transfer.error
+        time.sleep(0.05)
 
 
 def _install(transfer: _Transfer) -> None:
