@@ -215,15 +215,17 @@ class Proof:
         """Show every finding. Errors end the program."""
         findings = self._findings(verdicts)
         errors = [self._sentence(finding) for finding in findings if self._is_error(finding)]
+        accepted = 0
         for finding in findings:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
+                accepted += 1
                 pulumi.log.warn(
                     f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}"
                 )
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
                 log(self._sentence(finding))
-        pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
+        pulumi.log.info(f"proof: {report.as_summary(verdicts, len(errors), accepted)}")
         if errors:
             raise pulumi.RunError(
                 "".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)])
@@ -303,4 +305,5 @@ def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
     for finding in findings:
         alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)
     for first, *others in alike.values():
-        yield replace(first, object=f"{first.object} and {len(others)} more") if others else first
+        more = len({other.object for other in others} - {first.object})
+        yield replace(first, object=f"{first.object} and {more} more") if more else first

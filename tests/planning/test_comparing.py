@@ -164,6 +164,7 @@ def test_without_a_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
     code, text = printed(capsys, cluster, "--without", "pool:h100")
     assert code == 1
+    assert "Raise" not in text and "[nodes]" in text
     assert text.startswith("Without a, b: 1 of 1 workload fares worse.\n")
     assert printed(capsys, cluster, "--without", "pool:p")[1].startswith(
         "Without p: 1 of 1 workload fares worse.\n"
@@ -178,6 +179,8 @@ def test_a_node_that_is_not_there_is_refused(
     assert code == 2
     assert text == "error: there is no node 'gpu-b'. Did you mean gpu-a or pool:gpu-a?\n"
     assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''.\n")
+    missing = "error: no node has the label cloud.google.com/gke-nodepool=h100, by which pool:h100"
+    assert printed(capsys, cluster, "--without", "pool:h100")[1].startswith(missing)
 
 
 def test_a_quota_that_limits_nothing_is_not_told(

@@ -340,3 +340,36 @@ def test_a_refused_quota_is_not_taken_for_the_workload() -> None:
 )
 def test_numbers_verbs_and_lists(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("documents", "errors", "accepted", "answer"),
+    [
+        ([deployment("web", 1, template()), CPU], 0, 0, "The stack fits."),
+        ([deployment("web", 1, template()), CPU], 0, 2, "fits, except for 2 accepted findings."),
+        ([deployment("web", 13, template()), CPU], 0, 0, "The stack cannot fit."),
+        ([deployment("web", 13, template()), CPU], 0, 1, "fits, except for 1 accepted finding."),
+        ([deployment("web", 13, template()), CPU], 2, 1, "cannot run as it is declared: 2 errors."),
+        ([], 1, 0, "The stack cannot run as it is declared: 1 error."),
+    ],
+)
+def test_the_first_line_agrees_with_what_happens(
+    documents: list[Manifest], errors: int, accepted: int, answer: str
+) -> None:
+    first, *_ = as_summary(judge(documents), errors, accepted).splitlines()
+    assert first.endswith(answer)
+
+
+def test_a_claim_that_is_too_large_is_not_the_fault_of_its_job() -> None:
+    claim = {**DISK[1], "spec": {**DISK[1]["spec"], "resources": {"requests": {"storage": "9Ti"}}}}
+    limit = quota("team-quota", {"requests.storage": "1Ti"})
+    found = judge([job("train", 1, template(**DATA)), DISK[0], claim, limit, CPU]).workloads[0]
+    (reason,) = [reason for reason in found.reasons if reason.rule == "quota"]
+    assert reason.message.startswith("the claims that it needs come to 9Ti requests.storage")
+    assert reason.remedy.endswith("or make the claims smaller or fewer.")
+
+
+def test_an_object_that_is_declared_twice_is_named_in_every_verdict() -> None:
+    twice = [deployment("web", count, template()) for count in (1, 2)]
+    verdicts = judge([deployment("other", 1, template()), *twice, CPU])
+    assert {finding.object for finding in verdicts.findings} == {"Deployment team/web"}

@@ -16,8 +16,10 @@ from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
+from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
@@ -98,10 +100,23 @@ def _without(manifests: list[Manifest], names: Sequence[str]) -> Comparison:
     return Comparison(
         f"Without {', '.join(drained.nodes)}",
         judge_documents(manifests),
-        judge_documents(drained.documents),
+        _without_remedies(judge_documents(drained.documents)),
         tuple(notes),
         absent="runs",
     )
+
+
+def _without_remedies(verdicts: Verdicts) -> Verdicts:
+    """Return verdicts without advice: after a drain, the fix is to have the nodes again."""
+    workloads = [
+        replace(item, reasons=_as_facts(item.reasons), warnings=_as_facts(item.warnings))
+        for item in verdicts.workloads
+    ]
+    return replace(verdicts, workloads=tuple(workloads), reasons=_as_facts(verdicts.reasons))
+
+
+def _as_facts(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(replace(finding, remedy="") for finding in findings)
 
 
 def _full_names(pods: Sequence[Manifest]) -> str:

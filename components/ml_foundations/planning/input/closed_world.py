@@ -290,9 +290,17 @@ def _without_duplicates(documents: Iterable[Manifest]) -> tuple[list[Manifest], 
         if key in unique and is_stored(document):
             continue
         if key in unique and unique[key] != document and not is_stored(unique[key]):
-            message = f"{document['kind']} {name} is declared twice, and differs"
+            about = (
+                f"{document['kind']} {namespace}/{name}"
+                if namespace
+                else f"{document['kind']} {name}"
+            )
+            message = "it is declared twice, and the two differ"
+            remedy = "Rename one of them, or leave it out."
             conflicts.append(
-                Refusal("beyond-planning", "metadata.name", message, _REMEDY, certain=False)
+                Refusal(
+                    "beyond-planning", "metadata.name", message, remedy, certain=False, object=about
+                )
             )
         unique[key] = document
     return [*unique.values()], conflicts

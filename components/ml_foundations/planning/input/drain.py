@@ -50,7 +50,7 @@ def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster
     documents = list(documents)
     nodes_by_name = _nodes_by_name(documents)
     errors = [
-        f"there is no node {name!r}. {did_you_mean(name, nodes_by_name)}".rstrip(" ")
+        f"{_missing(name)}. {did_you_mean(name, nodes_by_name)}".rstrip(" ")
         for name in names
         if name not in nodes_by_name
     ]
@@ -69,6 +69,14 @@ def drain(documents: Iterable[Manifest], names: Sequence[str]) -> DrainedCluster
             unbound = {key: value for key, value in spec.items() if key != "nodeName"}
             moved.append({**document, "spec": unbound, "status": {}})
     return DrainedCluster([*kept, *moved], sorted(removed), moved)
+
+
+def _missing(name: str) -> str:
+    """Return that there is no node of a name, or none in a pool."""
+    pool = name.removeprefix(_POOL)
+    if pool == name:
+        return f"there is no node {name!r}"
+    return f"no node has the label {labels.GKE_NODE_POOL}={pool}, by which {_POOL}{pool} finds them"
 
 
 def _nodes_by_name(documents: Iterable[Manifest]) -> dict[str, list[str]]:

@@ -67,13 +67,17 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
             remedy=f"Raise {resource} to {enough}, or lower what the workloads ask for.",
             object=f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
         )
+    # Kubernetes counts the claims themselves: the workload only waits for them.
+    is_of_claims = "storage" in resource or resource == "persistentvolumeclaims"
+    who = "the claims that it needs come to" if is_of_claims else "it needs"
+    lower = "make the claims smaller or fewer" if is_of_claims else "ask for less"
     of_all = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
     leaves = f"ResourceQuota {quota} leaves {free}{of_all}"
     return Refusal(
         rule="quota",
         path=f"ResourceQuota {quota}.spec.hard.{resource}",
-        message=f"it needs {wanted} {resource}, and {leaves}: {short}",
-        remedy=f"Raise {resource} of ResourceQuota {quota} to {enough}, or ask for less.",
+        message=f"{who} {wanted} {resource}, and {leaves}: {short}",
+        remedy=f"Raise {resource} of ResourceQuota {quota} to {enough}, or {lower}.",
     )
 
 

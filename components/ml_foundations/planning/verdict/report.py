@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.quantities import readable
-from ml_foundations.kubernetes.words import listed
+from ml_foundations.kubernetes.words import listed, number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, GpuCost, PoolCost
@@ -75,9 +75,15 @@ def as_text(verdicts: Verdicts) -> str:
     return "\n".join([*lines, as_summary(verdicts)])
 
 
-def as_summary(verdicts: Verdicts) -> str:
-    """Return the verdict on the stack, the rest of each quota and the cost as text."""
-    lines = [_NOTHING if verdicts.is_empty else f"The stack {SHOWN[verdicts.stack]}."]
+def as_summary(verdicts: Verdicts, errors: int = 0, accepted: int = 0) -> str:
+    """Return the verdict on the stack, the rest of each quota and the cost as text.
+
+    Args:
+        verdicts: The verdicts.
+        errors: The number of errors that keep a program from running.
+        accepted: The number of errors that it accepts.
+    """
+    lines = [_answer(verdicts, errors, accepted)]
     for left in verdicts.quotas:
         amounts: list[str] = []
         for name, amount in sorted(left.left.items()):
@@ -101,6 +107,16 @@ def as_summary(verdicts: Verdicts) -> str:
         lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     return "\n".join(lines)
+
+
+def _answer(verdicts: Verdicts, errors: int, accepted: int) -> str:
+    """Return in one sentence whether a stack can run."""
+    if errors:
+        return f"The stack cannot run as it is declared: {number(errors, 'error')}."
+    if accepted:
+        verdict = Verdict.FITS if verdicts.stack is Verdict.CANNOT_FIT else verdicts.stack
+        return f"The stack {SHOWN[verdict]}, except for {number(accepted, 'accepted finding')}."
+    return _NOTHING if verdicts.is_empty else f"The stack {SHOWN[verdicts.stack]}."
 
 
 def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
@@ -152,4 +168,5 @@ def sentence(finding: Finding, workload: Workload | None = None) -> str:
     """Return a finding as text: its object unless that is the workload, message, fix and rule."""
     about = "" if finding.object == str(workload) else f"{finding.object}: "
     end = "" if finding.message.endswith(".") else "."
-    return f"{about}{finding.message}{end} {finding.remedy} [{finding.rule}]"
+    remedy = f" {finding.remedy}" if finding.remedy else ""
+    return f"{about}{finding.message}{end}{remedy} [{finding.rule}]"
