@@ -25,10 +25,12 @@ is_new_enough() {
 }
 
 make_environment() {
-  for name in "$python" python3.13 python3.12 python3.11 none; do
+  [ "$python" != python3 ] || more="python3.13 python3.12 python3.11"
+  for name in "$python" ${more:-} none; do
     ! is_new_enough "$name" || break
   done
-  [ "$name" != none ] || fail "Python 3.11 or newer is needed; name one: make PYTHON=python3.12"
+  [ "$name" != none ] || fail \
+    "$python is not Python 3.11 or newer. Install one, and name it: make PYTHON=python3.12"
   rm -rf .venv
   mkdir .venv
   ! uv venv -q --seed --allow-existing --python "$name" .venv >"$log" 2>&1 || return 0

@@ -15,7 +15,7 @@ echo "python $*" >>calls
 case "$*" in
   "-c import sys"*) exit ${OLD:-0} ;;
   "-c import ensurepip") exit ${NO_ENSUREPIP:-0} ;;
-  "-m venv"*) mkdir -p .venv/bin && cp bin/python3 .venv/bin/python ;;
+  "-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
   "-m pip install"*uv.lock) [ -z "$PIP_FAILS" ] && cp bin/uv-stand-in .venv/bin/uv || { echo "$PIP_FAILS"; exit 1; } ;;
   "-m pip config list") echo "global.index-url='https://index.example/simple'" ;;
   "-m pip install"*) [ -z "$PIP_FAILS" ] || { echo "$PIP_FAILS"; exit 1; } ;;
@@ -46,11 +46,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def install(checkout: Path, **env: str) -> tuple[int, str, list[str]]:
+def install(checkout: Path, *python: str, **env: str) -> tuple[int, str, list[str]]:
     """Return the exit status, what was printed, and the calls of Python and uv without questions."""
     (checkout / "calls").unlink(missing_ok=True)
     done = subprocess.run(
-        ["sh", "install.sh", "requirements-up.lock"],
+        ["sh", "install.sh", "requirements-up.lock", *python],
         cwd=checkout,
         env={"PATH": str(checkout / "bin"), **env},
         stdout=subprocess.PIPE,
@@ -106,7 +106,7 @@ def test_an_interrupted_environment_is_made_again(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "message", "log"),
     [
-        ({"OLD": "1"}, "Python 3.11 or newer is needed; name one: make PYTHON=python3.12", ""),
+        ({"OLD": "1"}, "python3 is not Python 3.11 or newer", ""),
         ({"NO_ENSUREPIP": "1"}, "sudo apt install python3-venv", ""),
         ({"PIP_FAILS": "[Errno -3] Temporary failure in name resolution"}, "cannot be reached", ""),
         ({"PIP_FAILS": "hashes do not match"}, "see above", "hashes do not match"),
@@ -124,6 +124,16 @@ def test_a_failure_is_explained(
         assert log in printed
     else:
         assert len(lines) == 2, printed
+
+
+def test_a_newer_python_is_found_unless_one_is_named(checkout: Path) -> None:
+    executable(checkout / "bin" / "python3.12", PYTHON)
+    executable(checkout / "bin" / "python3", "#!/bin/sh\nexit 1\n")
+    status, printed, _ = install(checkout, "python3")
+    assert status == 0, printed
+    shutil.rmtree(checkout / ".venv")
+    status, printed, _ = install(checkout, "python3.9")
+    assert status == 1 and "error: python3.9 is not Python 3.11 or newer" in printed
 
 
 def blocks(lock: str) -> dict[str, str]:

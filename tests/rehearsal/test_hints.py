@@ -69,12 +69,14 @@ def test_the_edits_have_the_promised_results(
 
 def test_every_suggested_command_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hints.shutil, "which", lambda _: "/usr/bin/xdg-open")
+    monkeypatch.setenv("DISPLAY", ":0")
     lines = suggested("dev", monkeypatch)
     assert lines[3] == "xdg-open .rehearsal/dev/report.html"
     for line in lines:
         done = subprocess.run(["bash", "-n"], input=line, text=True, check=False)
         assert done.returncode == 0, line
-    monkeypatch.setattr(hints.shutil, "which", lambda _: None)
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert f"file://{CHECKOUT}/.rehearsal/dev/report.html" in suggested("dev", monkeypatch)
 
 

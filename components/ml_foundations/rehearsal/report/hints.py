@@ -17,7 +17,9 @@ _REPLICAS = re.compile(r"\breplicas: (\d+)")
 def hints(rehearsal: Rehearsal) -> str:
     """Return what to try next: a change, a refusal, the page, the cluster and the removal."""
     page = shlex.quote(os.path.relpath(rehearsal.page))
-    look = f"xdg-open {page}" if shutil.which("xdg-open") else f"file://{rehearsal.page}"
+    has_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    can_open = has_screen and shutil.which("xdg-open")
+    look = f"xdg-open {page}" if can_open else f"file://{rehearsal.page}"
     return "\n".join(
         [
             *_assumed_nodes(rehearsal),
