@@ -1,15 +1,24 @@
 """Downloads of tools from a web server on loopback that has the publishers' layout and real faults."""
 
 import dataclasses
+import ipaddress
 import os
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from ml_foundations.rehearsal import cli
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.tools import downloads, releases
+from ml_foundations.rehearsal.tools import doctor, downloads, releases
 from ml_foundations.rehearsal.tools.groups import GROUPS, HELM, KUBERNETES, PULUMI
 from ml_foundations.rehearsal.tools.manifest import is_verified
 from ml_foundations.rehearsal.tools.releases import Release
@@ -191,6 +200,48 @@ def test_a_proxy_that_is_dead(release: Release, monkeypatch: pytest.MonkeyPatch)
     }
 
 
+def test_a_redirect_is_followed_also_when_a_download_goes_on(
+    mirror: Mirror, release: Release
+) -> None:
+    content = mirror.files.pop("example.com/v1/tool")
+    with serving(Mirror({"signed": content}, cut_after=100_000, cuts=1)) as other:
+        mirror.redirects["example.com/v1/tool"] = f"{other.address}/signed"
+        assert downloads.download([release]) == {}
+    assert other.requests == [("signed", ""), ("signed", "bytes=100000-")]
+    assert release.tool.read_bytes() == CONTENT
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1, which signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mirror")])
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(addresses, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("certificate") / "both.pem"
+    formats = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(signed.public_bytes(Encoding.PEM) + key.private_bytes(*formats))
+    return file
+
+
+def test_an_authority_of_the_company_is_trusted_if_ssl_cert_file_names_it(
+    release: Release, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(Mirror({"example.com/v1/tool": CONTENT}), certificate) as mirror:
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", mirror.address)
+        reason = "cannot be reached (certificate not trusted, see SSL_CERT_FILE)"
+        assert list(downloads.download([release]).values()) == [reason]
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert downloads.download([release]) == {}
+
+
 def test_only_the_named_files_of_an_archive_are_unpacked(mirror: Mirror) -> None:
     files = {
         "pulumi": b"cli",
@@ -257,6 +308,37 @@ def test_a_mirror_that_the_command_fills_serves_a_download(
     monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "http://127.0.0.1:1")
     with pytest.raises(RehearsalError, match=r"127.0.0.1:1 cannot be reached. Check the network"):
         downloads.fill_mirror([unpinned], tmp_path / "other")
+
+
+def test_the_command_tools_fetch_fills_a_mirror_for_an_architecture(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins: dict[str, str] = {}
+    for group in GROUPS.values():
+        for release in releases.of_group(group, "arm64"):
+            pins[release.url] = mirror.add(release.path, release.url.encode())
+    monkeypatch.setattr(releases, "_PINS", pins)
+    doctor.fetch(cli._parse(["tools", "fetch", "--to", str(tmp_path / "m"), "--arch", "arm64"]))
+    for path, content in mirror.files.items():
+        assert (tmp_path / "m" / path).read_bytes() == content
+    version = KUBERNETES.pinned("k8s.io/kubernetes")
+    folder = tmp_path / "m" / "dl.k8s.io" / "release" / version / "bin" / "linux" / "arm64"
+    assert (folder / "kubectl").exists()
+    assert len(mirror.requests) == len(pins) == 10
+
+    doctor.fetch(cli._parse(["tools", "fetch", "--to", str(tmp_path / "m"), "--arch", "arm64"]))
+    assert len(mirror.requests) == 10, "what is there is not downloaded again"
+
+    monkeypatch.setattr(releases, "architecture", str)
+    with pytest.raises(RehearsalError, match="Add --arch amd64 or --arch arm64"):
+        doctor.fetch(cli._parse(["tools", "fetch", "--to", str(tmp_path / "m")]))
+
+
+def test_two_commands_download_once(mirror: Mirror, release: Release) -> None:
+    mirror.chunk_seconds = 0.1
+    with ThreadPoolExecutor(2) as commands:
+        assert list(commands.map(downloads.download, [[release]] * 2)) == [{}, {}]
+    assert len(mirror.requests) == 1
 
 
 def test_an_invalid_mirror(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:

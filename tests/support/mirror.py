@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -36,6 +37,8 @@ class Mirror:
     silent_seconds: float = 0
     """The pause before each answer."""
     has_ranges: bool = True
+    redirects: dict[str, str] = field(default_factory=dict)
+    """The address to which a request for a path is sent on."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """The path and the range of each request."""
 
@@ -58,7 +61,9 @@ def archive(folder: str, files: dict[str, bytes]) -> bytes:
 
 
 @contextmanager
-def serving(mirror: Mirror) -> Iterator[Mirror]:
+def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]:
+    """Serve the files, by TLS if there is a certificate, whose file has the key too."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -68,6 +73,12 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
             asked = self.headers.get("Range", "")
             mirror.requests.append((path, asked))
             time.sleep(mirror.silent_seconds)
+            if path in mirror.redirects:
+                self.send_response(302)
+                self.send_header("Location", mirror.redirects[path])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             content = mirror.files.get(path)
             if content is None:
                 self.send_error(404)
@@ -99,7 +110,12 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        mirror.address = f"http://127.0.0.1:{server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        scheme = "https" if certificate else "http"
+        mirror.address = f"{scheme}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from ml_foundations.kubernetes.words import number
-from ml_foundations.rehearsal.progress import console
+from ml_foundations.rehearsal.progress import RehearsalError, console
 from ml_foundations.rehearsal.tools import downloads, releases, toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
 from ml_foundations.rehearsal.tools.releases import Release
@@ -31,9 +31,15 @@ def doctor() -> None:
 
 def fetch(args: argparse.Namespace) -> None:
     """Download all tools that publishers have to a folder that a web server can serve."""
+    arch = args.arch or releases.architecture()
+    if not arch:
+        raise RehearsalError(
+            "tools fetch: publishers have no binaries for this machine. Add --arch amd64 or "
+            "--arch arm64"
+        )
     wanted: list[Release] = []
     for group in GROUPS.values():
-        wanted += releases.of_group(group, args.arch or "")
+        wanted += releases.of_group(group, arch)
     downloads.fill_mirror(wanted, args.to)
     console().print(
         f"{number(len(wanted), 'file')} in {args.to}. Serve the folder, then set "
