@@ -6,7 +6,7 @@ without credentials.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -145,6 +145,11 @@ class Api:
 def pod_path(pod: Object) -> str:
     """Return the path of a pod."""
     return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
+
+
+def by_name(objects: Iterable[Object]) -> dict[str, Object]:
+    """Return objects by their names."""
+    return {name_of(item): item for item in objects}
 
 
 def owners(item: Object) -> set[str]:

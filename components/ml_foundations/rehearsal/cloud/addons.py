@@ -50,11 +50,9 @@ class Addons:
         self._missing = missing
 
     def _age(self, path: str) -> None:
-        """Report that a kind was established long ago, as in an existing cluster.
-
-        The API server delays the first objects of a kind that is younger than two seconds
-        (apiextensions-apiserver, pkg/apiserver/customresource_handler.go).
-        """
+        """Report that a kind was established long ago, as in an existing cluster."""
+        # The API server delays the first objects of a kind that is younger than two seconds
+        # (apiextensions-apiserver, pkg/apiserver/customresource_handler.go).
         for _ in range(_CHECKS):
             kind = self._api.get(path)
             if condition(kind, "Established").get("status") == "True":

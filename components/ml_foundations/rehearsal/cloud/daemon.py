@@ -23,10 +23,7 @@ _START_SECONDS = 120
 
 
 def start(rehearsal: Rehearsal) -> None:
-    """Start the daemon and wait until it has read the replica. One that is current keeps running.
-
-    Raises a RehearsalError if it does not start, or if a setting is not a number.
-    """
+    """Start the daemon, unless it is current, and wait until it has read the replica."""
     setting = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
         Store(rehearsal).put("scale_down_seconds", float(setting))

@@ -43,10 +43,7 @@ class DraDriver:
     def reconcile(
         self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]
     ) -> None:
-        """Publish a slice for each node with the driver, and create the driver's classes.
-
-        A slice of the user's own stays, and its node gets no second one.
-        """
+        """Publish a slice for each node with the driver, and create the driver's classes."""
         wanted: dict[str, tuple[Pool, Object]] = {}
         for name, pool in pools.items():
             if installed and _has_driver(pool):
@@ -64,6 +61,7 @@ class DraDriver:
             with attempt(f"the devices of node {name}"):
                 self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
         for name in published.keys() - wanted.keys():
+            # A slice of the user's own stays, and its node gets no second one.
             if _is_from_here(published[name]):
                 with attempt(f"the devices of node {name}"):
                     self._api.delete(f"{SLICES}/{name_of(published[name])}")
@@ -76,11 +74,7 @@ class DraDriver:
         pools: Iterable[Pool],
         by_pool: Mapping[str, list[Object]],
     ) -> Plan:
-        """Plan nodes for pods that claim devices: at most one node for each pool.
-
-        A pool with an idle node does not grow: its devices are not what the pod waits for, or are
-        about to be published.
-        """
+        """Plan nodes for pods that claim devices: at most one node for each pool."""
         unschedulable = filter(autoscaler.is_unschedulable, pods)
         waiting = [pod for pod in unschedulable if pod["spec"].get("resourceClaims")]
         if not waiting:
@@ -91,6 +85,7 @@ class DraDriver:
         idle, growing = set[str](), set[str]()
         for pool in with_driver:
             pool_nodes = by_pool.get(pool.name, [])
+            # The devices of an idle node are not what the pod waits for, or are about to come.
             if any(name_of(node) not in busy for node in pool_nodes):
                 idle.add(pool.name)
             elif pool.autoscaled and len(pool_nodes) < pool.max_nodes:
@@ -174,11 +169,8 @@ def _is_from_here(resource_slice: Object) -> bool:
 
 
 def _devices(pool: Pool) -> list[Object]:
-    """Return the devices of a node of a pool: its GPUs or their MIG partitions.
-
-    Source of names, attributes and capacity: kubernetes-sigs/dra-driver-nvidia-gpu,
-    "ResourceSlice attributes".
-    """
+    """Return the devices of a node of a pool: its GPUs or their MIG partitions."""
+    # As in "ResourceSlice attributes" of kubernetes-sigs/dra-driver-nvidia-gpu.
     model = pool.gpu_model
     if pool.gpu is None or model is None:
         return []

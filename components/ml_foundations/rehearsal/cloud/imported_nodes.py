@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, 
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError, pod_path
+from ml_foundations.rehearsal.api import Api, ApiError, by_name, pod_path
 from ml_foundations.rehearsal.cloud.addons import Addons
 from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -26,16 +26,12 @@ _PASSING = "node.kubernetes.io/"
 
 
 def copy(rehearsal: Rehearsal, file: Path) -> None:
-    """Copy the nodes of a file into the replica, and remove those of an earlier file.
-
-    The replica also gets the add-ons that every GKE cluster has. Raises a RehearsalError if the
-    file cannot be read, or contains no node.
-    """
-    nodes = {name_of(node): node for node in read(file)}
+    """Copy the nodes of a file, and GKE's add-ons, into the replica; remove an earlier file's."""
+    nodes = by_name(read(file))
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with Step(f"copying {number(len(nodes), 'node')} of {file.name}"):
-        existing = {name_of(node): node for node in api.get(_NODES)["items"]}
+        existing = by_name(api.get(_NODES)["items"])
         for name in existing.keys() - nodes.keys():
             if _IMPORTED.items() <= annotations_of(existing[name]).items():
                 remove(api, name)

@@ -157,10 +157,8 @@ def _is_missed(pod: Object) -> bool:
 
 
 def _missing(pod: Object, keys: _Keys) -> tuple[str, str] | None:
-    """Return reason and message for a missing ConfigMap, Secret or key.
-
-    Pods of charts are exempt: hooks of the chart create these objects, and hooks do not run here.
-    """
+    """Return reason and message for a missing ConfigMap, Secret or key."""
+    # Pods of charts are exempt: hooks of the chart create these objects, and no hook runs here.
     pod_labels = section(pod, "metadata", "labels")
     if pod_labels.get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in pod_labels:
         return None

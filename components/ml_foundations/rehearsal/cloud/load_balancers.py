@@ -61,10 +61,8 @@ def address(uid: str, taken: Container[str]) -> str:
 
 
 def is_served(ingress: Object, classes: Container[str]) -> bool:
-    """Return whether an Ingress gets an address from GKE or from a controller of the cluster.
-
-    GKE's controller reads the annotation, but not ``ingressClassName``.
-    """
+    """Return whether an Ingress gets an address from GKE or from a controller of the cluster."""
+    # GKE's controller reads the annotation, but not this field.
     if class_name := ingress["spec"].get("ingressClassName"):
         return class_name in classes
     annotation = annotations_of(ingress).get(labels.INGRESS_CLASS, "")

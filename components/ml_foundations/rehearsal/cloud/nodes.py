@@ -24,7 +24,10 @@ _LAST_LABELS = "node.gke.io/last-applied-node-labels"
 _LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that an update can remove it."""
 
-_OPERATOR_LABELS = tuple(f"nvidia.com/{part}." for part in ("gpu", "cuda", "gfd", "mig", "mps"))
+_OPERATOR_LABELS = (
+    *("nvidia.com/gpu.", "nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/mig."),
+    "nvidia.com/mps.",
+)
 """The prefixes of the labels that the operator and GPU Feature Discovery own."""
 
 
@@ -50,10 +53,8 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
 
 
 def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = "") -> dict[str, Any]:
-    """Return a new node of a pool in a zone. It may belong to a ProvisioningRequest.
-
-    GKE's names are gke-<cluster>-<pool>-<instance group>-<4 random characters>.
-    """
+    """Return a new node of a pool in a zone. It may belong to a ProvisioningRequest."""
+    # GKE's names are gke-<cluster>-<pool>-<instance group>-<4 random characters>.
     node = node_template(pool, zone, operator)
     group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
     suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
@@ -85,7 +86,8 @@ def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
     disks = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, ssds)
     disk, allocatable_disk = (str(int(gib * node_resources.GIB)) for gib in disks)
     both = {"pods": str(pool.max_pods)}
-    both |= {name: f"{kib}Ki" for name, kib in pool.hugepages.items()}
+    for name, kib in pool.hugepages.items():
+        both[name] = f"{kib}Ki"
     if gpus:
         both[labels.GPU_RESOURCE] = str(gpus)
     memory, allocatable_memory = f"{capacity.memory_kib}Ki", f"{allocatable.memory_kib}Ki"

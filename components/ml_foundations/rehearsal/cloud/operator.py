@@ -5,6 +5,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ml_foundations.catalog.operator_nodes import Operator
@@ -33,7 +34,7 @@ def find_release(
     The rehearsal records the releases of charts that are not available. Helm's own releases are in
     Secrets, which ``helm uninstall`` deletes; ``releases`` is what ``read_release`` reads of them.
     """
-    records = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
+    records = map(partial(read_json, default={}), rehearsal.releases_dir.glob("*.json"))
     recorded = [record for record in records if not record.get("installed")]
     for release in (*recorded, *releases):
         if str(release.get("chart", "")).rpartition("/")[2] == chart:

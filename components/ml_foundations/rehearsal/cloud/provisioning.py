@@ -24,10 +24,7 @@ class ProvisioningRequests:
         """When each waiting request was accepted, by its uid."""
 
     def granted(self, plan: Callable[[list[Object]], Plan]) -> Iterator[tuple[str, Plan]]:
-        """Yield the name and the new nodes of each granted request.
-
-        A request is reported as provisioned after the caller has created its nodes.
-        """
+        """Yield the name and the new nodes of each granted request."""
         requests = self._api.get(f"{_API}/provisioningrequests")["items"]
         waiting = {item["metadata"]["uid"]: item for item in requests if _is_waiting(item)}
         began = time.monotonic()
@@ -40,6 +37,7 @@ class ProvisioningRequests:
             nodes = plan(list(self._pods(request)))
             if not nodes.unplaced:
                 yield name_of(request), nodes
+                # Only now, the caller has created the nodes.
                 details = {"ResizeRequestName": name_of(request)}
                 message = "All of its nodes are there"
                 self._set_status(request, "True", message, provisioningClassDetails=details)

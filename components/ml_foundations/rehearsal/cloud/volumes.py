@@ -8,7 +8,7 @@ from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels, objects
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import allowed_zones, claim_names
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import Api, Object, by_name
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
@@ -38,22 +38,21 @@ class VolumeProvisioner:
     def reconcile(
         self, nodes: Iterable[Object], pods: Iterable[Object], missing_drivers: Iterable[str]
     ) -> None:
-        """Create a volume for each claim that waits for one, or report why it gets none.
-
-        Claims of missing drivers stay pending. The controller manager reports it.
-        """
-        classes = {name_of(item): item for item in self._classes.items()}
+        """Create a volume for each claim that waits for one, or report why it gets none."""
+        classes = by_name(self._classes.items())
+        # The controller manager reports the claims of missing drivers, which stay pending.
         ignored = {*missing_drivers, ""}
         waiting = [claim for claim in self._claims.items() if _driver_of(claim) not in ignored]
         if waiting:
-            by_name = {name_of(node): node for node in nodes}
-            zones = sorted({labels_of(node).get(labels.GKE_ZONE, "") for node in by_name.values()})
+            node_by_name = by_name(nodes)
+            named_zones = {labels_of(node).get(labels.GKE_ZONE) for node in node_by_name.values()}
+            zones = sorted(filter(None, named_zones))
             for claim in waiting:
                 storage_class = classes.get(claim["spec"].get("storageClassName", ""))
-                node = by_name.get(objects.annotations_of(claim).get(_SELECTED_NODE, ""))
+                node = node_by_name.get(objects.annotations_of(claim).get(_SELECTED_NODE, ""))
                 with attempt(f"the volume of claim {name_of(claim)}"):
                     if storage_class:
-                        self._provision(claim, storage_class, node, [*filter(None, zones)], pods)
+                        self._provision(claim, storage_class, node, zones, pods)
         self._keep_policies(classes)
 
     def _provision(
@@ -90,8 +89,10 @@ class VolumeProvisioner:
         if not names:
             return None
         claims = {(namespace_of(item), name_of(item)): item for item in self._claims.items()}
-        all_zones = (self._zones_of(claims.get((namespace_of(pod), name))) for name in names)
-        limits = [frozenset(zones) for zones in all_zones if zones is not None]
+        limits: list[frozenset[str]] = []
+        for name in names:
+            zones = self._zones_of(claims.get((namespace_of(pod), name)))
+            limits += [] if zones is None else [frozenset(zones)]
         return frozenset.intersection(*limits) if limits else None
 
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
@@ -99,9 +100,9 @@ class VolumeProvisioner:
             return ()
         spec = section(claim, "spec")
         if bound := spec.get("volumeName"):
-            volume = _find(self._volumes, bound)
+            volume = by_name(self._volumes.items()).get(bound)
             return _volume_zones(volume) if volume else None
-        storage_class = _find(self._classes, spec.get("storageClassName", ""))
+        storage_class = by_name(self._classes.items()).get(spec.get("storageClassName", ""))
         if storage_class and storage_class.get("volumeBindingMode") == _FIRST_CONSUMER:
             return allowed_zones(storage_class) or None
         return ()
@@ -119,10 +120,6 @@ class VolumeProvisioner:
                 patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
                 with attempt(f"the reclaim policy of volume {name_of(volume)}"):
                     self._api.patch(f"{VOLUMES}/{name_of(volume)}", patch)
-
-
-def _find(informer: Informer, name: str) -> Object | None:
-    return next((item for item in informer.items() if name_of(item) == name), None)
 
 
 def _disk_of(storage_class: Object) -> str:
@@ -150,11 +147,9 @@ def _attach_refusal(storage_class: Object, machine: str) -> str:
 
 
 def _mode_refusal(claim: Object, storage_class: Object) -> str:
-    """Return the provisioner's error for an access mode that its disks do not have, or nothing.
-
-    Source: kubernetes-sigs/gcp-compute-persistent-disk-csi-driver,
-    pkg/gce-pd-csi-driver/controller.go. Block devices may have several writers.
-    """
+    """Return the provisioner's error for an access mode that its disks do not have, or nothing."""
+    # As in kubernetes-sigs/gcp-compute-persistent-disk-csi-driver, gce-pd-csi-driver/controller.go.
+    # Block devices may have several writers.
     facts = class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"))
     if facts is None or claim["spec"].get("volumeMode") == "Block":
         return ""

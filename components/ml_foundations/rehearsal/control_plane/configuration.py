@@ -97,10 +97,7 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
 
 
 def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
-    """Return a free port for each name: the previous one if it is free.
-
-    Raises a RehearsalError if none is, for example because the loopback interface lacks IPv4.
-    """
+    """Return a free port for each name: the previous one if it is free."""
     candidates = filter(_is_free, random.sample(_PORT_RANGE, len(_PORT_RANGE)))
     chosen: dict[str, int] = {}
     for name in names:

@@ -83,10 +83,7 @@ CONTROLLERS = (JOBSET, KUEUE)
 def start(
     rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
 ) -> None:
-    """Install and start a controller with the values of its chart, and wait until it is ready.
-
-    A controller that already runs with these values is left as it is.
-    """
+    """Install and start a controller with the values of its chart, and wait until it is ready."""
     build, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
     kubeconfig = rehearsal.kubeconfig
     command = [str(build / controller.name), f"--config={folder / _CONFIG}"]
@@ -143,10 +140,8 @@ def _installed(rehearsal: Rehearsal) -> list[Controller]:
 
 
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
-    """Yield port, path and TLS settings of all requests that a ready controller answers with 200.
-
-    A controller listens for its webhooks before it serves their paths.
-    """
+    """Yield port, path and TLS settings of the requests that a ready controller answers."""
+    # A controller listens for its webhooks before it serves their paths.
     ports = read_json(folder / _PORTS, {})
     yield ports["health"], "/readyz", None
     for path in read_json(folder / _PATHS, []):

@@ -38,10 +38,7 @@ class _PortTakenError(Exception):
 
 
 def start(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Start the control plane, whatever state it is in; return at once if it is ready.
-
-    If it does not become ready, the RehearsalError shows the end of the process's log.
-    """
+    """Start the control plane, whatever state it is in; return at once if it is ready."""
     rehearsal.make()
     if configuration.is_current(rehearsal, tools) and not _not_ready(rehearsal):
         if not rehearsal.kubeconfig.exists():  # an earlier start was killed before this step
@@ -113,10 +110,8 @@ def _running_processes(rehearsal: Rehearsal) -> list[psutil.Process]:
 
 
 def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
-    """Run kwokctl until all processes are ready, and watch them.
-
-    kwokctl itself would wait for minutes for an API server that has ended.
-    """
+    """Run kwokctl until all processes are ready, and watch them."""
+    # kwokctl itself would wait for minutes for an API server that has ended.
     kwokctl = _kwokctl(rehearsal)
     environment = _environment(rehearsal, tools)
     create = [tools.kwokctl, "create", "cluster", "--config"]
@@ -169,14 +164,12 @@ def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
 
 
 def _ended_early(rehearsal: Rehearsal) -> list[Process]:
-    """Return the processes to start again: they gave up because the API server was not ready yet.
-
-    Raises a RehearsalError if a process ended for another reason. The first one has the cause.
-    """
+    """Return the processes to start again: they gave up waiting for the API server."""
     ended = [process for process in processes(rehearsal) if process.has_ended]
     for process in ended:
         if "address already in use" in read_text(process.log):
             raise _PortTakenError
+        # If a process ended for another reason, the first one has the cause.
         end_of_log = process.end_of_log
         if not any(message in end_of_log for message in _GAVE_UP):
             commands = f"{rehearsal.command('down')}, then {rehearsal.command('up')}"

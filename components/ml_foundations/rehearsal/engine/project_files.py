@@ -118,11 +118,9 @@ def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
 
 
 def _without_secrets(config: Any) -> Any:
-    """Return a configuration with placeholders for encrypted values: ``secure`` alone in a map.
-
-    Source: Pulumi, "Stack settings file reference".
-    """
+    """Return a configuration with placeholders for encrypted values."""
     if isinstance(config, dict):
+        # Pulumi, "Stack settings file reference": the key ``secure`` alone in a map.
         if config.keys() == {"secure"}:
             return PLACEHOLDER
         return {key: _without_secrets(value) for key, value in config.items()}

@@ -21,12 +21,8 @@ def changed_paths(
 ) -> Iterator[str]:
     """Yield the paths at which two values differ, as deep as both have maps or lists.
 
-    Args:
-        old: The value before the change.
-        new: The value after it.
-        path: The path of both values.
-        same: Returns whether two values at a path mean the same.
-        enter_blocks: Whether an added or removed map counts as its entries, unless it is empty.
+    ``same`` returns whether two values at a path mean the same. With ``enter_blocks``, an added or
+    removed map counts as its entries, unless it is empty.
     """
     if enter_blocks:
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old

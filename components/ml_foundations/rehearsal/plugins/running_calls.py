@@ -39,14 +39,11 @@ def mark_idle(is_idle: bool) -> None:
 
 
 def are_all_idle() -> bool:
-    """Return whether every running call is idle and Pulumi is free to make further calls.
-
-    If as many calls are idle as Pulumi makes at once, they may keep it from a call that creates
-    nodes.
-    """
+    """Return whether every running call is idle and Pulumi is free to make further calls."""
     states = list(map(read_text, _file().parent.glob("*")))
     engine_arguments = psutil.Process(os.getppid()).cmdline()
     is_limited = any(word.startswith(("-p", "--parallel")) for word in engine_arguments)
+    # As many calls as Pulumi makes at once may keep it from the call that creates their nodes.
     is_full = len(states) >= _CALLS_PER_PROCESSOR * (os.cpu_count() or 1)
     return all(state == _IDLE for state in states) and not is_full and not is_limited
 

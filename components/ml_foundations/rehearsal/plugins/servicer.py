@@ -141,15 +141,12 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         *args: Any,
         inputs: struct_pb2.Struct | None = None,
     ) -> Any:
-        """Return the result of a method of the provider, and turn its errors into the protocol's.
-
-        ``inputs`` are those of the message, which mark the secrets in the state of a failed
-        resource.
-        """
+        """Return the result of a provider's method, and turn its errors into the protocol's."""
         try:
             with running_calls.running():
                 return method(*args)
         except plugin.InitFailedError as error:
+            # The inputs of the message mark the secrets in the state of the failed resource.
             details = _init_failed_status(error, inputs)
             context.set_trailing_metadata((("grpc-status-details-bin", details),))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))

@@ -122,7 +122,8 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     pool_by_node: dict[str, str] = {}
     for pools in job_nodes.values():
         pool_by_node |= pools
-    pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
+    for node in nodes:
+        pool_by_node[name_of(node)] = pool_of(node)
     rows: list[Workload] = []
     without_operator = _pools_without_operator(rehearsal, api, declared)
     for row in workloads.collect(api, pods, job_nodes, unplaced, without_operator):
@@ -143,10 +144,10 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
 
 def _calls(api: Api) -> list[str]:
     """Return the calls between namespaces that network policies declare."""
-    namespaces = api.get("/api/v1/namespaces")["items"]
-    policies = api.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
-    objects = [{"kind": "Namespace", **item} for item in namespaces]
-    objects += [{"kind": "NetworkPolicy", **item} for item in policies]
+    objects: list[Object] = []
+    policies = "/apis/networking.k8s.io/v1/networkpolicies"
+    for kind, path in (("Namespace", "/api/v1/namespaces"), ("NetworkPolicy", policies)):
+        objects += [{"kind": kind, **item} for item in api.get(path)["items"]]
     calls = Network(objects).calls()
     return sorted({call.text for call in calls if not workloads.is_system(call.caller)})
 
@@ -162,7 +163,9 @@ def _pools(
 ) -> list[dict[str, Any]]:
     """Return the node pools. Copied nodes without a pool are grouped by their machine type."""
     # A pool of the user's own cluster may have the name of a declared pool, so it is another key.
-    by_pool: dict[tuple[str, bool], list[Object]] = {(name, True): [] for name in declared}
+    by_pool: dict[tuple[str, bool], list[Object]] = {}
+    for name in declared:
+        by_pool[name, True] = []
     for node in nodes:
         by_pool.setdefault((pool_of(node), is_simulated(node)), []).append(node)
     used: Counter[str] = Counter()
@@ -177,13 +180,13 @@ def _pools(
         else:
             row |= {"machine_type": labels_of(members[0]).get(labels.INSTANCE_TYPE, "")}
             row |= {"min_nodes": len(members), "max_nodes": len(members)}
-        row["gpus"] = sum(gpus_of(node, "capacity") for node in members)
+        row["gpus"] = sum(map(gpus_of, members))
         row["gpus_in_use"] = sum(used[name_of(node)] for node in members)
         rows.append(row)
     return rows
 
 
-def gpus_of(node: Object, part: str) -> int:
+def gpus_of(node: Object, part: str = "capacity") -> int:
     """Return the number of GPUs in the capacity, or in another part, of a node's status."""
     return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
 
@@ -200,13 +203,11 @@ def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, 
 
 def _quotas(rehearsal: Rehearsal, api: Api) -> list[Quota]:
     quotas: list[Quota] = []
-    for item in api.get("/api/v1/resourcequotas")["items"]:
-        if not workloads.is_system(namespace_of(item)):
-            # The controller manager writes the status of a new quota a moment later.
-            hard = section(item, "status", "hard") or section(item, "spec", "hard")
-            used = section(item, "status", "used")
-            namespace = within(rehearsal, namespace_of(item))
-            quotas.append(Quota(namespace, name_of(item), dict(hard), dict(used)))
+    for item in workloads.of_users(api.get("/api/v1/resourcequotas")["items"]):
+        # The controller manager writes the status of a new quota a moment later.
+        hard = section(item, "status", "hard") or section(item, "spec", "hard")
+        namespace, used = within(rehearsal, namespace_of(item)), section(item, "status", "used")
+        quotas.append(Quota(namespace, name_of(item), dict(hard), dict(used)))
     return quotas
 
 

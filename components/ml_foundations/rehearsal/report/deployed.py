@@ -36,11 +36,9 @@ def previewed(rehearsal: Rehearsal) -> Resources:
 
 
 def _filled_in(state: Mapping[str, Any], *, has_children: bool) -> Mapping[str, Any]:
-    """Return a resource of the kubernetes package with the fields that its plugin adds.
-
-    The plugin is not asked before the cluster exists. A component without children is not rendered
-    yet, and becomes a chart with unknown objects.
-    """
+    """Return a resource of the kubernetes package with the fields that its plugin adds."""
+    # The plugin is not asked before the cluster exists. A component without children is not
+    # rendered yet, and becomes a chart with unknown objects.
     type_ = state["type"]
     if not type_.startswith("kubernetes:") or type_ == RELEASE or has_children:
         return state

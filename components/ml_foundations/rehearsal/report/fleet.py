@@ -21,7 +21,7 @@ from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, gpus_of, pool_of
 from ml_foundations.rehearsal.report.deployed import Resources, deployed
-from ml_foundations.rehearsal.report.workloads import is_system
+from ml_foundations.rehearsal.report.workloads import of_users
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
     nodes, pod_times, manifests = list[Node](), list[PodTimes](), list[Object]()
     node_times: defaultdict[str, list[datetime]] = defaultdict(list)
     for seen in report.seen:
-        pods = [pod for pod in seen.pods if not is_system(namespace_of(pod))]
+        pods = of_users(seen.pods)
         busy = busy_by_node(pods)
         manifests += seen.nodes
         for node in seen.nodes:
@@ -92,22 +92,20 @@ def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
 def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
     """Return the errors among verdicts that the program's Proof does not accept."""
     accepted = read_json(rehearsal.root / ACCEPTED, [])
-    found = [finding for finding in verdicts.findings if finding.severity is Severity.ERROR]
+    found = filter(lambda finding: finding.severity is Severity.ERROR, verdicts.findings)
     return tuple(finding for finding in found if finding.rule not in accepted)
 
 
 def judge_stack(
     rehearsal: Rehearsal, read: Callable[[Rehearsal], Resources] = deployed
 ) -> Verdicts:
-    """Return the verdicts on the deployed stack, or on the resources that ``read`` returns.
-
-    If the proof itself fails, the result is a warning: the stack is shown in any case.
-    """
+    """Return the verdicts on the deployed stack, or on the resources that ``read`` returns."""
     try:
         resources, kept = read(rehearsal)
         accepted = read_json(rehearsal.root / ACCEPTED, [])
         return judge_program(resources, kept=kept, rehearsed=True, accepted=accepted)
     except Exception as error:
+        # The stack is shown in any case.
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         warning = Finding("proof", Severity.WARNING, "stack", "", message, "Report this.")
         return replace(judge(()), reasons=(warning,))
@@ -117,7 +115,7 @@ def _node(node: Object, pool: str, pods: Sequence[Manifest]) -> Node:
     holders: list[str] = []
     for pod in pods:
         holders += [namespace_of(pod)] * gpus(pod_requests(pod["spec"]))
-    capacity, fault = gpus_of(node, "capacity"), _fault(node)
+    capacity, fault = gpus_of(node), _fault(node)
     missing = max(0, capacity - gpus_of(node, "allocatable"))
     owners = tuple(sorted(holders))
     return Node(name_of(node), pool, capacity, owners, len(pods), fault, missing)

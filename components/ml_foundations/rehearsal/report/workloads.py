@@ -1,8 +1,8 @@
 """The workloads of a replica: their states, their nodes, and why one does not run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespa
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
-_JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+_JOBS = "/apis/batch/v1/jobs"
 _AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _QUEUED = f"/apis/{API_VERSION}/workloads"
 """Kueue's Workload objects, one for each workload in a queue."""
@@ -44,10 +44,8 @@ class Workload:
 
     @property
     def is_well(self) -> bool:
-        """Return whether it runs, has completed, or is suspended on purpose.
-
-        The user suspends a CronJob. A queue suspends a Job.
-        """
+        """Return whether it runs, has completed, or is suspended on purpose."""
+        # The user suspends a CronJob. A queue suspends a Job.
         return self.state in _GOOD or (self.kind, self.state) == ("CronJob", "Suspended")
 
 
@@ -60,20 +58,16 @@ def collect(
 ) -> list[Workload]:
     """Return the user's workloads in a replica, except those that a controller created."""
 
+    @cache
     def list_all(path: str) -> list[Object]:
-        objects = api.find(path) or {"items": []}  # kinds of add-ons may be missing
-        return [item for item in objects["items"] if not is_system(namespace_of(item))]
-
-    def list_declared(path: str) -> list[Object]:
-        return [item for item in list_all(path) if not owners(item)]
+        return of_users((api.find(path) or {"items": []})["items"])  # add-ons may be missing
 
     @cache
     def warnings(namespace: str) -> list[Object]:
         selector = "type=Warning,reason!=FailedScheduling"
         return api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selector)["items"]
 
-    pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
-    jobs = list_all("/apis/batch/v1/jobs")
+    pods = of_users(all_pods)
     queued: dict[str, Object] = {}
     for item in list_all(_QUEUED):
         queued |= dict.fromkeys(owners(item), item)
@@ -82,20 +76,12 @@ def collect(
         target = autoscaler["spec"]["scaleTargetRef"]
         key = (namespace_of(autoscaler), target["kind"], target["name"])
         fewest[key] = autoscaler["spec"].get("minReplicas", 1)
-    seen = _Observations(pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
-    rows = [_job(job, seen) for job in jobs if not owners(job)]
-    for make, path in ((_cron_job, "/apis/batch/v1/cronjobs"), (_job_set, _JOB_SETS)):
-        rows += [make(item, _owned_by(item, jobs), seen) for item in list_declared(path)]
-    for kind in ("Deployment", "ReplicaSet", "StatefulSet"):
-        declared = list_declared(f"/apis/apps/v1/{kind.lower()}s")
-        rows += [_replicated(kind, item, seen) for item in declared]
-    rows += [_daemon_set(item, seen) for item in list_declared("/apis/apps/v1/daemonsets")]
-    rows += [_pod(pod, seen) for pod in pods if not owners(pod)]
+    shown = (pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
+    seen = _Observations(*shown, list_all(_JOBS))
+    rows = [_pod(pod, seen) for pod in pods if not owners(pod)]
+    for path, row_of in _ROWS.items():
+        rows += [row_of(item, seen) for item in list_all(path) if not owners(item)]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
-
-
-def _owned_by(owner: Object, objects: list[Object]) -> list[Object]:
-    return [item for item in objects if owner["metadata"]["uid"] in owners(item)]
 
 
 @dataclass(frozen=True)
@@ -115,11 +101,15 @@ class _Observations:
     """Kueue's Workload object by the uid of the workload."""
     fewest: Mapping[tuple[str, str, str], int]
     """By namespace, kind and name of its target, the fewest replicas of an autoscaler."""
+    all_jobs: Sequence[Object] = ()
+
+    def jobs(self, owner: Object) -> list[Object]:
+        return [job for job in self.all_jobs if owner["metadata"]["uid"] in owners(job)]
 
     def pods(self, workload: Object) -> list[Object]:
         selector = section(workload, "spec", "selector", "matchLabels").items()
         namespace = namespace_of(workload)
-        pods = [pod for pod in self.all_pods if namespace_of(pod) == namespace]
+        pods = filter(lambda pod: namespace_of(pod) == namespace, self.all_pods)
         return [pod for pod in pods if selector <= labels_of(pod).items()]
 
     def nodes(self, workload: Object) -> list[str]:
@@ -141,10 +131,8 @@ class _Observations:
         return message
 
     def suspended(self, workload: Object) -> tuple[str, str]:
-        """Return state and reason of a suspended workload.
-
-        It is pending if it waits for nodes, or if Kueue has not yet seen it in its queue.
-        """
+        """Return state and reason of a suspended workload."""
+        # It is pending if it waits for nodes, or if Kueue has not yet seen it in its queue.
         queued = self.queued.get(workload["metadata"]["uid"], {})
         reserved = condition(queued, "QuotaReserved")
         is_new = KUEUE_QUEUE in labels_of(workload) and not reserved
@@ -156,10 +144,8 @@ class _Observations:
         return "Pending", ""
 
     def why_not_running(self, pod: Object) -> str:
-        """Return why a pod has no node or does not start there.
-
-        The autoscaler's reason has precedence over the scheduler's.
-        """
+        """Return why a pod has no node or does not start there."""
+        # The autoscaler knows the nodes that could come. The scheduler does not.
         scheduled = condition(pod, "PodScheduled")
         reason = ""
         if scheduled.get("status") == "False":
@@ -199,25 +185,25 @@ def _job(job: Object, seen: _Observations) -> Workload:
     return _row("Job", job, state, seen.nodes(job), reason)
 
 
-def _cron_job(cron_job: Object, jobs: list[Object], seen: _Observations) -> Workload:
+def _cron_job(cron_job: Object, seen: _Observations) -> Workload:
     state = "Suspended" if cron_job["spec"].get("suspend") else "Scheduled"
     schedule = f"runs at {cron_job['spec']['schedule']}"
-    return _row("CronJob", cron_job, state, _nodes_of(jobs, seen), schedule)
+    return _row("CronJob", cron_job, state, _nodes_of_jobs(cron_job, seen), schedule)
 
 
-def _job_set(job_set: Object, jobs: list[Object], seen: _Observations) -> Workload:
+def _job_set(job_set: Object, seen: _Observations) -> Workload:
     """Return a JobSet. It runs if all of its Jobs do, unless its conditions say otherwise."""
-    rows = [_job(job, seen) for job in jobs]
+    rows = [_job(job, seen) for job in seen.jobs(job_set)]
     if rows and all(row.state in _GOOD for row in rows):
         under_way = ("Running", "")
     else:
         under_way = ("Pending", next((row.reason for row in rows if row.reason), ""))
     state, reason = _ended_or_suspended(job_set, seen) or under_way
-    return _row("JobSet", job_set, state, _nodes_of(jobs, seen), reason)
+    return _row("JobSet", job_set, state, _nodes_of_jobs(job_set, seen), reason)
 
 
-def _nodes_of(jobs: list[Object], seen: _Observations) -> list[str]:
-    return sorted(set().union(*map(seen.nodes, jobs)))
+def _nodes_of_jobs(owner: Object, seen: _Observations) -> list[str]:
+    return sorted(set().union(*map(seen.nodes, seen.jobs(owner))))
 
 
 def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
@@ -252,6 +238,23 @@ def _pod(pod: Object, seen: _Observations) -> Workload:
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
     return Workload(namespace_of(item), kind, name_of(item), state, nodes, reason)
+
+
+_ROWS: Mapping[str, Callable[[Object, _Observations], Workload]] = {
+    _JOBS: _job,
+    "/apis/batch/v1/cronjobs": _cron_job,
+    "/apis/jobset.x-k8s.io/v1alpha2/jobsets": _job_set,
+    "/apis/apps/v1/deployments": partial(_replicated, "Deployment"),
+    "/apis/apps/v1/replicasets": partial(_replicated, "ReplicaSet"),
+    "/apis/apps/v1/statefulsets": partial(_replicated, "StatefulSet"),
+    "/apis/apps/v1/daemonsets": _daemon_set,
+}
+"""How to read the objects of each collection of workloads."""
+
+
+def of_users(objects: Iterable[Object]) -> list[Object]:
+    """Return the objects outside the namespaces of Kubernetes and GKE."""
+    return [item for item in objects if not is_system(namespace_of(item))]
 
 
 def is_system(namespace: str) -> bool:

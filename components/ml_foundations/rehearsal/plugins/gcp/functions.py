@@ -28,11 +28,7 @@ def invoke(
     list_resources: ListResources,
     token: str,
 ) -> dict[str, Any]:
-    """Return the result of a function; ``token`` is the program's access token for Google's APIs.
-
-    Raises:
-        RehearsalError: a rehearsal does not answer the function, or finds no such resource.
-    """
+    """Return the result of a function; ``token`` is the access token for Google's APIs."""
     getter = _GETTER.fullmatch(function)
     service, first, rest = getter.groups() if getter else ("", "", "")
     result = _project_facts(f"{service}/{first}{rest}", arguments, location, token)
@@ -40,11 +36,10 @@ def invoke(
         return {"id": function, **arguments, **result}
     kind = f"gcp:{service}/{first.lower()}{rest}:{first}{rest}"
     if kind not in GCP:
-        raise RehearsalError(
-            f"{function}: a rehearsal does not answer this function of pulumi-gcp. "
-            "Pass the value to the program as configuration, "
-            "or declare the resource and use its outputs"
-        )
+        failure = f"{function}: a rehearsal does not answer this function of pulumi-gcp"
+        declare = "or declare the resource and use its outputs"
+        fix = f"Pass the value to the program as configuration, {declare}"
+        raise RehearsalError(f"{failure}. {fix}")
     for resource in list_resources(kind, arguments.get("region", "")):
         if all(_has(resource, key, value) for key, value in arguments.items()):
             outputs = dict(resource["outputs"])

@@ -370,11 +370,8 @@ def _replaced(
 
 
 def _with_computed(new: Any, old: Any, outputs: Any) -> Any:
-    """Return new inputs with the outputs that Google computed, at any depth.
-
-    An output is computed if the old inputs lack it: Pulumi's own plugin keeps these through an
-    update.
-    """
+    """Return new inputs with the outputs that Google computed, at any depth."""
+    # Pulumi's own plugin keeps these through an update. The old inputs lack them.
     if isinstance(new, Mapping) and isinstance(outputs, Mapping):
         old = old if isinstance(old, Mapping) else {}
         merged = {key: value for key, value in outputs.items() if key not in old}

@@ -261,10 +261,7 @@ class Helm:
         return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
     def _helm(self, *args: str, seconds: float, secret: str = "") -> str:
-        """Run Helm and return its output; interrupt it if the user does so, or after those seconds.
-
-        A secret goes to its standard input.
-        """
+        """Run Helm, with a secret as its input, until its end, an interrupt, or a timeout."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with self._settings.access.kubeconfig_file() as kubeconfig:
             command = ["helm", "--kubeconfig", str(kubeconfig), *args]

@@ -34,11 +34,8 @@ def title(obj: Object) -> str:
 
 
 def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a Secret with its stringData in its data; any other object as it is.
-
-    The official plugin compares them in this form: normalizeSecret in its
-    provider/pkg/clients/unstructured.go.
-    """
+    """Return a Secret with its stringData in its data; any other object as it is."""
+    # The official plugin compares them in this form (normalizeSecret in clients/unstructured.go).
     # Before the update, either may be unknown as a whole.
     texts, data = obj.get("stringData"), obj.get("data") or {}
     is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")

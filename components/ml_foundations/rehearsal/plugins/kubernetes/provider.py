@@ -332,10 +332,7 @@ def _declared(inputs: Properties) -> Properties:
 
 
 def _uncertain_create_marker(resource: Resource) -> Path:
-    """Return the file that marks an object that may exist although its create failed.
-
-    The next create takes such an object over.
-    """
+    """Return the file by which the next create takes over an object that may exist after all."""
     digest = hashlib.sha256(resource.urn.encode()).hexdigest()
     return Rehearsal.of_this_process().root / "uncertain-creates" / digest
 

@@ -89,10 +89,8 @@ def check(config: Properties) -> None:
 
 
 def diff(old: Properties, new: Properties) -> Diff:
-    """Return the changes of a provider; another cluster replaces it with its objects.
-
-    DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
-    """
+    """Return the changes of a provider; another cluster replaces it with its objects."""
+    # The order is that of DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
     keys = sorted({*old, *new} - {"version"})
     changed = [key for key in keys if old.get(key) != new.get(key)]
     before, after = old.get("clusterIdentifier"), new.get("clusterIdentifier")

@@ -75,10 +75,8 @@ def seconds(obj: Object, timeout: float, default: float = _SECONDS) -> float:
 
 
 def _look(client: Client, live: Object) -> tuple[Object | None, str]:
-    """Return the object as it is now, or None if it is gone, and what it lacks.
-
-    It raises nothing: the object exists, so it must get into the state whatever happens.
-    """
+    """Return the object as it is now, or None if it is gone, and what it lacks."""
+    # No error may end the wait: the object exists, so it must get into the state.
     try:
         latest = client.get(live)
         return latest, missing(client, latest) if latest else ""
