@@ -107,19 +107,30 @@ class ChildResource:
         before = [*(made[suffix] for suffix in self.depends_on), *depends_on]
         ours = pulumi.ResourceOptions(parent=parent, depends_on=before)
         opts = pulumi.ResourceOptions.merge(ours, self.options)
-        type_, inputs, outputs = (
-            self.declared if isinstance(self.declared, CloudResource) else _as_cloud(self.declared)
-        )
+        declared = self.declared
+        if not isinstance(declared, CloudResource):
+            declared = _as_cloud(declared)
+        type_, inputs, outputs = declared
         # Not the SDK's class: to import its module takes half of the time of a program.
         opts.version = opts.version or _sdk_version(type_.partition(":")[0])
-        opts.additional_secret_outputs = [
-            *(opts.additional_secret_outputs or ()),
-            *_SECRET_OUTPUTS.get(type_, ()),
-        ]
+        secrets = opts.additional_secret_outputs or ()
+        opts.additional_secret_outputs = [*secrets, *_SECRET_OUTPUTS.get(type_, ())]
         given = map_leaves(inputs, lambda value: _resolved(value, made))
-        return pulumi.CustomResource(
-            type_, f"{name}-{self.suffix}", {**dict.fromkeys(outputs), **given}, opts
-        )
+        props = {**dict.fromkeys(outputs), **given}
+        return pulumi.CustomResource(type_, f"{name}-{self.suffix}", props, opts)
+
+
+def cloud_child(
+    suffix: str,
+    type_: str,
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] = (),
+    depends_on: Sequence[str] = (),
+    **options: Any,
+) -> ChildResource:
+    """Return a child that is no Kubernetes object, with ``options`` of ``ResourceOptions``."""
+    declared = CloudResource(type_, inputs, outputs)
+    return ChildResource(suffix, declared, depends_on, pulumi.ResourceOptions(**options))
 
 
 def _as_cloud(manifest: Manifest) -> CloudResource:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.gke_kinds import CSI_ADDONS
 from ml_foundations.component.base import Child, OptionalChild
-from ml_foundations.component.children import ChildResource, CloudResource, Ref
+from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec
@@ -158,20 +158,18 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             reason = "are those of an account that is made, and node_service_account is given"
             yield "node_roles", reason
         ends = Counter(role.rpartition("/")[2] for role in (*_NODE_ROLES, *self.node_roles))
-        for end in (end for end, count in ends.items() if count > 1):
-            reason = f"grant {end} twice, with those that nodes always have; leave one out"
-            yield "node_roles", reason
+        for end, count in ends.items():
+            if count > 1:
+                reason = f"grant {end} twice, with those that nodes always have; leave one out"
+                yield "node_roles", reason
 
     def _maintenance_errors(self) -> Iterator[tuple[str, str]]:
         if self.maintenance_exclusions and self.maintenance_window is None:
             yield "maintenance_exclusions", "are exceptions from a maintenance_window; add one"
-        freezes = [
-            name
-            for name, item in self.maintenance_exclusions.items()
-            if item.scope == "NO_UPGRADES"
-        ]
-        if len(freezes) > MOST_FREEZES:
-            count = f"have {len(freezes)} of the scope NO_UPGRADES"
+        scopes = [exclusion.scope for exclusion in self.maintenance_exclusions.values()]
+        freezes = scopes.count("NO_UPGRADES")
+        if freezes > MOST_FREEZES:
+            count = f"have {freezes} of the scope NO_UPGRADES"
             reason = f"{count}, but GKE accepts {MOST_FREEZES}; change some scopes"
             yield "maintenance_exclusions", reason
         elif self.maintenance_window is not None:
@@ -179,7 +177,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        yield from network_children(self, private_services=self.lustre)
+        yield from network_children(self, self.lustre)
         if self.node_service_account is None:
             yield from _node_account(self)
         yield _cluster(self)
@@ -229,13 +227,11 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
         cluster = made["cluster"]
         fields = ("endpoint", "masterAuth", "controlPlaneEndpointsConfig", "privateClusterConfig")
         known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
-        account = (
-            made["nodes"].email if spec.node_service_account is None else spec.node_service_account
-        )
+        account = spec.node_service_account
         return {
             "cluster_name": cluster.name,
             "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
-            "node_service_account": account,
+            "node_service_account": made["nodes"].email if account is None else account,
             "network": spec.name if spec.network is None else spec.network.network,
         }
 
@@ -250,14 +246,12 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
                 ``cluster=``.
         """
         if self._kubernetes_provider is None:
-            name = self.pulumi_resource_name
+            name, after = self.pulumi_resource_name, [*self.node_pools, *depends_on]
             self._kubernetes_provider = k8s.Provider(
                 f"{name}-kubernetes",
                 kubeconfig=self.kubeconfig,
                 cluster_identifier=name,
-                opts=pulumi.ResourceOptions(
-                    parent=self, depends_on=[*self.node_pools, *depends_on]
-                ),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=after),
             )
         return self._kubernetes_provider
 
@@ -270,19 +264,15 @@ def _kubeconfig(
     It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a
     public certificate.
     """
-    if spec.endpoint != "public":
-        is_dns = spec.endpoint == "dns"
-        address = (
-            endpoints["dnsEndpointConfig"]["endpoint"]
-            if is_dns
-            else private_cluster["privateEndpoint"]
-        )
+    if spec.endpoint == "dns":
+        address = endpoints["dnsEndpointConfig"]["endpoint"]
+    elif spec.endpoint == "private":
+        address = private_cluster["privateEndpoint"]
     cluster = {"server": f"https://{address}"}
     if spec.endpoint != "dns" and (ca_certificate := master_auth["clusterCaCertificate"]):
         cluster["certificate-authority-data"] = ca_certificate
-    return json.dumps(
-        yaml_file("gke", "kubeconfig.yaml", cluster_name=spec.name, access=json.dumps(cluster))
-    )
+    words = {"cluster_name": spec.name, "access": json.dumps(cluster)}
+    return json.dumps(yaml_file("gke", "kubeconfig.yaml", **words))
 
 
 def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
@@ -291,28 +281,23 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
         "project": spec.project,
         "displayName": f"Nodes of the GKE cluster {spec.name}",
     }
-    yield ChildResource(
-        "nodes", CloudResource("gcp:serviceaccount/account:Account", account, ("email", "member"))
-    )
+    type_, outputs = "gcp:serviceaccount/account:Account", ("email", "member")
+    yield cloud_child("nodes", type_, account, outputs)
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
-        yield ChildResource(
-            f"nodes-{role.rpartition('/')[2]}",
-            CloudResource("gcp:projects/iAMMember:IAMMember", member),
-        )
+        suffix = f"nodes-{role.rpartition('/')[2]}"
+        yield cloud_child(suffix, "gcp:projects/iAMMember:IAMMember", member)
 
 
 def _cluster(spec: GkeClusterSpec) -> ChildResource:
-    account = (
-        Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
-    )
+    account = spec.node_service_account
     cluster = {
         "name": spec.name,
         "project": spec.project,
         "location": spec.location,
         "nodeLocations": spec.node_zones,
         "resourceLabels": spec.resource_labels or None,
-        "nodeConfig": {"serviceAccount": account},
+        "nodeConfig": {"serviceAccount": Ref("nodes", "email") if account is None else account},
         **network_arguments(spec),
         "defaultMaxPodsPerNode": spec.max_pods,
         "enableMultiNetworking": spec.multi_networking or None,
@@ -334,13 +319,11 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
         },
         "deletionProtection": spec.deletion_protection,
     }
-    ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
     whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
-    return ChildResource(
-        "cluster",
-        CloudResource("gcp:container/cluster:Cluster", whole, ("endpoint",)),
-        options=ignored,
-    )
+    # They describe the default node pool, which is removed when the cluster exists.
+    ignored = ["nodeConfig", "initialNodeCount"]
+    type_, outputs = "gcp:container/cluster:Cluster", ("endpoint",)
+    return cloud_child("cluster", type_, whole, outputs, ignore_changes=ignored)
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
@@ -352,17 +335,15 @@ def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
         {"displayName": name, "cidrBlock": str(block)}
         for name, block in spec.authorized_networks.items()
     ]
+    own_range = str(spec.control_plane_cidr) if spec.control_plane_cidr else None
+    dns = {"allowExternalTraffic": spec.endpoint == "dns"}
     return {
         "privateClusterConfig": {
             "enablePrivateEndpoint": spec.endpoint != "public",
-            "masterIpv4CidrBlock": str(spec.control_plane_cidr)
-            if spec.control_plane_cidr
-            else None,
+            "masterIpv4CidrBlock": own_range,
         },
         "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
-        "controlPlaneEndpointsConfig": {
-            "dnsEndpointConfig": {"allowExternalTraffic": spec.endpoint == "dns"}
-        },
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": dns},
     }
 
 
@@ -372,13 +353,11 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     docs/security.md lists the rule that each of them follows.
     """
     mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
-    key = spec.secrets_key
+    key, group = spec.secrets_key, spec.security_group
     return {
         "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
         "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,
-        "authenticatorGroupsConfig": {"securityGroup": spec.security_group}
-        if spec.security_group
-        else None,
+        "authenticatorGroupsConfig": {"securityGroup": group} if group else None,
         "binaryAuthorization": {"evaluationMode": mode},
     }
 

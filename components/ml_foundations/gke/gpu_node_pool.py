@@ -1,7 +1,6 @@
 """A pool of GPU nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import pulumi
@@ -128,9 +127,8 @@ class GpuNodePoolSpec(NodePoolSpec):
         """The GPU model, of the catalog or as it is declared."""
         declared = self.machine and self.machine.gpu
         if declared:
-            return declared_gpu(
-                declared.accelerator_type, declared.product, declared.memory_gib * 1024
-            )
+            memory_mib = declared.memory_gib * 1024
+            return declared_gpu(declared.accelerator_type, declared.product, memory_mib)
         return GPUS[self.shape.gpu] if self.shape.gpu else gpu_by_name(self.gpu or "")
 
     @property
@@ -189,10 +187,8 @@ class GpuNodePoolSpec(NodePoolSpec):
         machine, gpus = self.shape, self.gpus
         declared = self.machine and self.machine.gpu
         if declared and (self.gpu or declared.accelerator_type in GPUS):
-            yield (
-                "machine.gpu",
-                f"declares {declared.accelerator_type}, but gpu is in the catalog; leave it out",
-            )
+            kind = declared.accelerator_type
+            yield "machine.gpu", f"declares {kind}, but gpu is in the catalog; leave it out"
             return
         try:
             wanted = self.model if declared else gpu_by_name(self.gpu) if self.gpu else None
@@ -200,10 +196,8 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpu", str(error)
             return
         if machine.gpu is None and not machine.takes_gpus:
-            yield (
-                "machine_type",
-                f"{machine.name} has no GPU; use a CpuNodePool, or choose a machine type with GPUs",
-            )
+            fix = "use a CpuNodePool, or choose a machine type with GPUs"
+            yield "machine_type", f"{machine.name} has no GPU; {fix}"
             return
         if machine.takes_gpus and not (wanted and gpus):
             yield "machine_type", f"{machine.name} accepts attached GPUs; set gpu and gpus"
@@ -233,10 +227,8 @@ class GpuNodePoolSpec(NodePoolSpec):
             reason = f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
             yield "accelerator_networks", reason
         if 0 < given < wanted:
-            reason = (
-                f"are {given}, but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
-            )
-            yield "additional_networks", reason
+            reason = f"but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
+            yield "additional_networks", f"are {given}, {reason}"
         if self.accelerator_networks and self.additional_networks:
             reason = "are those that accelerator_networks lets GKE make; leave one of them out"
             yield "additional_networks", reason
@@ -245,20 +237,16 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     def _driver_errors(self) -> Iterator[tuple[str, str]]:
         if self.driver == "operator" and self.image == "cos":
-            yield (
-                "image",
-                "is cos, for which the operator has no driver; set it to ubuntu, or change driver",
-            )
+            fix = "set it to ubuntu, or change driver"
+            yield "image", f"is cos, for which the operator has no driver; {fix}"
         if self.driver == "latest" and self.image == "ubuntu":
             yield "driver", "is latest, which GKE has for the image cos only; set it to default"
         if self.driver == "operator" and self.secure_boot:
             reason = "is true, but the operator's driver is not signed for it; change driver"
             yield "secure_boot", reason
         if self.dra and self.is_managed:
-            reason = (
-                "but GKE installs no driver if GPUs are claimed; set it to operator or installer"
-            )
-            yield "driver", f"is {self.driver}, {reason}"
+            reason = "but GKE installs no driver if GPUs are claimed"
+            yield "driver", f"is {self.driver}, {reason}; set it to operator or installer"
         reason = f"is for GPUs that GKE advertises, and driver is {self.driver}: set"
         if self.mig_partition and not self.is_managed:
             yield "mig_partition", f"{reason} mig of GpuOperator"
@@ -278,11 +266,8 @@ class GpuNodePoolSpec(NodePoolSpec):
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
         socket = {"enabled": True} if self.fast_socket else None
         nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
-        pool = pool_child(self, nodes, spare=False, network_config=_network_config(self))
-        guarded = pulumi.ResourceOptions.merge(
-            pool.options, pulumi.ResourceOptions(protect=self.deletion_protection)
-        )
-        yield replace(pool, options=guarded)
+        networks, protect = _network_config(self), self.deletion_protection
+        yield pool_child(self, nodes, spare=False, network_config=networks, protect=protect)
 
 
 class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
@@ -338,22 +323,20 @@ def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
 
 def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
     version = spec.driver.upper() if spec.is_managed else INSTALLATION_DISABLED
-    of = spec.sharing
-    return {
+    accelerator: dict[str, Any] = {
         "type": spec.model.accelerator_type,
         "count": spec.gpus_per_node,
         "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
         "gpuPartitionSize": spec.mig_partition,
-        "gpuSharingConfig": of
-        and {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients},
     }
+    if of := spec.sharing:
+        sharing = {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients}
+        accelerator["gpuSharingConfig"] = sharing
+    return accelerator
 
 
 def _network_config(spec: GpuNodePoolSpec) -> dict[str, Any] | None:
     if spec.accelerator_networks:
         return {"acceleratorNetworkProfile": "auto"}
-    networks = [
-        {"network": item.network, "subnetwork": item.subnetwork}
-        for item in spec.additional_networks
-    ]
+    networks = [network.given() for network in spec.additional_networks]
     return {"additionalNodeNetworkConfigs": networks} if networks else None

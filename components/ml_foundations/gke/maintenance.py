@@ -37,12 +37,11 @@ class _Period(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        zoneless = [
-            field for field in ("start_time", "end_time") if getattr(self, field).tzinfo is None
-        ]
-        yield from (
-            (field, "has no time zone; write it as 2026-01-03T02:00:00Z") for field in zoneless
-        )
+        fields = ("start_time", "end_time")
+        zoneless = [field for field in fields if getattr(self, field).tzinfo is None]
+        for field in zoneless:
+            yield field, "has no time zone; write it as 2026-01-03T02:00:00Z"
+        # Python does not subtract a time without a zone from one with a zone.
         if len(zoneless) != 1:
             yield from self._length_errors(self.end_time - self.start_time)
 
@@ -77,19 +76,16 @@ class MaintenanceWindow(_Period):
         every = int(interval) if interval.isdecimal() and int(interval) else 1
         if self.rule.get("FREQ") == "DAILY":
             return (day - self.start_time.weekday()) % every == 0
-        days = _WEEKDAY.findall(self.rule.get("BYDAY", "")) or [
-            _WEEKDAYS[self.start_time.weekday()]
-        ]
+        first_day = _WEEKDAYS[self.start_time.weekday()]
+        days = _WEEKDAY.findall(self.rule.get("BYDAY", "")) or [first_day]
         return day // 7 % every == 0 and _WEEKDAYS[day % 7] in days
 
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         hours, frequency = length.total_seconds() / 3600, self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
-            yield (
-                "end_time",
-                f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24",
-            )
+            needed = f"GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
+            yield "end_time", f"is {hours:g} hours after start_time; {needed}"
         elif frequency not in ("DAILY", "WEEKLY"):
             reason = f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
             yield "recurrence", reason
@@ -110,9 +106,8 @@ class MaintenanceExclusion(_Period):
         if length <= timedelta(0):
             yield "end_time", "is not after start_time"
         elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
-            days = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time"
-            reason = f"{days}; set a scope that allows more"
-            yield "end_time", reason
+            reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time"
+            yield "end_time", f"{reason}; set a scope that allows more"
 
 
 def available_hours(
@@ -157,11 +152,10 @@ def maintenance_errors(
     worst = min(starts, key=lambda start: available_hours(window, freezes, start))
     hours = available_hours(window, freezes, worst)
     if hours < _HOURS:
-        since = f"{worst:%Y-%m-%d}"
-        period = f"{_DAYS} days from {since} on"
-        reason = f"leave GKE {hours:g} hours in the {period}; it needs {_HOURS}, in blocks of"
+        reason = f"leave GKE {hours:g} hours in the {_DAYS} days from {worst:%Y-%m-%d} on"
+        needed = f"it needs {_HOURS}, in blocks of {_SHORTEST_WINDOW_HOURS} or more"
         fix = "shorten them, or let maintenance_window recur on more days"
-        yield "maintenance_exclusions", f"{reason} {_SHORTEST_WINDOW_HOURS} or more: {fix}"
+        yield "maintenance_exclusions", f"{reason}; {needed}: {fix}"
 
 
 def maintenance_arguments(

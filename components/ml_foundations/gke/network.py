@@ -5,11 +5,10 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Annotated, Any
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.children import ChildResource, CloudResource, Ref
+from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
 
@@ -102,21 +101,15 @@ class ClusterNetworkSpec(Spec):
                 yield field, f"{block} overlaps with {other} ({taken})"
         for field, block in ranges:
             if field != "control_plane_cidr" and block.overlaps(_RESERVED):
-                yield (
-                    field,
-                    f"{block} overlaps with {_RESERVED}, which GKE reserves; choose another range",
-                )
+                reason = f"overlaps with {_RESERVED}, which GKE reserves; choose another range"
+                yield field, f"{block} {reason}"
             largest, smallest = _PREFIXES.get(field, (8, 32))
             if not largest <= block.prefixlen <= smallest:
-                yield (
-                    field,
-                    f"is {block}; GKE accepts a /{smallest}{' or larger' * (largest < smallest)}",
-                )
+                accepted = f"/{smallest}{' or larger' * (largest < smallest)}"
+                yield field, f"is {block}; GKE accepts a {accepted}"
 
 
-def network_children(
-    spec: ClusterNetworkSpec, *, private_services: bool
-) -> Iterator[ChildResource]:
+def network_children(spec: ClusterNetworkSpec, private_services: bool) -> Iterator[ChildResource]:
     """Yield the created network with its Cloud NAT, or only the NAT in an existing network.
 
     With private services, Google's services have addresses in it, as Managed Lustre needs.
@@ -131,16 +124,20 @@ def network_children(
 
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     """Return the arguments of a cluster about the network that it is in."""
-    if (given := spec.network) is not None:
-        network = given.network
-        subnetwork = given.subnetwork
-        pods = given.pod_range
-        services = given.service_range
-    else:
-        network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "selfLink")
-        pods, services = _POD_RANGE, _SERVICE_RANGE
-    ranges = {"clusterSecondaryRangeName": pods, "servicesSecondaryRangeName": services}
-    return {"network": network, "subnetwork": subnetwork, "ipAllocationPolicy": ranges}
+    network = spec.network or Network(
+        network=Ref("subnetwork", "network"),
+        subnetwork=Ref("subnetwork", "selfLink"),
+        pod_range=_POD_RANGE,
+        service_range=_SERVICE_RANGE,
+    )
+    return {
+        "network": network.network,
+        "subnetwork": network.subnetwork,
+        "ipAllocationPolicy": {
+            "clusterSecondaryRangeName": network.pod_range,
+            "servicesSecondaryRangeName": network.service_range,
+        },
+    }
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
@@ -159,16 +156,10 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     }
     if spec.flow_logs:
         subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
+    type_, outputs = "gcp:compute/network:Network", ("selfLink",)
     # A change of the MTU needs all machines to be stopped (Compute Engine, "Change the MTU").
-    ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
-    yield ChildResource(
-        "network",
-        CloudResource("gcp:compute/network:Network", network, ("selfLink",)),
-        options=ignored,
-    )
-    yield ChildResource(
-        "subnetwork", CloudResource("gcp:compute/subnetwork:Subnetwork", subnetwork, ("selfLink",))
-    )
+    yield cloud_child("network", type_, network, outputs, ignore_changes=["mtu"])
+    yield cloud_child("subnetwork", "gcp:compute/subnetwork:Subnetwork", subnetwork, outputs)
     yield from _nat(spec, Ref("network", "selfLink"))
 
 
@@ -198,15 +189,11 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
         "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
         "sourceRanges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
     }
-    yield ChildResource(
-        "private-services",
-        CloudResource("gcp:compute/globalAddress:GlobalAddress", address, ("address",)),
-    )
-    yield ChildResource(
-        "private-services-access",
-        CloudResource("gcp:servicenetworking/connection:Connection", connection),
-    )
-    yield ChildResource("lustre-firewall", CloudResource("gcp:compute/firewall:Firewall", firewall))
+    type_ = "gcp:compute/globalAddress:GlobalAddress"
+    yield cloud_child("private-services", type_, address, ("address",))
+    type_ = "gcp:servicenetworking/connection:Connection"
+    yield cloud_child("private-services-access", type_, connection)
+    yield cloud_child("lustre-firewall", "gcp:compute/firewall:Firewall", firewall)
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[ChildResource]:
@@ -223,7 +210,5 @@ def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[ChildResource]:
         "maxPortsPerVm": _MOST_NAT_PORTS,
         "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
     }
-    yield ChildResource(
-        "router", CloudResource("gcp:compute/router:Router", {**common, "network": network})
-    )
-    yield ChildResource("nat", CloudResource("gcp:compute/routerNat:RouterNat", {**common, **nat}))
+    yield cloud_child("router", "gcp:compute/router:Router", {**common, "network": network})
+    yield cloud_child("nat", "gcp:compute/routerNat:RouterNat", {**common, **nat})

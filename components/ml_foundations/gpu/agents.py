@@ -11,28 +11,19 @@ from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
 
-def agent_namespace(
-    namespace: str, quota: str, critical_pods: int | None
-) -> Iterator[ChildResource]:
-    """Yield a namespace for privileged pods, and a quota for its critical pods.
-
-    Without the quota, GKE admits no critical pods in the namespace.
-
-    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there
-    are no critical pods.
-    """
+def agent_namespace(name: str, quota: str, critical_pods: int | None) -> Iterator[ChildResource]:
+    """Yield a namespace for privileged pods, and a quota for its critical pods if it has any."""
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
-    yield ChildResource(
-        "namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges})
-    )
+    metadata = {"name": name, "labels": privileges}
+    yield ChildResource("namespace", api_object("v1", "Namespace", metadata))
     if critical_pods is None:
         return
+    # Without a quota for them, GKE admits no critical pods outside of kube-system. The scope keeps
+    # the namespace's other pods out of it (NVIDIA/gpu-operator issue 660).
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL_CLASSES)}
-    spec = {
-        "hard": {"pods": canonical_quantity(critical_pods)},
-        "scopeSelector": {"matchExpressions": [scope]},
-    }
-    manifest = api_object("v1", "ResourceQuota", {"name": quota, "namespace": namespace}, spec=spec)
+    hard, selector = {"pods": canonical_quantity(critical_pods)}, {"matchExpressions": [scope]}
+    spec, metadata = {"hard": hard, "scopeSelector": selector}, {"name": quota, "namespace": name}
+    manifest = api_object("v1", "ResourceQuota", metadata, spec=spec)
     yield ChildResource("critical-pods", manifest, depends_on=["namespace"])
 
 

@@ -69,9 +69,8 @@ class Request(Selection):
     @property
     def class_name(self) -> str:
         """The class of the devices."""
-        return self.device_class or (
-            _DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS
-        )
+        own = _DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS
+        return self.device_class or own
 
 
 class ClaimTemplate(Spec):
@@ -132,9 +131,8 @@ class DeviceClassesSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         if self.driver:
-            yield from agent_namespace(
-                self.namespace, "dra-driver-critical-pods", self.critical_pods
-            )
+            quota = "dra-driver-critical-pods"
+            yield from agent_namespace(self.namespace, quota, self.critical_pods)
             release = helm_release(DRA_DRIVER, self.namespace, _chart_values(self), timeout=600)
             yield ChildResource("driver", release, depends_on=["critical-pods"])
         for name, selection in self.classes.items():
@@ -142,9 +140,8 @@ class DeviceClassesSpec(ComponentSpec):
         # A template cannot change, and its name is what pods know.
         replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
         for name, template in self.claim_templates.items():
-            yield ChildResource(
-                f"{template.namespace}-{name}", _claim_template(name, template), options=replaced
-            )
+            suffix, manifest = f"{template.namespace}-{name}", _claim_template(name, template)
+            yield ChildResource(suffix, manifest, options=replaced)
 
 
 class DeviceClasses(DeviceClassesComponent[DeviceClassesSpec]):
@@ -176,16 +173,15 @@ class DeviceClasses(DeviceClassesComponent[DeviceClassesSpec]):
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
     """Return values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm)."""
-    nodes = {
-        "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
-        "tolerations": agent_tolerations(spec.tolerations),
-    }
     values: dict[str, Any] = {
         "nvidiaDriverRoot": _DRIVER_ROOTS[spec.gpu_driver_from],
         # It confirms that no device plugin advertises the same GPUs. The node selector ensures it.
         "gpuResourcesEnabledOverride": True,
         "resources": {"computeDomains": {"enabled": spec.compute_domains}},
-        "kubeletPlugin": nodes,
+        "kubeletPlugin": {
+            "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
+            "tolerations": agent_tolerations(spec.tolerations),
+        },
     }
     return merged(values, spec.values)
 
@@ -199,22 +195,20 @@ def _device_class(name: str, selection: Selection) -> dict[str, Any]:
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
     choices: list[dict[str, Any]] = []
-    for index, choice in enumerate(template.alternatives):
-        exactly = devices(choice.class_name, choice.count, _expressions(choice))
-        choices.append({"name": f"choice-{index}", **exactly})
+    for choice in template.alternatives:
+        choices.append(devices(choice.class_name, choice.count, _expressions(choice)))
     request: dict[str, Any] = {"name": "gpu"}
     if len(choices) == 1:
-        choices[0].pop("name")
-        request["exactly"] = choices[0]
+        [request["exactly"]] = choices
     else:
-        request["firstAvailable"] = choices
+        named = enumerate(choices)
+        request["firstAvailable"] = [{"name": f"choice-{index}", **one} for index, one in named]
     claimed: dict[str, Any] = {"requests": [request]}
     if template.same_gpu:
         claimed["constraints"] = [{"matchAttribute": _PARENT}]
     metadata = {"name": name, "namespace": template.namespace}
-    return api_object(
-        "resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": claimed}}
-    )
+    spec = {"spec": {"devices": claimed}}
+    return api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec=spec)
 
 
 def _expressions(selection: Selection) -> list[str]:
@@ -223,9 +217,8 @@ def _expressions(selection: Selection) -> list[str]:
     found: list[str] = []
     if selection.gpu is not None:
         # GPU Feature Discovery's label is the product's name with dashes for spaces.
-        found.append(
-            f"{attributes}.productName.replace(' ', '-') == '{accelerator(selection.gpu).product}'"
-        )
+        name = f"{attributes}.productName.replace(' ', '-')"
+        found.append(f"{name} == '{accelerator(selection.gpu).product}'")
     if selection.memory is not None:
         found.append(f"{capacity}.memory.compareTo(quantity('{selection.memory}')) >= 0")
     if selection.mig_profile is not None:

@@ -6,12 +6,8 @@ built into the node's image.
 
 from typing import Any, Literal
 
+from ml_foundations.catalog import versions
 from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
-from ml_foundations.catalog.versions import (
-    DRIVER_INSTALLER_IMAGES,
-    GPU_PARTITIONER_IMAGE,
-    PAUSE_IMAGE,
-)
 from ml_foundations.component.children import NOT_AWAITED
 from ml_foundations.component.data import yaml_file
 from ml_foundations.kubernetes import labels
@@ -35,25 +31,24 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
         {"key": labels.GKE_GPU_DRIVER_VERSION, "operator": "DoesNotExist"},
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
     )
-    images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
-    more = {
-        "driver": GOOGLE_DRIVER_DIR,
-        "partitioner_image": GPU_PARTITIONER_IMAGE,
-        "pause_image": PAUSE_IMAGE,
-    }
-    pod = yaml_file("gpu", "driver_installers.yaml", **images, **more)[image] | {
+    pods = yaml_file(
+        "gpu",
+        "driver_installers.yaml",
+        driver=GOOGLE_DRIVER_DIR,
+        cos_image=versions.DRIVER_INSTALLER_IMAGES["cos"],
+        ubuntu_image=versions.DRIVER_INSTALLER_IMAGES["ubuntu"],
+        partitioner_image=versions.GPU_PARTITIONER_IMAGE,
+        pause_image=versions.PAUSE_IMAGE,
+    )
+    pod = pods[image] | {
         "priorityClassName": "system-node-critical",
         "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
     }
-    # Critical pods need no quota of their own in this namespace.
-    # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
-    metadata = {
-        "name": name,
-        "namespace": "kube-system",
-        "labels": selector,
-        "annotations": NOT_AWAITED,
-    }
+    # Critical pods need no separate quota in kube-system.
+    metadata = {"name": name, "namespace": "kube-system", "labels": selector}
+    # The driver needs minutes on each node, and a pool may have no node yet.
+    metadata |= {"annotations": NOT_AWAITED}
     daemon_set = {
         "selector": {"matchLabels": selector},
         "updateStrategy": {"type": "RollingUpdate"},

@@ -120,11 +120,10 @@ class GpuMonitorSpec(ComponentSpec):
     @property
     def is_dcgm_exporter(self) -> bool:
         """Return whether the agent is NVIDIA's DCGM exporter."""
-        name: Any = self.image  # not known here where it is an output
-        return (
-            isinstance(name, str)
-            and name.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
-        )
+        image: Any = self.image  # not known here where it is an output
+        if not isinstance(image, str):
+            return False
+        return image.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
 
     @property
     def in_namespace(self) -> str:
@@ -150,20 +149,16 @@ class GpuMonitorSpec(ComponentSpec):
             # GKE admits critical pods only under a quota for them.
             before.append("critical-pods" if self.critical else "namespace")
         if self.files:
-            yield ChildResource(
-                "files",
-                api_object("v1", "ConfigMap", _metadata(self), data=self.files),
-                depends_on=before,
-            )
+            config_map = api_object("v1", "ConfigMap", _metadata(self), data=self.files)
+            yield ChildResource("files", config_map, before)
             before = [*before, "files"]
-        yield ChildResource("daemon-set", _daemon_set(self), depends_on=before)
+        yield ChildResource("daemon-set", _daemon_set(self), before)
         if self.port:
-            yield ChildResource("service", _service(self), depends_on=before)
+            yield ChildResource("service", _service(self), before)
         if self.monitoring != "none":
-            scraping = monitor_manifest(
-                self.monitoring, _metadata(self), _labels(self), _PORT, "/metrics"
-            )
-            yield ChildResource("monitoring", scraping, depends_on=before)
+            pods = _labels(self)
+            scraping = monitor_manifest(self.monitoring, _metadata(self), pods, _PORT, "/metrics")
+            yield ChildResource("monitoring", scraping, before)
 
 
 class GpuMonitor(GpuMonitorComponent[GpuMonitorSpec]):
@@ -187,6 +182,7 @@ class GpuMonitor(GpuMonitorComponent[GpuMonitorSpec]):
 
 def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
     """Return the DaemonSet. Its selector is immutable, so it contains no version."""
+    volumes = [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)]
     pod = without_none(
         {
             "priorityClassName": "system-node-critical" if spec.critical else None,
@@ -197,17 +193,16 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
             # It runs on every GPU node, despite other taints, and while a node is not ready.
             "tolerations": [{"operator": "Exists"}],
             "containers": [_container(spec)],
-            "volumes": [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)]
-            or None,
+            "volumes": volumes or None,
         }
     )
-    at_once = (
-        spec.max_unavailable if spec.max_unavailable.endswith("%") else int(spec.max_unavailable)
-    )
-    digest = hashlib.sha256(json.dumps(spec.files, sort_keys=True).encode()).hexdigest()[:16]
-    metadata = {"labels": _labels(spec)} | (
-        {"annotations": {_FILES_ANNOTATION: digest}} if spec.files else {}
-    )
+    most = spec.max_unavailable
+    at_once = most if most.endswith("%") else int(most)
+    metadata: dict[str, Any] = {"labels": _labels(spec)}
+    if spec.files:
+        # A ConfigMap's change restarts no pods. Another annotation does.
+        digest = hashlib.sha256(json.dumps(spec.files, sort_keys=True).encode()).hexdigest()
+        metadata["annotations"] = {_FILES_ANNOTATION: digest[:16]}
     daemon_set = {
         "selector": {"matchLabels": _labels(spec)},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
@@ -244,21 +239,18 @@ def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
-    mounts = [
-        without_none(
-            {"name": mounted.name, "mountPath": mounted.path, "readOnly": mounted.read_only or None}
-        )
-        for mounted in _mounted(spec)
-    ]
+    mounts: list[dict[str, Any]] = []
+    for name, _, path, read_only in _mounted(spec):
+        mount = {"name": name, "mountPath": path, "readOnly": read_only or None}
+        mounts.append(without_none(mount))
+    ports = [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}]
     fields = {
         "name": spec.container_name,
         "image": spec.image,
         "command": spec.command,
         "args": spec.arguments,
         "env": _env(spec),
-        "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}]
-        if spec.port
-        else None,
+        "ports": ports if spec.port else None,
         "resources": {
             "requests": {"cpu": spec.cpu, "memory": spec.memory},
             "limits": {"memory": spec.memory},
@@ -275,11 +267,8 @@ def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
     if spec.is_dcgm_exporter:
         values = {"DCGM_EXPORTER_LISTEN": f":{spec.port}", "DCGM_EXPORTER_KUBERNETES": "true"}
         # GKE's device plugin names GPUs by their device, the operator's by their UUID.
-        values |= (
-            {"DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE": "device-name"}
-            if spec.driver == "google"
-            else {}
-        )
+        if spec.driver == "google":
+            values["DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE"] = "device-name"
     if spec.driver == "google":
         values["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib64"
     if spec.driver == "operator":
@@ -303,21 +292,17 @@ def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
         return {**as_root, "privileged": True}
     if spec.driver == "operator":
         return {**as_root, "capabilities": {"add": ["SYS_ADMIN"]}}
-    return {
-        **as_root,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]},
-    }
+    # It reads files of other users, such as logs of the node.
+    capabilities = {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
+    return {**as_root, "allowPrivilegeEscalation": False, "capabilities": capabilities}
 
 
 def _mounted(spec: GpuMonitorSpec) -> Iterator[_Mounted]:
     for index, host in enumerate(spec.host_paths):
-        yield _Mounted(
-            f"host-{index}", {"hostPath": {"path": host.path}}, host.path, host.read_only
-        )
+        source = {"hostPath": {"path": host.path}}
+        yield _Mounted(f"host-{index}", source, host.path, host.read_only)
     if spec.driver == "google":
-        yield _Mounted(
-            "nvidia-driver", {"hostPath": {"path": GOOGLE_DRIVER_DIR}}, "/usr/local/nvidia"
-        )
+        source = {"hostPath": {"path": GOOGLE_DRIVER_DIR}}
+        yield _Mounted("nvidia-driver", source, "/usr/local/nvidia")
     if spec.files:
         yield _Mounted("files", {"configMap": {"name": spec.monitor_name}}, spec.files_path)

@@ -183,27 +183,20 @@ class GpuOperatorSpec(ComponentSpec):
         if self.mode != "gke":
             return
         if self.device_plugin.enabled:
-            yield (
-                "device_plugin",
-                "in the mode gke, GKE's device plugin advertises the GPUs; they would count twice",
-            )
+            reason = "GKE's device plugin advertises the GPUs; they would count twice"
+            yield "device_plugin", f"in the mode gke, {reason}"
+        reason = "GPUs, but GKE does that in the mode gke; set it on the node pool"
         if self.device_plugin.sharing:
-            reason = "it shares GPUs, but GKE does that in the mode gke; set it on the node pool"
-            yield "device_plugin", reason
+            yield "device_plugin", f"it shares {reason}"
         if self.mig:
-            yield (
-                "mig",
-                "it partitions GPUs, but GKE does that in the mode gke; set it on the node pool",
-            )
+            yield "mig", f"it partitions {reason}"
 
     def _value_errors(self) -> Iterator[tuple[str, str]]:
         values = self.chart_values
         plugin, cdi = section(values, "devicePlugin"), section(values, "cdi")
         if self.mode != "operator" and section(values, "driver").get("enabled"):
-            yield (
-                "values",
-                f"driver.enabled is true, but in the mode {self.mode} nodes have Google's driver",
-            )
+            reason = f"but in the mode {self.mode} nodes have Google's driver"
+            yield "values", f"driver.enabled is true, {reason}"
         if self.mode == "gke" and not self.device_plugin.enabled and plugin.get("enabled"):
             reason = "but in the mode gke GKE advertises the GPUs; they would count twice"
             yield "values", f"devicePlugin.enabled is true, {reason}"
@@ -256,6 +249,7 @@ class GpuOperator(GpuOperatorComponent[GpuOperatorSpec]):
 def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     """Return values of the chart (NVIDIA/gpu-operator, values.yaml of the pinned version)."""
     tolerations, exporter = agent_tolerations(spec.tolerations), spec.dcgm_exporter
+    mig = spec.mig or Mig()
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": tolerations},
         "driver": _driver_values(spec),
@@ -268,10 +262,8 @@ def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
         },
         "gfd": {"enabled": spec.feature_discovery},
         "nfd": {"enabled": spec.node_feature_discovery},
-        "migManager": {"enabled": False}
-        if spec.mode == "gke"
-        else _mig_manager_values(spec.mig or Mig()),
-        "mig": {"strategy": (spec.mig or Mig()).strategy},
+        "migManager": {"enabled": False} if spec.mode == "gke" else _mig_manager_values(mig),
+        "mig": {"strategy": mig.strategy},
     }
     if spec.mode != "operator":
         values["hostPaths"] = {"driverInstallDir": GOOGLE_DRIVER_DIR}
@@ -287,16 +279,14 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     if spec.mode != "operator":
         return {"enabled": False}
     driver = spec.driver or Driver()
+    at_once = driver.parallel_upgrades
     fields = {
         "enabled": True,
         "version": driver.version,
         "kernelModuleType": driver.kernel_modules,
         "usePrecompiled": driver.precompiled,
         "rdma": {"enabled": driver.rdma},
-        "upgradePolicy": {
-            "autoUpgrade": driver.auto_upgrade,
-            "maxParallelUpgrades": driver.parallel_upgrades,
-        },
+        "upgradePolicy": {"autoUpgrade": driver.auto_upgrade, "maxParallelUpgrades": at_once},
     }
     return without_none(fields)
 
@@ -316,21 +306,15 @@ def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
         part = "timeSlicing" if way.strategy == "time-slicing" else "mps"
         configuration = {"version": "v1", "sharing": {part: {"resources": [resource]}}}
         data[name] = yaml.safe_dump(configuration, sort_keys=False)
-    config = {
-        "create": True,
-        "name": "device-plugin-config",
-        "default": plugin.default_sharing,
-        "data": data,
-    }
-    return {"config": without_none(config)} if data else {}
+    config = {"create": True, "name": "device-plugin-config", "default": plugin.default_sharing}
+    return {"config": without_none(config) | {"data": data}} if data else {}
 
 
 def _mig_manager_values(mig: Mig) -> dict[str, Any]:
     """Return the MIG manager's values. GKE nodes change their partitions only by a reboot."""
-    config = without_none({"name": mig.config, "default": mig.default})
-    return {"enabled": True, "env": _environment({"WITH_REBOOT": "true"})} | (
-        {"config": config} if config else {}
-    )
+    config = without_none({"name": mig.config, "default": mig.default}) or None
+    env = _environment({"WITH_REBOOT": "true"})
+    return without_none({"enabled": True, "env": env, "config": config})
 
 
 def _environment(variables: dict[str, str]) -> list[dict[str, str]]:

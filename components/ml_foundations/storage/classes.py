@@ -148,9 +148,8 @@ class _StorageClass(NamedTuple):
             "reclaimPolicy": "Retain" if self.retain else None,
             "allowedTopologies": [topology] if self.zones else None,
         }
-        return api_object(
-            "storage.k8s.io/v1", "StorageClass", {"name": name}, **without_none(fields)
-        )
+        given = without_none(fields)
+        return api_object("storage.k8s.io/v1", "StorageClass", {"name": name}, **given)
 
 
 class StorageClassesSpec(ComponentSpec):
@@ -222,26 +221,19 @@ class StorageClassesSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         # The provider does not itself replace a class for immutable fields.
-        fixed = pulumi.ResourceOptions(
-            replace_on_changes=["reclaimPolicy", "volumeBindingMode"], delete_before_replace=True
-        )
+        immutable = ["reclaimPolicy", "volumeBindingMode"]
+        fixed = pulumi.ResourceOptions(replace_on_changes=immutable, delete_before_replace=True)
         for name, each in _classes(self).items():
             yield ChildResource(name, each.manifest(name), options=fixed)
         if self.snapshots:
-            yield ChildResource(
-                "disk-snapshots", _snapshot_class("disk-snapshots", PD_CSI, self.retain)
-            )
+            yield _snapshot_class("disk-snapshots", PD_CSI, self.retain)
         if self.snapshots and self.filestore:
-            backups = _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain)
-            yield ChildResource("filestore-backups", backups | {"parameters": {"type": "backup"}})
+            backup = {"parameters": {"type": "backup"}}
+            yield _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain, **backup)
         if self.nfs:
-            values = {
-                "nfs": {"server": self.nfs.server, "path": self.nfs.path},
-                "storageClass": {"create": False},
-            }
-            yield ChildResource(
-                "nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values)
-            )
+            values = {"nfs": self.nfs.model_dump(), "storageClass": {"create": False}}
+            release = helm_release(NFS_PROVISIONER, "kube-system", values)
+            yield ChildResource("nfs-provisioner", release)
 
 
 class StorageClasses(StorageClassesComponent[StorageClassesSpec]):
@@ -264,10 +256,8 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     if spec.dataset_zones:
         classes["datasets"] = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
     if spec.filestore:
-        tiers = spec.filestore.tiers
-        classes |= {
-            f"filestore-{tier}": _filestore_class(tier, spec.filestore, spec) for tier in tiers
-        }
+        for tier in spec.filestore.tiers:
+            classes[f"filestore-{tier}"] = _filestore_class(tier, spec.filestore, spec)
     if spec.lustre:
         classes["lustre"] = _lustre_class(spec.lustre, spec)
     if spec.nfs:
@@ -318,9 +308,7 @@ def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
     return _StorageClass(LUSTRE_CSI, parameters, spec.retain, "Immediate", zones=lustre.zones)
 
 
-def _snapshot_class(name: str, driver: str, retain: bool) -> dict[str, Any]:
-    policy = "Retain" if retain else "Delete"
-    group = "snapshot.storage.k8s.io/v1"
-    return api_object(
-        group, "VolumeSnapshotClass", {"name": name}, driver=driver, deletionPolicy=policy
-    )
+def _snapshot_class(name: str, driver: str, retain: bool, **more: Any) -> ChildResource:
+    fields = {"driver": driver, "deletionPolicy": "Retain" if retain else "Delete", **more}
+    group, metadata = "snapshot.storage.k8s.io/v1", {"name": name}
+    return ChildResource(name, api_object(group, "VolumeSnapshotClass", metadata, **fields))

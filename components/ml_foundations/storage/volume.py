@@ -95,9 +95,8 @@ class VolumeSpec(ComponentSpec):
             yield "disk", reason
 
     def _source_errors(self) -> Iterator[tuple[str, str]]:
-        sources = [
-            name for name in ("bucket", "disk", "snapshot") if getattr(self, name) is not None
-        ]
+        names = ("bucket", "disk", "snapshot")
+        sources = [name for name in names if getattr(self, name) is not None]
         if len(sources) > 1:
             field, other = sources[-2:]
             yield field, f"a volume has one source, but {other} is set too; leave one out"
@@ -125,16 +124,12 @@ class VolumeSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         # Pulumi waits for a claim that binds at once. A large Filestore needs more than 5 minutes.
-        waits = pulumi.CustomTimeouts(create="30m")
-        kept = pulumi.ResourceOptions(
-            protect=self.data, retain_on_delete=self.data, custom_timeouts=waits
-        )
+        waits, keep = pulumi.CustomTimeouts(create="30m"), self.data
+        kept = pulumi.ResourceOptions(protect=keep, retain_on_delete=keep, custom_timeouts=waits)
         exists = self.disk is not None or self.bucket is not None
         if exists:
             yield ChildResource("volume", _volume(self), options=kept)
-        yield ChildResource(
-            "claim", _claim(self), depends_on=["volume"] if exists else [], options=kept
-        )
+        yield ChildResource("claim", _claim(self), ["volume"] if exists else [], kept)
 
 
 class Volume(VolumeComponent[VolumeSpec]):
@@ -163,11 +158,8 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
         "resources": {"requests": {"storage": spec.size}},
     }
     if spec.snapshot is not None:
-        body["dataSource"] = {
-            "apiGroup": "snapshot.storage.k8s.io",
-            "kind": "VolumeSnapshot",
-            "name": spec.snapshot,
-        }
+        group, kind = "snapshot.storage.k8s.io", "VolumeSnapshot"
+        body["dataSource"] = {"apiGroup": group, "kind": kind, "name": spec.snapshot}
     if spec.disk is not None or spec.bucket is not None:
         body["volumeName"] = spec.volume_name
     metadata = {"name": spec.claim_name, "namespace": spec.namespace, "labels": spec.labels or None}

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ml_foundations.component.children import ChildResource, CloudResource, Secret
+from ml_foundations.component.children import ChildResource, Secret, cloud_child
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, InputText, Name, concat
 from ml_foundations.kubernetes.merging import without_none
@@ -16,6 +16,7 @@ _GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""
 
 _PULL_SECRET = "image-pull"
+_AFTER = ["namespace"]
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -37,13 +38,10 @@ class ServiceAccount(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if isinstance(self.google_account, str) and "@" not in self.google_account:
-            yield (
-                "google_account",
-                f'is "{self.google_account}"; it must be the e-mail address of a service account',
-            )
-        if isinstance(self.image_pull_secret, str) and not _is_docker_config(
-            self.image_pull_secret
-        ):
+            reason = "it must be the e-mail address of a service account"
+            yield "google_account", f'is "{self.google_account}"; {reason}'
+        secret = self.image_pull_secret
+        if isinstance(secret, str) and not _is_docker_config(secret):
             reason = 'must be JSON with the key "auths", as docker login writes it'
             yield "image_pull_secret", reason
 
@@ -62,23 +60,17 @@ def identity_children(namespace: str, account: ServiceAccount) -> Iterator[Child
         kind = "kubernetes.io/dockerconfigjson"
         data = {".dockerconfigjson": Secret(account.image_pull_secret)}
         secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
-        yield ChildResource("image-pull", secret, depends_on=["namespace"])
-    yield ChildResource(
-        "service-account", _service_account(namespace, account), depends_on=["namespace"]
-    )
+        yield ChildResource("image-pull", secret, _AFTER)
+    yield ChildResource("service-account", _service_account(namespace, account), _AFTER)
     if account.google_account is not None and account.workload_pool is not None:
-        member = {
+        pods = f"[{namespace}/{account.name}]"
+        binding = {
             "serviceAccountId": concat("projects/-/serviceAccounts/", account.google_account),
             "role": "roles/iam.workloadIdentityUser",
-            "member": concat(
-                "serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"
-            ),
+            "member": concat("serviceAccount:", account.workload_pool, pods),
         }
-        yield ChildResource(
-            "workload-identity",
-            CloudResource("gcp:serviceaccount/iAMMember:IAMMember", member),
-            depends_on=["namespace"],
-        )
+        type_ = "gcp:serviceaccount/iAMMember:IAMMember"
+        yield cloud_child("workload-identity", type_, binding, depends_on=_AFTER)
 
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
@@ -87,12 +79,10 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     metadata = without_none(
         {"name": account.name, "namespace": namespace, "annotations": annotations or None}
     )
-    secrets = (
-        {} if account.image_pull_secret is None else {"imagePullSecrets": [{"name": _PULL_SECRET}]}
-    )
-    return api_object(
-        "v1", "ServiceAccount", metadata, automountServiceAccountToken=False, **secrets
-    )
+    fields: dict[str, Any] = {"automountServiceAccountToken": False}
+    if account.image_pull_secret is not None:
+        fields["imagePullSecrets"] = [{"name": _PULL_SECRET}]
+    return api_object("v1", "ServiceAccount", metadata, **fields)
 
 
 def group_child(namespace: str, who: str, role: str, group: str) -> ChildResource:
@@ -103,7 +93,5 @@ def group_child(namespace: str, who: str, role: str, group: str) -> ChildResourc
     metadata = {"name": f"team-{who}", "namespace": namespace}
     cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}
-    binding = api_object(
-        f"{_RBAC}/v1", "RoleBinding", metadata, roleRef=cluster_role, subjects=[subject]
-    )
-    return ChildResource(who, binding, depends_on=["namespace"])
+    fields = {"roleRef": cluster_role, "subjects": [subject]}
+    return ChildResource(who, api_object(f"{_RBAC}/v1", "RoleBinding", metadata, **fields), _AFTER)

@@ -27,9 +27,8 @@ class JobSetControllerSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         if self.install:
-            release = helm_release(
-                JOBSET, "jobset-system", self.values, createNamespace=True, timeout=600
-            )
+            more = {"createNamespace": True, "timeout": 600}
+            release = helm_release(JOBSET, "jobset-system", self.values, **more)
             yield ChildResource("release", release)
 
 

@@ -1,6 +1,6 @@
 """The network of a team: closed, except for required and requested connections."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -46,42 +46,43 @@ def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildReso
     for name, policy in yaml_file("tenancy", "network_policies.yaml").items():
         yield _policy(namespace, name, policy)
     if sources := _sources(network):
-        yield _policy(
-            namespace, "ingress", {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]}
-        )
+        policy = {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]}
+        yield _policy(namespace, "ingress", policy)
     if network.internet != "none":
-        rule: dict[str, Any] = {
-            "to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]
-        }
-        rule |= {"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {}
-        yield _policy(namespace, "internet", {"policyTypes": ["Egress"], "egress": [rule]})
+        outside = {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}
+        https = {"ports": [{"port": 443, "protocol": "TCP"}]}
+        yield _egress(
+            namespace, "internet", [outside], https if network.internet == "https" else {}
+        )
     if network.egress_namespaces:
-        expression = {"key": NAMESPACE_NAME, "operator": "In", "values": network.egress_namespaces}
-        peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
-        yield _policy(
-            namespace, "namespaces", {"policyTypes": ["Egress"], "egress": [{"to": peers}]}
-        )
+        yield _egress(namespace, "namespaces", _pods_of(network.egress_namespaces))
     if network.egress_networks:
-        blocks = [{"ipBlock": {"cidr": cidr}} for cidr in network.egress_networks]
-        yield _policy(
-            namespace, "networks", {"policyTypes": ["Egress"], "egress": [{"to": blocks}]}
-        )
+        yield _egress(namespace, "networks", _blocks(network.egress_networks))
+
+
+def _egress(
+    namespace: str, name: str, peers: list[dict[str, Any]], ports: Mapping[str, Any] | None = None
+) -> ChildResource:
+    rule = {"to": peers, **(ports or {})}
+    return _policy(namespace, name, {"policyTypes": ["Egress"], "egress": [rule]})
 
 
 def _policy(namespace: str, name: str, policy: dict[str, Any]) -> ChildResource:
     metadata = {"name": name, "namespace": namespace}
-    manifest = api_object(
-        "networking.k8s.io/v1", "NetworkPolicy", metadata, spec={"podSelector": {}, **policy}
-    )
+    spec = {"podSelector": {}, **policy}
+    manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
     return ChildResource(f"network-{name}", manifest, depends_on=["namespace"])
 
 
 def _sources(network: TeamNetwork) -> list[dict[str, Any]]:
-    names = network.ingress_namespaces
-    expression = {"key": NAMESPACE_NAME, "operator": "In", "values": names}
-    found: list[dict[str, Any]] = (
-        [{"namespaceSelector": {"matchExpressions": [expression]}}] if names else []
-    )
-    if network.ingress_load_balancers:
-        found += [{"ipBlock": {"cidr": cidr}} for cidr in _GOOGLE_PROXIES]
-    return found
+    sources = _pods_of(network.ingress_namespaces) if network.ingress_namespaces else []
+    return sources + (_blocks(_GOOGLE_PROXIES) if network.ingress_load_balancers else [])
+
+
+def _pods_of(namespaces: list[str]) -> list[dict[str, Any]]:
+    expression = {"key": NAMESPACE_NAME, "operator": "In", "values": namespaces}
+    return [{"namespaceSelector": {"matchExpressions": [expression]}}]
+
+
+def _blocks(networks: Iterable[str]) -> list[dict[str, Any]]:
+    return [{"ipBlock": {"cidr": cidr}} for cidr in networks]

@@ -112,10 +112,8 @@ class TeamQuota(Spec):
 
 
 def _hard(quota: TeamQuota) -> dict[str, str]:
-    by_class = {
-        f"{name}.storageclass.storage.k8s.io/requests.storage": q
-        for name, q in quota.storage_by_class.items()
-    }
+    of_class = "storageclass.storage.k8s.io/requests.storage"
+    by_class = {f"{name}.{of_class}": most for name, most in quota.storage_by_class.items()}
     return {
         _GPU_QUOTA: canonical_quantity(quota.gpus),
         _GPU_DEVICES: canonical_quantity(quota.claimed_gpus),
@@ -148,31 +146,22 @@ def quota_children(
     # A priority cannot change, and its class's name is what pods know.
     fixed = pulumi.ResourceOptions(replace_on_changes=["value"], delete_before_replace=True)
     for key, value in {**dict.fromkeys(quota.gpus_by_model, 0), **priorities}.items():
-        yield ChildResource(
-            f"priority-{key}", _priority_class(namespace, key, value), options=fixed
-        )
+        manifest = _priority_class(namespace, key, value)
+        yield ChildResource(f"priority-{key}", manifest, options=fixed)
     yield _quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)
     classes = {model: priority_class_name(namespace, model) for model in quota.gpus_by_model}
     for model, gpus in quota.gpus_by_model.items():
-        yield _quota(
-            namespace,
-            f"gpus-{model}",
-            {_GPU_QUOTA: canonical_quantity(gpus)},
-            _scope("In", [classes[model]]),
-        )
+        of_model = _scope("In", [classes[model]])
+        yield _quota(namespace, f"gpus-{model}", {_GPU_QUOTA: canonical_quantity(gpus)}, of_model)
     if classes:
-        yield _quota(
-            namespace, "gpus-other", {_GPU_QUOTA: "0"}, _scope("NotIn", [*classes.values()])
-        )
+        others = _scope("NotIn", [*classes.values()])
+        yield _quota(namespace, "gpus-other", {_GPU_QUOTA: "0"}, others)
         yield from _model_policy(namespace, classes)
 
 
 def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
-    return {
-        "matchExpressions": [
-            {"scopeName": "PriorityClass", "operator": operator, "values": classes}
-        ]
-    }
+    scope = {"scopeName": "PriorityClass", "operator": operator, "values": classes}
+    return {"matchExpressions": [scope]}
 
 
 def _quota(
@@ -186,9 +175,8 @@ def _quota(
 def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
     metadata = {"name": priority_class_name(namespace, key)}
     about = f"Pods of the team {namespace}."
-    return api_object(
-        "scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about
-    )
+    fields = {"value": value, "description": about}
+    return api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, **fields)
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildResource]:
@@ -196,9 +184,8 @@ def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[ChildR
     metadata = {"name": f"{namespace}-gpu-models"}
     models = {name: [*_expressions(accelerator(model))] for model, name in classes.items()}
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=json.dumps(models))
-    yield ChildResource(
-        "gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec)
-    )
+    policy = api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec)
+    yield ChildResource("gpu-models", policy)
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
     spec = {"policyName": metadata["name"], "validationActions": ["Deny"], "matchResources": pods}
     binding = api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", metadata, spec=spec)

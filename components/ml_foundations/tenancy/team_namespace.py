@@ -71,10 +71,8 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
     @property
     def priority_classes(self) -> dict[str, str]:
         """The names of the team's PriorityClasses, by model or by the name that was asked for."""
-        return {
-            key: priority_class_name(self.namespace, key)
-            for key in (*self.gpus_by_model, *self.priorities)
-        }
+        keys = (*self.gpus_by_model, *self.priorities)
+        return {key: priority_class_name(self.namespace, key) for key in keys}
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -89,12 +87,10 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
         yield from quota_children(self.namespace, self, self.priorities)
         yield ChildResource("limits", _limit_range(self), depends_on=["namespace"])
         yield from network_children(self.namespace, self)
-        for who, role, group in (
-            ("editors", "edit", self.group),
-            ("viewers", "view", self.viewers),
-        ):
-            if group is not None:
-                yield group_child(self.namespace, who, role, group)
+        if self.group is not None:
+            yield group_child(self.namespace, "editors", "edit", self.group)
+        if self.viewers is not None:
+            yield group_child(self.namespace, "viewers", "view", self.viewers)
         if self.service_account is not None:
             yield from identity_children(self.namespace, self.service_account)
 
@@ -137,14 +133,8 @@ def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
     and one for pods would refuse those that ask for none.
     """
     default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
-    limits: list[dict[str, Any]] = [
-        {"type": "Container", "default": default, "defaultRequest": default}
-    ]
+    limits = [{"type": "Container", "default": default, "defaultRequest": default}]
     if spec.largest_volume is not None:
         limits.append({"type": "PersistentVolumeClaim", "max": {"storage": spec.largest_volume}})
-    return api_object(
-        "v1",
-        "LimitRange",
-        {"name": "team-limits", "namespace": spec.namespace},
-        spec={"limits": limits},
-    )
+    metadata = {"name": "team-limits", "namespace": spec.namespace}
+    return api_object("v1", "LimitRange", metadata, spec={"limits": limits})

@@ -8,8 +8,8 @@ import yaml
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog import kueue
 from ml_foundations.catalog.gpu_labels import flavor_labels
-from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PROVISIONING_CLASS
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
@@ -24,7 +24,7 @@ from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuName, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
-from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.objects import Manifest, api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.typed_args import TrainingQueueComponent
@@ -36,7 +36,7 @@ flavors."""
 _QUEUED = "queued-provisioning"
 """The AdmissionCheck of flavors whose nodes come by ProvisioningRequests, and its configuration."""
 
-_WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
+_AWAITED = {"annotations": {"pulumi.com/waitFor": "condition=Active"}}
 _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
 """Kueue's names of whose workloads are stopped."""
 
@@ -199,44 +199,26 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            yield ChildResource(
-                "kueue",
-                helm_release(
-                    KUEUE, NAMESPACE, _chart_values(self), createNamespace=True, timeout=600
-                ),
-            )
+            more = {"createNamespace": True, "timeout": 600}
+            release = helm_release(KUEUE, kueue.NAMESPACE, _chart_values(self), **more)
+            yield ChildResource("kueue", release)
         contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
-        made = {
-            f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of)
-            for name, of in contents.items()
-        }
+        made: dict[str, Manifest] = {}
+        for name, content in contents.items():
+            made[f"{name}-flavor"] = _object("ResourceFlavor", {"name": name}, content)
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
-            words = {
-                "check": _QUEUED,
-                "api_version": API_VERSION,
-                "provisioning_class": PROVISIONING_CLASS,
-            }
-            words |= {"own_nodes": labels.GKE_REQUEST, "gpus": labels.GPU_RESOURCE}
-            made |= yaml_file("tenancy", "provisioning.yaml", **words)
+            made |= _provisioning()
             roles.append("requests-check")
         for role, manifest in made.items():
             before = ["requests"] if role == "requests-check" else ["kueue"] if self.install else []
-            yield ChildResource(role, manifest, depends_on=before, options=options)
+            yield ChildResource(role, manifest, before, options)
         for team in self.teams:
-            queue = f"{team.namespace}-cluster-queue"
-            yield ChildResource(
-                queue, _cluster_queue(self, team), depends_on=roles, options=options
-            )
-            metadata = {
-                "name": self.queue_name,
-                "namespace": team.namespace,
-                "annotations": _WAIT_FOR_ACTIVE,
-            }
-            local = _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
-            yield ChildResource(
-                f"{team.namespace}-queue", local, depends_on=[queue], options=options
-            )
+            name = f"{team.namespace}-cluster-queue"
+            yield ChildResource(name, _cluster_queue(self, team), roles, options)
+            metadata = {"name": self.queue_name, "namespace": team.namespace, **_AWAITED}
+            queue = _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
+            yield ChildResource(f"{team.namespace}-queue", queue, [name], options)
 
 
 class TrainingQueue(TrainingQueueComponent[TrainingQueueSpec]):
@@ -254,7 +236,20 @@ class TrainingQueue(TrainingQueueComponent[TrainingQueueSpec]):
 
 
 def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    return api_object(API_VERSION, kind, metadata, spec=content)
+    return api_object(kueue.API_VERSION, kind, metadata, spec=content)
+
+
+def _provisioning() -> dict[str, Manifest]:
+    """Return the AdmissionCheck of ProvisioningRequests and its configuration."""
+    return yaml_file(
+        "tenancy",
+        "provisioning.yaml",
+        check=_QUEUED,
+        api_version=kueue.API_VERSION,
+        provisioning_class=kueue.PROVISIONING_CLASS,
+        own_nodes=labels.GKE_REQUEST,
+        gpus=labels.GPU_RESOURCE,
+    )
 
 
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
@@ -267,17 +262,12 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
         },
         "resourceGroups": _resource_groups(spec, team),
     }
-    if queued := [
-        each.name for each in spec.flavors if each.queued_provisioning and each.name in team.flavors
-    ]:
-        content["admissionChecksStrategy"] = {
-            "admissionChecks": [{"name": _QUEUED, "onFlavors": queued}]
-        }
-    return _object(
-        "ClusterQueue",
-        {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
-        without_none(content),
-    )
+    own = [flavor for flavor in spec.flavors if flavor.name in team.flavors]
+    if queued := [flavor.name for flavor in own if flavor.queued_provisioning]:
+        checks = [{"name": _QUEUED, "onFlavors": queued}]
+        content["admissionChecksStrategy"] = {"admissionChecks": checks}
+    metadata = {"name": team.namespace, **_AWAITED}
+    return _object("ClusterQueue", metadata, without_none(content))
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
@@ -285,12 +275,9 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
     Pods wait for Kueue's webhooks in the teams' namespaces only, and two replicas answer them.
     """
-    frameworks = dict.fromkeys(name for kind in spec.kinds for name in FRAMEWORKS[kind])
-    namespaces = {
-        "key": labels.NAMESPACE_NAME,
-        "operator": "In",
-        "values": [each.namespace for each in spec.teams],
-    }
+    frameworks = dict.fromkeys(name for kind in spec.kinds for name in kueue.FRAMEWORKS[kind])
+    names = [team.namespace for team in spec.teams]
+    namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": names}
     config = yaml_file("tenancy", "kueue_config.yaml") | {
         "integrations": {"frameworks": list(frameworks)},
         "managedJobsNamespaceSelector": {"matchExpressions": [namespaces]},
@@ -298,14 +285,13 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
         "waitForPodsReady": {"timeout": f"{spec.ready_seconds}s"},
     }
     port = {"port": 443, "protocol": "TCP", "targetPort": config["webhook"]["port"]}
+    budget = {"enabled": True, "minAvailable": 1}
     values = {
         "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)},
-        "controllerManager": {
-            "replicas": 2,
-            "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
-        },
+        "controllerManager": {"replicas": 2, "podDisruptionBudget": budget},
+        "webhookService": {"ports": [port]},
     }
-    return merged({**values, "webhookService": {"ports": [port]}}, spec.values)
+    return merged(values, spec.values)
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
@@ -313,44 +299,30 @@ def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
 
     Its labels include GPU model and accelerator, with which Kueue compares a pod's affinity.
     """
-    node_labels = (
-        flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
-    ) | flavor.node_selector
+    gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
+    node_labels = gpu_labels | flavor.node_selector
     tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 
 
 def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str, Any]]:
     """Return CPU and memory of all nodes, and GPUs of the first flavor with enough of them."""
-    compute = [
-        without_none({"name": "cpu", "nominalQuota": team.cpu, "borrowingLimit": team.borrow_cpu}),
-        without_none(
-            {"name": "memory", "nominalQuota": team.memory, "borrowingLimit": team.borrow_memory}
-        ),
-    ]
-    groups: list[dict[str, Any]] = [
-        {
-            "coveredResources": ["cpu", "memory"],
-            "flavors": [{"name": _COMPUTE, "resources": compute}],
-        }
-    ]
-    flavors = [
-        {"name": flavor.name, "resources": [_gpu_quota(team, flavor.name)]}
-        for flavor in spec.flavors
-        if flavor.name in team.flavors
-    ]
+    cpu = _quota("cpu", team.cpu, team.borrow_cpu)
+    memory = _quota("memory", team.memory, team.borrow_memory)
+    compute = {"name": _COMPUTE, "resources": [cpu, memory]}
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [compute]}]
+    flavors: list[dict[str, Any]] = []
+    for name in (flavor.name for flavor in spec.flavors if flavor.name in team.flavors):
+        amounts = (team.gpus.get(name, 0), team.borrow_gpus.get(name), team.lend_gpus.get(name))
+        flavors.append({"name": name, "resources": [_quota(labels.GPU_RESOURCE, *amounts)]})
     if flavors:
         groups.append({"coveredResources": [labels.GPU_RESOURCE], "flavors": flavors})
     return groups
 
 
-def _gpu_quota(team: TeamQueue, flavor: str) -> dict[str, Any]:
-    limits = {
-        "borrowingLimit": team.borrow_gpus.get(flavor),
-        "lendingLimit": team.lend_gpus.get(flavor),
-    }
-    return {
-        "name": labels.GPU_RESOURCE,
-        "nominalQuota": canonical_quantity(team.gpus.get(flavor, 0)),
-        **{key: canonical_quantity(value) for key, value in limits.items() if value is not None},
-    }
+def _quota(
+    resource: str, own: str | int, borrowed: str | int | None, lent: int | None = None
+) -> dict[str, Any]:
+    amounts = without_none({"nominalQuota": own, "borrowingLimit": borrowed, "lendingLimit": lent})
+    quota = {key: canonical_quantity(amount) for key, amount in amounts.items()}
+    return {"name": resource, **quota}

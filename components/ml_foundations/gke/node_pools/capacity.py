@@ -22,29 +22,9 @@ _RESERVATION = re.compile(
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
-_COMPACT_GPUS = {
-    "a2",
-    "a3-edgegpu",
-    "a3-highgpu",
-    "a3-megagpu",
-    "a3-ultragpu",
-    "a4-highgpu",
-    "g2",
-    "g4",
-}
-_COMPACT = _COMPACT_GPUS | {
-    "c2",
-    "c2d",
-    "c3",
-    "c3d",
-    "c4",
-    "c4a",
-    "c4d",
-    "c4n",
-    "h3",
-    "h4d",
-    "n2",
-    "n2d",
+_COMPACT = {
+    *("a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "g2", "g4"),
+    *("c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d", "c4n", "h3", "h4d", "n2", "n2d"),
 }
 """Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes";
 for those with GPUs also AI Hypercomputer, "Compact placement policy and workload policy
@@ -215,36 +195,26 @@ class CapacitySpec(Spec):
             yield "reservation", f'is "{reservation}"; set it to {forms}; {block}'
         if reservation not in _ANY and self.zones is None:
             yield "zones", "are needed with a reservation: it is in one zone"
-        ways = {
-            "spot": self.spot,
-            "flex_start": self.flex_start,
-            "queued_provisioning": self.queued_provisioning,
-        }
-        for way in (way for way, is_chosen in ways.items() if is_chosen):
-            reason = f"is given, but nodes of {way} come from no reservation; leave one out"
-            yield "reservation", reason
+        for way in ("spot", "flex_start", "queued_provisioning"):
+            if getattr(self, way):
+                reason = f"is given, but nodes of {way} come from no reservation; leave one out"
+                yield "reservation", reason
 
     def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
         if not self.flex_start:
             return
         if self.max_run_seconds is not None and self.max_run_seconds > _LONGEST_FLEX_START:
-            yield (
-                "max_run_seconds",
-                f"is {self.max_run_seconds}; nodes of flex_start run {_LONGEST_FLEX_START} at most",
-            )
+            reason = f"nodes of flex_start run {_LONGEST_FLEX_START} at most"
+            yield "max_run_seconds", f"is {self.max_run_seconds}; {reason}"
         if self.spot:
             yield "flex_start", "and spot exclude each other; choose one"
         if self.min_nodes and not self.queued_provisioning:
-            reason = (
-                f"is {self.min_nodes}, but flex_start creates nodes for waiting pods; set it to 0"
-            )
-            yield "min_nodes", reason
+            reason = "but flex_start creates nodes for waiting pods; set it to 0"
+            yield "min_nodes", f"is {self.min_nodes}, {reason}"
         if self.compact_placement and self.shape.family not in _COMPACT_FLEX_START:
-            families = " and ".join(_COMPACT_FLEX_START)
-            yield (
-                "compact_placement",
-                f"is possible with flex_start on {families} machines only; leave one of them out",
-            )
+            where = f"on {' and '.join(_COMPACT_FLEX_START)} machines only"
+            reason = f"is possible with flex_start {where}; leave one of them out"
+            yield "compact_placement", reason
 
     def _queue_errors(self) -> Iterator[tuple[str, str]]:
         if not self.queued_provisioning:
@@ -258,10 +228,8 @@ class CapacitySpec(Spec):
             reason = "is not for GPUs with queued_provisioning; leave one of them out"
             yield "compact_placement", reason
         if self.location_policy == "BALANCED":
-            reason = (
-                "is BALANCED, but queued nodes are created in any zone that has them; set it to ANY"
-            )
-            yield "location_policy", reason
+            reason = "but queued nodes are created in any zone that has them; set it to ANY"
+            yield "location_policy", f"is BALANCED, {reason}"
         if self.limits == "zone":
             reason = "is zone, but queued_provisioning needs limits of the whole pool; set total"
             yield "limits", reason
@@ -273,10 +241,8 @@ class CapacitySpec(Spec):
                 yield "placement_policy", reason
             return
         if self.shape.family in _FAMILIES - _COMPACT:
-            yield (
-                "compact_placement",
-                f"is not for {self.machine_type} machines; leave it out, or change machine_type",
-            )
+            fix = "leave it out, or change machine_type"
+            yield "compact_placement", f"is not for {self.machine_type} machines; {fix}"
         if len(self.zones or []) != 1:
             reason = "puts the nodes close together, so in one zone: name it in zones"
             yield "compact_placement", reason
@@ -289,22 +255,18 @@ def _field(way: str) -> str:
 
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """Return the arguments of a pool about the number of nodes and their zones."""
-    least, most = (
-        ("minNodeCount", "maxNodeCount")
-        if spec.limits == "zone"
-        else ("totalMinNodeCount", "totalMaxNodeCount")
-    )
-    limits = {least: spec.min_nodes, most: spec.max_nodes}
-    compact = (
-        {"type": "COMPACT", "policyName": spec.placement_policy} if spec.compact_placement else None
-    )
+    if spec.limits == "zone":
+        limits = {"minNodeCount": spec.min_nodes, "maxNodeCount": spec.max_nodes}
+    else:
+        limits = {"totalMinNodeCount": spec.min_nodes, "totalMaxNodeCount": spec.max_nodes}
+    policy = "ANY" if spec.queued_provisioning else spec.location_policy
+    compact = {"type": "COMPACT", "policyName": spec.placement_policy}
     return {
         "nodeLocations": spec.zones,
         "initialNodeCount": _initial_nodes_per_zone(spec),
-        "autoscaling": limits
-        | {"locationPolicy": "ANY" if spec.queued_provisioning else spec.location_policy},
+        "autoscaling": {**limits, "locationPolicy": policy},
         "queuedProvisioning": {"enabled": True} if spec.queued_provisioning else None,
-        "placementPolicy": compact,
+        "placementPolicy": compact if spec.compact_placement else None,
     }
 
 
@@ -342,8 +304,5 @@ def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
         return None
     if name in _ANY:
         return {"consumeReservationType": _ANY[name]}
-    return {
-        "consumeReservationType": "SPECIFIC_RESERVATION",
-        "key": _RESERVATION_KEY,
-        "values": [name],
-    }
+    specific = {"key": _RESERVATION_KEY, "values": [name]}
+    return {"consumeReservationType": "SPECIFIC_RESERVATION", **specific}

@@ -53,10 +53,8 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
     elif ssd.count is None:
         yield here, f"needs a count: {machine.name} has none by default"
     elif (counts := _counts(machine)) and ssd.count not in counts:
-        yield (
-            here,
-            f"has count {ssd.count}, but {machine.name} accepts {' or '.join(map(str, counts))}",
-        )
+        accepted = " or ".join(map(str, counts))
+        yield here, f"has count {ssd.count}, but {machine.name} accepts {accepted}"
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
@@ -64,11 +62,8 @@ def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
 
     By default, they back the nodes' ephemeral storage.
     """
-    use = (
-        "localNvmeSsdBlockConfig"
-        if ssd and ssd.use == "block"
-        else "ephemeralStorageLocalSsdConfig"
-    )
+    is_block = ssd is not None and ssd.use == "block"
+    use = "localNvmeSsdBlockConfig" if is_block else "ephemeralStorageLocalSsdConfig"
     count = (ssd.count if ssd else None) or _ssds_of(machine)
     return {use: {"localSsdCount": count}} if count else {}
 

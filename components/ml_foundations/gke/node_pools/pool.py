@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.pools import NODE_POOL, TAINT_EFFECTS
-from ml_foundations.component.children import ChildResource, CloudResource
+from ml_foundations.component.children import ChildResource, cloud_child
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
@@ -184,11 +184,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             fix = f"set {' or '.join(fitting)}"
             yield "disk_type", f"{self.disk_type} is not a boot disk of {machine.name}; {fix}"
         yield from ssd_errors(machine, self.local_ssd)
-        if (
-            self.kubelet
-            and self.kubelet.shutdown_grace_period_seconds is not None
-            and not self.spot
-        ):
+        grace = self.kubelet and self.kubelet.shutdown_grace_period_seconds
+        if grace is not None and not self.spot:
             reason = "is for Spot nodes only; set spot, or leave it out"
             yield "kubelet.shutdown_grace_period_seconds", reason
         yield from self._upgrade_errors()
@@ -223,12 +220,11 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             return
         machine = self.shape
         is_arm = machine.arch == "arm64" and not machine.is_declared
+        field, name = "threads_per_core", machine.name
         if is_arm or machine.family in _ONE_THREAD or machine.vcpus == 1:
-            reason = f"cannot be set: {machine.name} has one thread on each core; leave it out"
-            yield "threads_per_core", reason
+            yield field, f"cannot be set: {name} has one thread on each core; leave it out"
         if machine.shared_core:
-            reason = f"cannot be set: the cores of {machine.name} are shared; leave it out"
-            yield "threads_per_core", reason
+            yield field, f"cannot be set: the cores of {name} are shared; leave it out"
 
 
 def join_cluster(
@@ -249,6 +245,7 @@ def pool_child(
     *,
     spare: bool,
     network_config: Mapping[str, Any] | None = None,
+    protect: bool | None = None,
 ) -> ChildResource:
     """Return the pool as it is declared to GKE, with further networks of its nodes if it has any.
 
@@ -257,10 +254,8 @@ def pool_child(
     """
     # Google sets --no-enable-autorepair for both (GKE, "Run a large-scale workload").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
-    kept = (
-        [{"exclusionUntilEndOfSupports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
-    )
-    pool = {
+    kept = [{"exclusionUntilEndOfSupports": [{"enabled": True}]}]
+    pool: dict[str, Any] = {
         "name": spec.pool_name,
         "project": spec.project,
         "location": spec.location,
@@ -271,15 +266,14 @@ def pool_child(
         "networkConfig": network_config,
         "nodeDrainConfigs": None if spare else [{"respectPdbDuringNodePoolDeletion": True}],
         "management": {"autoRepair": repair, "autoUpgrade": spec.auto_upgrade},
-        "maintenancePolicies": kept,
-        # GKE upgrades flex-start and queued nodes in its own way (SHORT_LIVED).
-        "upgradeSettings": None
-        if spec.is_short_lived
-        else upgrade_arguments(spec.upgrade, spare=spare),
+        "maintenancePolicies": kept if spec.no_minor_upgrades else None,
     }
+    # GKE upgrades flex-start and queued nodes in its own way (SHORT_LIVED).
+    if not spec.is_short_lived:
+        pool["upgradeSettings"] = upgrade_arguments(spec.upgrade, spare=spare)
     # GKE reports the number of nodes that the autoscaler has made.
-    ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])
-    return ChildResource("pool", CloudResource(NODE_POOL, without_nulls(pool)), options=ignored)
+    ignored, inputs = ["initialNodeCount"], without_nulls(pool)
+    return cloud_child("pool", NODE_POOL, inputs, ignore_changes=ignored, protect=protect)
 
 
 def node_arguments(
@@ -292,10 +286,9 @@ def node_arguments(
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)
-    taints = [
-        {"key": taint.key, "value": taint.value, "effect": taint.effect}
-        for taint in spec.declared_taints
-    ]
+    taints = [taint.model_dump() for taint in spec.declared_taints]
+    maintenance = {"maintenanceInterval": spec.host_maintenance}
+    threads = {"threadsPerCore": spec.threads_per_core}
     return {
         **purchase_arguments(spec),
         **tuning_arguments(spec.kubelet, spec.linux),
@@ -304,9 +297,7 @@ def node_arguments(
         "diskType": spec.disk_type,
         "bootDiskKmsKey": spec.disk_key,
         "imageType": f"{spec.image_name.upper()}_CONTAINERD",
-        "hostMaintenancePolicy": {"maintenanceInterval": spec.host_maintenance}
-        if spec.host_maintenance
-        else None,
+        "hostMaintenancePolicy": maintenance if spec.host_maintenance else None,
         "serviceAccount": spec.node_service_account,
         "oauthScopes": spec.scopes,
         "labels": {**own, **queued, **spec.capacity_labels, **spec.labels},
@@ -319,9 +310,7 @@ def node_arguments(
             "enableSecureBoot": secure_boot if spec.secure_boot is None else spec.secure_boot,
         },
         "workloadMetadataConfig": {"mode": "GKE_METADATA"},
-        "advancedMachineFeatures": {"threadsPerCore": spec.threads_per_core}
-        if spec.threads_per_core
-        else None,
+        "advancedMachineFeatures": threads if spec.threads_per_core else None,
         "secondaryBootDisks": secondary_disk_arguments(spec.secondary_boot_disks),
         "gcfsConfig": {"enabled": True} if streaming else None,
         "gvnic": {"enabled": spec.uses_gvnic} if spec.image_name == "cos" else None,

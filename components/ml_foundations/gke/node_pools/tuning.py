@@ -64,13 +64,12 @@ def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, 
     The kubelet's port that anybody may read is shut (CIS GKE Benchmark, 4.2.4).
     """
     kubelet, kernel = kubelet or Kubelet(), linux or Linux()
+    memory, topology = kubelet.memory_manager, kubelet.topology_manager
     settings = {
         "insecureKubeletReadonlyPortEnabled": "FALSE",
         "cpuManagerPolicy": kubelet.cpu_manager,
-        "memoryManager": {"policy": kubelet.memory_manager} if kubelet.memory_manager else None,
-        "topologyManager": {"policy": kubelet.topology_manager}
-        if kubelet.topology_manager
-        else None,
+        "memoryManager": {"policy": memory} if memory else None,
+        "topologyManager": {"policy": topology} if topology else None,
         "podPidsLimit": kubelet.pod_pids_limit,
         SHUTDOWN_GRACE: kubelet.shutdown_grace_period_seconds,
         CRITICAL_GRACE: kubelet.shutdown_grace_period_critical_pods_seconds,

@@ -34,11 +34,8 @@ class Upgrade(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if (self.max_surge or 0) + (self.max_unavailable or 0) > _MOST_AT_ONCE:
-            most = _MOST_AT_ONCE
-            yield (
-                "max_surge",
-                f"and max_unavailable are more than {most} together; GKE upgrades no more at once",
-            )
+            reason = f"are more than {_MOST_AT_ONCE} together; GKE upgrades no more at once"
+            yield "max_surge", f"and max_unavailable {reason}"
         if self.max_surge == self.max_unavailable == 0:
             reason = "is 0, and so is max_surge: no node could be upgraded; raise one of them"
             yield "max_unavailable", reason
@@ -57,13 +54,10 @@ def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     possible.
     """
     if upgrade.strategy == "BLUE_GREEN":
-        soak = _duration(upgrade.batch_soak_seconds)
-        rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": soak}
-        soaking = {
-            "standardRolloutPolicy": rollout,
-            "nodePoolSoakDuration": _duration(upgrade.soak_seconds),
-        }
-        return {"strategy": upgrade.strategy, "blueGreenSettings": soaking}
+        batch_soak, soak = _duration(upgrade.batch_soak_seconds), _duration(upgrade.soak_seconds)
+        rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": batch_soak}
+        settings = {"standardRolloutPolicy": rollout, "nodePoolSoakDuration": soak}
+        return {"strategy": upgrade.strategy, "blueGreenSettings": settings}
     surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
     if surge is None:
         surge = int(spare) if unavailable is None else int(unavailable == 0)
