@@ -71,15 +71,13 @@ class Component(pulumi.ComponentResource, Generic[S]):
         """
         kind = type(self).__name__
         title = f"{kind} {name}"
-        spec, expansion, sources = self._checked(
-            title, name, _one_form(title, args, kwargs), kwargs, opts
-        )
+        given = _one_form(title, args, kwargs)
+        spec, expansion, sources = self._checked(title, name, given, kwargs, opts)
         for warning in spec.warnings():
             pulumi.log.warn(f"{title}: {warning}")
         depends_on = [*sources, *self.joined(expansion.objects)]
-        super().__init__(
-            f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, depends_on)
-        )
+        options = self._options(opts, expansion, depends_on)
+        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, options)
         self.children = made = dict[str, pulumi.CustomResource]()
         for child in spec.declared_children():
             made[child.suffix] = child.declare(name, self, made, depends_on)
@@ -90,9 +88,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
                     results[key] = published(getattr(spec, key), made.values())
         for key, value in self.outputs(spec, made).items():
             # An output of a child depends on that child alone, so that others cannot change it.
-            results[key] = (
-                value if isinstance(value, pulumi.Output) else published(value, made.values())
-            )
+            is_of_child = isinstance(value, pulumi.Output)
+            results[key] = value if is_of_child else published(value, made.values())
         for key, value in results.items():
             setattr(self, key, value)
         self.register_outputs(results)
@@ -139,10 +136,10 @@ class Component(pulumi.ComponentResource, Generic[S]):
         expansion = expanded(spec_type, kwargs if is_checked else args)
         values, sources = unwrapped(expansion.args)
         if is_checked:
-            defaults = {
-                field for argument in spec_type.objects.values() for field in argument.defaults
-            }
-            update = {key: value for key, value in values.items() if key not in defaults}
+            update = dict(values)
+            for argument in spec_type.objects.values():
+                for field in argument.defaults:
+                    update.pop(field, None)
             spec = cast("S", args.model_copy(update=update))
         else:
             errors = [*expansion.errors, *self._provider_errors(opts, expansion)]
@@ -153,14 +150,11 @@ class Component(pulumi.ComponentResource, Generic[S]):
         self, opts: Options, expansion: Expansion, depends_on: list[pulumi.Resource]
     ) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
-        objects = [
-            cast("Component[Any]", expansion.objects[name])
-            for name in self._provider_objects(expansion)
-        ]
-        provider = objects[0].kubernetes_provider() if objects else None
-        return pulumi.ResourceOptions.merge(
-            opts, pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
-        )
+        provider = None
+        for name in self._provider_objects(expansion)[:1]:
+            provider = cast("Component[Any]", expansion.objects[name]).kubernetes_provider()
+        ours = pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
+        return pulumi.ResourceOptions.merge(opts, ours)
 
     def _provider_objects(self, expansion: Expansion) -> list[str]:
         objects = self.spec_type().objects
@@ -171,12 +165,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for name in names[1:]:
             reason = f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
             yield names[0], reason
-        for name in names[:1]:
-            if _has_kubernetes_provider(opts):
-                yield (
-                    name,
-                    f"is set, and opts has a Kubernetes provider. Leave out {name} or the provider",
-                )
+        if names and _has_kubernetes_provider(opts):
+            reason = "is set, and opts has a Kubernetes provider"
+            yield names[0], f"{reason}. Leave out {names[0]} or the provider"
 
 
 def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -191,18 +182,15 @@ def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
 def _has_kubernetes_provider(opts: Options) -> bool:
     if opts is None:
         return False
-    providers = pulumi.ResourceOptions.merge(None, opts).providers or {}
-    given = [
-        *cast("Mapping[str, pulumi.ProviderResource]", providers).values(),
-        *filter(None, [opts.provider]),
-    ]
-    return any(provider.package == "kubernetes" for provider in given)
+    # Merging makes a mapping of every form in which providers may be given.
+    merged = pulumi.ResourceOptions.merge(None, opts).providers or {}
+    providers = cast("Mapping[str, pulumi.ProviderResource]", merged).values()
+    given = [*providers, opts.provider]
+    return any(provider is not None and provider.package == "kubernetes" for provider in given)
 
 
 def _annotated(base: type) -> list[str]:
-    is_ours = issubclass(base, Component) and base is not Component
-    return [
-        key
-        for key in inspect.get_annotations(cast("type", base))
-        if is_ours and not key.startswith("_")
-    ]
+    if not issubclass(base, Component) or base is Component:
+        return []
+    annotations = inspect.get_annotations(cast("type", base))
+    return [key for key in annotations if not key.startswith("_")]

@@ -53,11 +53,9 @@ class Expansion:
 
     args: dict[str, Any]
     """The arguments, with the objects replaced by their outputs."""
-    objects: dict[str, pulumi.ComponentResource] = field(
-        default_factory=dict[str, pulumi.ComponentResource]
-    )
+    objects: dict[str, pulumi.ComponentResource] = field(default_factory=dict[str, Any])
     """The objects at the top level, by argument."""
-    sources: list[pulumi.ComponentResource] = field(default_factory=list[pulumi.ComponentResource])
+    sources: list[pulumi.ComponentResource] = field(default_factory=list[Any])
     """The objects, also those in nested arguments, whose outputs are used."""
     errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """The path of each argument that is invalid, and the reason."""
@@ -80,10 +78,9 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
     result = Expansion(dict(args))
     for name, argument in spec.objects.items():
         value = args.get(name)
-        if not (
-            isinstance(value, pulumi.ComponentResource)
-            or (value is not None and name not in spec.model_fields)
-        ):
+        # Under the name of a field, such as volume of a mount, other values are the field's.
+        is_field = name in spec.model_fields and not isinstance(value, pulumi.ComponentResource)
+        if value is None or is_field:
             continue
         del result.args[name]
         reason = _mismatch(value, argument)
@@ -112,20 +109,17 @@ def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any
         if result.args.get(target) is None:
             result.args[target] = getattr(component, output, None)
         elif target not in argument.defaults:
-            result.errors.append(
-                (target, f"is set, and {name} sets it too. Leave out {target} or {name}")
-            )
+            reason = f"is set, and {name} sets it too. Leave out {target} or {name}"
+            result.errors.append((target, reason))
 
 
 def _expand_nested(spec: type[Spec], result: Expansion) -> None:
     for name, nested in nested_specs(spec):
         value = result.args.get(name)
         if isinstance(value, list):
-            values = cast("list[Any]", value)
-            result.args[name] = [
-                _expanded_item(nested, item, f"{name}[{index}]", result)
-                for index, item in enumerate(values)
-            ]
+            result.args[name] = items = list(cast("list[Any]", value))
+            for index, item in enumerate(items):
+                items[index] = _expanded_item(nested, item, f"{name}[{index}]", result)
 
 
 def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) -> Any:
@@ -140,9 +134,9 @@ def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) 
 @cache
 def nested_specs(spec: type[Spec]) -> list[tuple[str, type[Spec]]]:
     """Return the arguments that are lists of specs with objects, and the spec of their items."""
-    return [
-        (name, cast("type[Spec]", nested))
-        for name, field_info in spec.model_fields.items()
-        for nested in models_in(field_info.annotation)
-        if getattr(nested, "objects", None)
-    ]
+    found: list[tuple[str, type[Spec]]] = []
+    for name, field_info in spec.model_fields.items():
+        for nested in models_in(field_info.annotation):
+            if getattr(nested, "objects", None):
+                found.append((name, cast("type[Spec]", nested)))
+    return found

@@ -173,21 +173,15 @@ def resolve_known(value: Any, *, secrets: bool = False) -> Any:
         return resolve_known(cast("KnownOutput[Any]", value).value, secrets=secrets)
     if isinstance(value, pulumi.Output):
         output = cast("pulumi.Output[Any]", value)
-        is_open = result_if_ready(output.is_known()) and (
-            secrets or not result_if_ready(output.is_secret())
-        )
-        return (
-            resolve_known(result_if_ready(output.future()), secrets=secrets)
-            if is_open
-            else pulumi.output.Unknown()
-        )
+        is_hidden = not secrets and result_if_ready(output.is_secret())
+        if is_hidden or not result_if_ready(output.is_known()):
+            return pulumi.output.Unknown()
+        return resolve_known(result_if_ready(output.future()), secrets=secrets)
     if isinstance(value, pulumi.Resource) or inspect.isawaitable(value):
         return pulumi.output.Unknown()
     if isinstance(value, Mapping):
-        return {
-            key: resolve_known(item, secrets=secrets)
-            for key, item in cast("Mapping[str, Any]", value).items()
-        }
+        fields = cast("Mapping[str, Any]", value).items()
+        return {key: resolve_known(item, secrets=secrets) for key, item in fields}
     if isinstance(value, list | tuple):
         return [resolve_known(item, secrets=secrets) for item in cast("list[Any]", value)]
     if is_input_type(cast("Any", type(value))):

@@ -19,12 +19,9 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, sectio
 from ml_foundations.kubernetes.selectors import selects
 
 _SELECTORS = {
-    **dict.fromkeys(
-        ("DaemonSet", "Deployment", "PodDisruptionBudget", "PodMonitoring", "StatefulSet"),
-        "selector",
-    ),
+    **dict.fromkeys(("DaemonSet", "Deployment", "StatefulSet", "Service"), "selector"),
+    **dict.fromkeys(("PodDisruptionBudget", "PodMonitoring"), "selector"),
     "NetworkPolicy": "podSelector",
-    "Service": "selector",
 }
 """The field of a kind's spec that selects pods."""
 
@@ -64,11 +61,8 @@ def object_errors(
     typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     known = input_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
-    yield from _wrong_fields(
-        fields,
-        {key: known[key] for key in known.keys() - {"apiVersion", "kind"}},
-        f"overrides.{kind}",
-    )
+    settable = {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}
+    yield from _wrong_fields(fields, settable, f"overrides.{kind}")
 
 
 def _class_of(api_version: str, kind: str) -> Any:
@@ -101,9 +95,8 @@ def selector_errors(
     manifests: Sequence[Manifest], overrides: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
     """Yield overridden selectors that no longer select the component's pods, by kind."""
-    templates = [
-        section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")
-    ]
+    owners = [manifest for manifest in manifests if section(manifest, "spec", "selector")]
+    templates = [section(manifest, "spec", "template") for manifest in owners]
     pods = [labels_of(template) for template in templates if template]
     for manifest in manifests:
         kind, field = manifest["kind"], _SELECTORS.get(manifest["kind"], "")

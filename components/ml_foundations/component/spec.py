@@ -19,7 +19,7 @@ from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.partial import raise_or_note, valid_part, validated, while_valid
-from ml_foundations.kubernetes.merging import overridden
+from ml_foundations.kubernetes.merging import Overrides, overridden, without_none
 
 
 class Spec(BaseModel):
@@ -46,11 +46,7 @@ class Spec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_nothing(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {
-            key: value for key, value in cast("dict[str, Any]", given).items() if value is not None
-        }
+        return without_none(cast("dict[str, Any]", given)) if isinstance(given, dict) else given
 
     def errors(self) -> Iterator[tuple[str, str]]:
         """Yield each combination of fields that is invalid: the name of a field, and the reason."""
@@ -92,7 +88,7 @@ class ComponentSpec(Spec):
 
     def declared_children(self) -> list[ChildResource]:
         """Return the children, with the user's ``overrides`` merged over their manifests."""
-        overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})
+        overrides: Overrides = getattr(self, "overrides", {})
         declared: list[ChildResource] = []
         for child in self.children():
             if child.manifest:
@@ -111,9 +107,7 @@ class ComponentSpec(Spec):
         if overrides := getattr(self, "overrides", {}):
             yield from self._override_errors(overrides)
 
-    def _override_errors(
-        self, overrides: Mapping[str, Mapping[str, Any]]
-    ) -> Iterator[tuple[str, str]]:
+    def _override_errors(self, overrides: Overrides) -> Iterator[tuple[str, str]]:
         versions = self.model_copy(update={"overrides": {}}).overridable_kinds()
         errors: list[tuple[str, str]] = []
         for kind, fields in overrides.items():

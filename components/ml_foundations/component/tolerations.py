@@ -30,23 +30,14 @@ class Toleration(Spec):
             yield "value", reason
 
 
-GPU_TOLERATION = Toleration.model_validate(
-    {
-        "key": labels.GPU_TAINT_KEY,
-        "value": labels.GPU_TAINT_VALUE,
-        "effect": labels.GPU_TAINT_EFFECT,
-    }
+GPU_TOLERATION = Toleration(
+    key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect=labels.GPU_TAINT_EFFECT
 )
 
 
 def toleration_manifest(toleration: Toleration) -> dict[str, str]:
     """Return a toleration as Kubernetes writes it."""
-    value = toleration.value if toleration.operator == "Equal" else None
-    return without_none(
-        {
-            "key": toleration.key,
-            "operator": toleration.operator,
-            "value": value,
-            "effect": toleration.effect,
-        }
-    )
+    key, operator, effect = toleration.key, toleration.operator, toleration.effect
+    value = toleration.value if operator == "Equal" else None
+    fields = {"key": key, "operator": operator, "value": value, "effect": effect}
+    return without_none(fields)

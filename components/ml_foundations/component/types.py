@@ -49,11 +49,8 @@ InputText = Annotated[str, InputOf(str)]
 
 def concat(*parts: Any) -> Any:
     """Return texts joined into one, which is an Output if any of them is."""
-    return (
-        pulumi.Output.concat(*parts)
-        if any(isinstance(part, pulumi.Output) for part in parts)
-        else "".join(parts)
-    )
+    has_output = any(isinstance(part, pulumi.Output) for part in parts)
+    return pulumi.Output.concat(*parts) if has_output else "".join(parts)
 
 
 def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
@@ -64,9 +61,8 @@ def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
     """
     full = concat(name, suffix)
     if isinstance(full, str) and len(full) > limit:
-        raise ValueError(
-            f'"{full}" has {len(full)} characters, and {limit} are allowed: shorten "{name}"'
-        )
+        reason = f'"{full}" has {len(full)} characters, and {limit} are allowed'
+        raise ValueError(f'{reason}: shorten "{name}"')
     return full
 
 
@@ -131,7 +127,6 @@ def _gpu_names(value: object) -> str | list[str]:
 GpuNames = Annotated[str | list[str], BeforeValidator(_gpu_names)]
 """One GPU model or several accepted ones, each by any of its names."""
 
-MachineTypeName = Annotated[
-    str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})
-]
+_MACHINE_TYPES = {"type": "string", "examples": sorted(MACHINE_TYPES)}
+MachineTypeName = Annotated[str, WithJsonSchema(_MACHINE_TYPES)]
 """A machine type of Compute Engine."""

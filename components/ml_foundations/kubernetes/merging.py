@@ -20,6 +20,10 @@ MERGE_KEYS = {
 k8s.io/api/core/v1)."""
 
 
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Fields of objects, by kind."""
+
+
 def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Drop keys whose value is None."""
     return {key: value for key, value in mapping.items() if value is not None}
@@ -30,25 +34,21 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {key: without_nulls(item) for key, item in items if item is not None}
-    return (
-        [without_nulls(item) for item in cast("list[Any]", value)]
-        if isinstance(value, list)
-        else value
-    )
+    if isinstance(value, list):
+        return [without_nulls(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two trees as Helm merges values: maps join, anything else of ``top`` wins."""
-    common = base.keys() & top.keys()
-    maps = [
-        key for key in common if isinstance(base[key], Mapping) and isinstance(top[key], Mapping)
-    ]
-    return {**base, **top, **{key: merged(base[key], top[key]) for key in maps}}
+    result = {**base, **top}
+    for key in base.keys() & top.keys():
+        if isinstance(base[key], Mapping) and isinstance(top[key], Mapping):
+            result[key] = merged(base[key], top[key])
+    return result
 
 
-def overridden(
-    manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def overridden(manifest: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
     """Merge overrides over a manifest: maps join, lists are replaced, null removes a field."""
     return without_nulls(merged(manifest, overrides.get(manifest["kind"], {})))
 
@@ -83,13 +83,11 @@ def _joined(
 
 
 def named_by_content(
-    manifest: Mapping[str, Any], name: str, content: str, overrides: Mapping[str, Mapping[str, Any]]
+    manifest: Mapping[str, Any], name: str, content: str, overrides: Overrides
 ) -> dict[str, Any]:
-    """Return an object with the overrides, under a name that follows from its content.
+    """Return an object with the overrides, under a name that follows from its field ``content``.
 
     A change of the content is a new object, so its pods are replaced.
-
-    The object comes without a name, and its ``content`` is the field of that name.
     """
     made = overridden(manifest, overrides)
     digest = hashlib.sha256(json.dumps(made[content], sort_keys=True).encode()).hexdigest()

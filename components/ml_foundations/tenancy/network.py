@@ -1,6 +1,6 @@
 """The network of a team: closed, except for required and requested connections."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -50,10 +50,8 @@ def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildReso
         yield _policy(namespace, "ingress", policy)
     if network.internet != "none":
         outside = {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}
-        https = {"ports": [{"port": 443, "protocol": "TCP"}]}
-        yield _egress(
-            namespace, "internet", [outside], https if network.internet == "https" else {}
-        )
+        ports = [{"port": 443, "protocol": "TCP"}] if network.internet == "https" else []
+        yield _egress(namespace, "internet", [outside], ports)
     if network.egress_namespaces:
         yield _egress(namespace, "namespaces", _pods_of(network.egress_namespaces))
     if network.egress_networks:
@@ -61,15 +59,15 @@ def network_children(namespace: str, network: TeamNetwork) -> Iterator[ChildReso
 
 
 def _egress(
-    namespace: str, name: str, peers: list[dict[str, Any]], ports: Mapping[str, Any] | None = None
+    namespace: str, name: str, peers: list[dict[str, Any]], ports: Sequence[Any] = ()
 ) -> ChildResource:
-    rule = {"to": peers, **(ports or {})}
+    rule = {"to": peers, "ports": ports} if ports else {"to": peers}
     return _policy(namespace, name, {"policyTypes": ["Egress"], "egress": [rule]})
 
 
 def _policy(namespace: str, name: str, policy: dict[str, Any]) -> ChildResource:
     metadata = {"name": name, "namespace": namespace}
-    spec = {"podSelector": {}, **policy}
+    spec: dict[str, Any] = {"podSelector": {}, **policy}
     manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
     return ChildResource(f"network-{name}", manifest, depends_on=["namespace"])
 

@@ -75,11 +75,8 @@ class Autoscaling(Spec):
         metric = self.metric or ""
         read = {"gauge": {"name": _gke_name(metric), "prometheusMetricName": metric}}
         container = {"endpoint": {"port": port, "path": path}, "metrics": [read]}
-        spec = {
-            "metrics": [
-                {"pod": {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}}
-            ]
-        }
+        pod = {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}
+        spec = {"metrics": [{"pod": pod}]}
         return api_object("autoscaling.gke.io/v1beta1", "AutoscalingMetric", metadata, spec=spec)
 
 

@@ -16,6 +16,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import DistributedTrainingComponent
+from ml_foundations.workloads.environment import env_rendezvous
 from ml_foundations.workloads.job import AwaitedSpec
 
 _RETRIES_PER_NODE = 3
@@ -82,10 +83,8 @@ class DistributedTrainingSpec(AwaitedSpec):
     def started_by(self) -> str:
         """The launcher; what is an Output, or the image's own command, may be torchrun."""
         words: list[Any] = [*(self.command or []), *(self.arguments or []), *self.files.values()]
-        may_be_torchrun = not self.command or any(
-            not isinstance(w, str) or _TORCHRUN.search(w) for w in words
-        )
-        return self.launcher or ("torchrun" if may_be_torchrun else "none")
+        starts = any(not isinstance(word, str) or _TORCHRUN.search(word) for word in words)
+        return self.launcher or ("torchrun" if starts or not self.command else "none")
 
     @property
     def headless_service(self) -> str:
@@ -106,8 +105,9 @@ class DistributedTrainingSpec(AwaitedSpec):
         if self.processes_per_node is not None and self.started_by != "torchrun":
             reason = f"is for torchrun, and launcher is {self.started_by}; leave it out"
             yield "processes_per_node", reason
-        around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
-        yield from self.hostname_errors(self.nodes, *around)
+        last = f"-{self.nodes - 1}"
+        of_jobset = f"-{_JOBSET_JOB}-0{last}{_POD_SUFFIX}"
+        yield from self.hostname_errors(of_jobset if self.jobset else last)
 
     def _jobset_errors(self) -> Iterator[tuple[str, str]]:
         if self.max_restarts is not None and not self.jobset:
@@ -121,10 +121,8 @@ class DistributedTrainingSpec(AwaitedSpec):
     @override
     def warnings(self) -> Iterator[str]:
         if self.launcher is None and self.started_by == "none" and self.nodes > 1:
-            yield (
-                "the command contains no torchrun, so the pods get no rank and no address. "
-                "Set launcher to torchrun (PET_…), to env (RANK, MASTER_ADDR, …) or to none"
-            )
+            fix = "Set launcher to torchrun (PET_…), to env (RANK, MASTER_ADDR, …) or to none"
+            yield f"the command contains no torchrun, so the pods get no rank and no address. {fix}"
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
@@ -166,9 +164,8 @@ def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
     It publishes pods before they are ready, because they become ready by finding each other.
     """
-    metadata = spec.metadata(
-        name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED
-    )
+    name, own = spec.headless_service, spec.app_labels
+    metadata = spec.metadata(name=name, labels=own, annotations=NOT_AWAITED)
     selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
     return api_object("v1", "Service", metadata, spec=service)
@@ -211,21 +208,17 @@ def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
     torchrun reads its arguments from variables whose names begin with PET_ (PyTorch,
     torch.distributed.argparse_util); torch.distributed itself, with env://, reads four others.
     """
-    rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}}
-    address, port = {"value": spec.master_address}, {"value": str(spec.rendezvous_port)}
-    if spec.started_by == "env":
-        return {
-            "RANK": rank,
-            "WORLD_SIZE": {"value": str(spec.nodes)},
-            "MASTER_ADDR": address,
-            "MASTER_PORT": port,
-        }
     if spec.started_by == "none":
         return {}
+    path = f"metadata.annotations['{labels.JOB_INDEX}']"
+    address, port = spec.master_address, spec.rendezvous_port
+    if spec.started_by == "env":
+        return env_rendezvous(path, spec.nodes, address, port)
+    processes = spec.processes_per_node or spec.gpus or 1
     return {
         "PET_NNODES": {"value": str(spec.nodes)},
-        "PET_NPROC_PER_NODE": {"value": str(spec.processes_per_node or spec.gpus or 1)},
-        "PET_NODE_RANK": rank,
-        "PET_MASTER_ADDR": address,
-        "PET_MASTER_PORT": port,
+        "PET_NPROC_PER_NODE": {"value": str(processes)},
+        "PET_NODE_RANK": {"valueFrom": {"fieldRef": {"fieldPath": path}}},
+        "PET_MASTER_ADDR": {"value": address},
+        "PET_MASTER_PORT": {"value": str(port)},
     }

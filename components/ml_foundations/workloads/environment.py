@@ -46,23 +46,32 @@ def environment(
     config_maps: Mapping[str, Key],
     plain: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return the variables of a container.
+    """Return the variables of a container: the component's ``own``, and the user's.
 
-    The component's ``own`` come first, so that the user's replace them and may refer to them.
-
-    A value may refer to a variable that stands before it, as $(NAME): plain values come last.
+    The user's replace the component's. A value may refer to an earlier variable, as $(NAME).
     """
-    variables: dict[str, Mapping[str, Any]] = {
-        **own,
-        **{name: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()},
-        **{name: {"valueFrom": {"secretKeyRef": key.given()}} for name, key in secrets.items()},
-        **{
-            name: {"valueFrom": {"configMapKeyRef": key.given()}}
-            for name, key in config_maps.items()
-        },
-        **{name: {"value": value} for name, value in plain.items()},
-    }
+    variables = dict(own)
+    for name, path in fields.items():
+        variables[name] = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+    for name, key in secrets.items():
+        variables[name] = {"valueFrom": {"secretKeyRef": key.given()}}
+    for name, key in config_maps.items():
+        variables[name] = {"valueFrom": {"configMapKeyRef": key.given()}}
+    for name, value in plain.items():
+        variables[name] = {"value": value}
     return [{"name": name, **variable} for name, variable in variables.items()]
+
+
+def env_rendezvous(
+    rank_path: str, world_size: int, address: str, port: int
+) -> dict[str, dict[str, Any]]:
+    """Return the variables that torch.distributed reads with env://, with the rank of a field."""
+    return {
+        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": rank_path}}},
+        "WORLD_SIZE": {"value": str(world_size)},
+        "MASTER_ADDR": {"value": address},
+        "MASTER_PORT": {"value": str(port)},
+    }
 
 
 def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.merging import named_by_content
+from ml_foundations.kubernetes.merging import Overrides, named_by_content
 from ml_foundations.kubernetes.objects import api_object
 
 FILES_VOLUME = "files"
@@ -38,10 +38,7 @@ def config_map_bytes(data: Mapping[str, str]) -> int:
 
 
 def files_manifest(
-    metadata: Mapping[str, Any],
-    name: str,
-    files: Mapping[str, str],
-    overrides: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, Any], name: str, files: Mapping[str, str], overrides: Overrides
 ) -> dict[str, Any]:
     """Return the ConfigMap of the files. A change of the content changes its name."""
     data = {_key(path): text for path, text in files.items()}
@@ -51,10 +48,8 @@ def files_manifest(
 
 def files_volume(config_map: str) -> dict[str, Any]:
     """Return the volume of the files. All of them are executable."""
-    return {
-        "name": FILES_VOLUME,
-        "configMap": {"name": config_map, "defaultMode": _READ_AND_EXECUTE},
-    }
+    source = {"name": config_map, "defaultMode": _READ_AND_EXECUTE}
+    return {"name": FILES_VOLUME, "configMap": source}
 
 
 def files_mounts(files: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -40,6 +40,5 @@ class GpuClaim(Spec):
         products = dict.fromkeys(accelerator(model).product for model in models)
         wanted = " || ".join(f'{name} == "{product}"' for product in products)
         conditions = [*([wanted] if wanted else []), *self.selectors]
-        return {
-            "requests": [{"name": "gpu", "exactly": devices(self.device_class, gpus, conditions)}]
-        }
+        request = {"name": "gpu", "exactly": devices(self.device_class, gpus, conditions)}
+        return {"requests": [request]}

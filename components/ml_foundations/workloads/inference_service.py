@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Child, OptionalChild
-from ml_foundations.component.children import ChildResource, CloudResource, Ref
+from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name, concat
@@ -89,9 +89,8 @@ class InferenceServiceSpec(ServerSpec):
     @override
     def own_env(self) -> dict[str, dict[str, Any]]:
         key = {"secretKeyRef": {"name": self.api_key_secret, "key": "key"}}
-        return super().own_env | (
-            {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
-        )
+        own = {self.api_key_env: {"valueFrom": key}} if self.api_key_env else {}
+        return super().own_env | own
 
     @property
     def most_replicas(self) -> int:
@@ -122,9 +121,8 @@ class InferenceServiceSpec(ServerSpec):
         yield from super().errors()
         yield from self._time_errors()
         names = [service.name for service in self.services]
-        yield from duplicates(
-            "services[{}].name", names, [self.service_name] if self.service else []
-        )
+        own = [self.service_name] if self.service else []
+        yield from duplicates("services[{}].name", names, own)
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
             reason = f"{self.api_key_env} is also a variable that you set. Remove one of the two"
             yield "api_key_env", reason
@@ -135,22 +133,18 @@ class InferenceServiceSpec(ServerSpec):
     def _time_errors(self) -> Iterator[tuple[str, str]]:
         load, progress = self.load_seconds, self.progress
         if progress < load:
-            yield (
-                "progress_seconds",
-                f"is {progress}, but the model may load for {load} s (load_seconds): make it more",
-            )
+            loading = f"the model may load for {load} s (load_seconds)"
+            yield "progress_seconds", f"is {progress}, but {loading}: make it more"
         if self.timeout < progress:
             pause = f"a rollout may pause for {progress} s (progress_seconds)"
             reason = f"is {self.timeout}, but {pause}; set it to more"
             yield "timeout_seconds", reason
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
-            both = (
-                f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
-            )
-            needed = f"a pod needs {stopping} to stop ({both})"
-            reason = f"is {self.grace_seconds}, and {needed}; set it to more"
-            yield "grace_seconds", reason
+            first = f"deregister_seconds {self.deregister_seconds}"
+            both = f"{first}, drain_seconds {self.drain_seconds}"
+            reason = f"and a pod needs {stopping} to stop ({both}); set it to more"
+            yield "grace_seconds", f"is {self.grace_seconds}, {reason}"
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
@@ -167,17 +161,14 @@ class InferenceServiceSpec(ServerSpec):
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
             yield self.service_child(self.service_name, numbers, {"type": self.service_type})
-        if self.autoscaling is not None:
+        metadata, scaling = self.metadata(), self.autoscaling
+        if scaling is not None:
             if self.scales_by_gke:
-                port = self.port_numbers[self.scraped_port]
-                metric = self.autoscaling.served_metric(
-                    self.metadata(), self.service_name, port, self.metrics_path
-                )
+                scraped = (self.port_numbers[self.scraped_port], self.metrics_path)
+                metric = scaling.served_metric(metadata, self.service_name, *scraped)
                 yield ChildResource("autoscaling-metric", metric)
-            yield ChildResource(
-                "autoscaler",
-                self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas),
-            )
+            autoscaler = scaling.manifest(metadata, self.deployment, self.replicas)
+            yield ChildResource("autoscaler", autoscaler)
         yield from self.surrounding_children()
 
 
@@ -205,12 +196,8 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
 
 def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iterator[ChildResource]:
     """Yield a random key of 32 letters and digits, and the Secret that holds it."""
-    password = {"length": 32, "special": False}
-    yield ChildResource(
-        "api-key",
-        CloudResource("random:index/randomPassword:RandomPassword", password, ["result"]),
-        depends_on,
-    )
+    type_, password = "random:index/randomPassword:RandomPassword", {"length": 32, "special": False}
+    yield cloud_child("api-key", type_, password, ["result"], depends_on)
     key = {"key": Ref("api-key", "result")}
     secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)
     yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
@@ -243,10 +230,8 @@ def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
         return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     if spec.most_replicas == 1:
         return {"type": "Recreate"}
-    return {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": spec.max_unavailable},
-    }
+    rollout = {"maxSurge": 0, "maxUnavailable": spec.max_unavailable}
+    return {"type": "RollingUpdate", "rollingUpdate": rollout}
 
 
 def _spread(spec: InferenceServiceSpec) -> list[dict[str, Any]]:

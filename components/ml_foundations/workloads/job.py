@@ -22,11 +22,8 @@ _IGNORE_DISRUPTIONS = {
 }
 """Preemption, drains and the loss of a node do not count as failures."""
 _IMMUTABLE = [
-    "spec.completionMode",
-    "spec.podFailurePolicy",
-    "spec.backoffLimitPerIndex",
-    "spec.successPolicy",
-    "spec.managedBy",
+    *("spec.completionMode", "spec.podFailurePolicy", "spec.backoffLimitPerIndex"),
+    *("spec.successPolicy", "spec.managedBy"),
 ]
 """Immutable fields of a Job. The provider does not know them all, so a change must replace it."""
 
@@ -96,16 +93,10 @@ class JobSpec(WorkloadSpec):
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
             yield "fail_on_exit_codes", f"{wrong} are not exit codes of a failure, 1 to 255"
 
-    def hostname_errors(
-        self, pods: int, before: str = "", after: str = ""
-    ) -> Iterator[tuple[str, str]]:
-        """Yield an error if the host name of the Job's last pod is too long.
-
-        It is the Job's name with the last index, and with ``before`` and ``after`` around the
-        index.
-        """
+    def hostname_errors(self, suffix: str) -> Iterator[tuple[str, str]]:
+        """Yield an error if the host name of the Job's last pod, with this suffix, is too long."""
         try:
-            derived(self.workload_name, f"{before}-{pods - 1}{after}")
+            derived(self.workload_name, suffix)
         except ValueError as error:
             yield self.name_field or "", f"is too long for the host names of its pods: {error}"
 
@@ -119,10 +110,10 @@ class JobSpec(WorkloadSpec):
 
         The user's variables replace the component's.
         """
-        ports = [
-            without_none({"name": port.name, "containerPort": port.port}) for port in self.ports
-        ]
-        fields = {**({"ports": ports} if ports else {}), **(container or {})}
+        fields = dict(container or {})
+        for port in self.ports:
+            declared = without_none({"name": port.name, "containerPort": port.port})
+            fields.setdefault("ports", []).append(declared)
         return pod_template(self, self.restart_policy, fields, env, pod)
 
     def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,16 +135,13 @@ class JobSpec(WorkloadSpec):
         """
         if self.restart_policy != "Never":
             return None
-        fatal = {
-            "containerName": self.container_name,
-            "operator": "In",
-            "values": sorted({*self.fail_on_exit_codes}),
-        }
-        rules = [
-            *([{"action": "FailJob", "onExitCodes": fatal}] if self.fail_on_exit_codes else []),
-            *self.pod_failure_rules,
-            *([_IGNORE_DISRUPTIONS] if self.ignores_disruptions else []),
-        ]
+        rules = list(self.pod_failure_rules)
+        if self.fail_on_exit_codes:
+            codes = {"operator": "In", "values": sorted({*self.fail_on_exit_codes})}
+            fatal = {"containerName": self.container_name, **codes}
+            rules.insert(0, {"action": "FailJob", "onExitCodes": fatal})
+        if self.ignores_disruptions:
+            rules.append(_IGNORE_DISRUPTIONS)
         return {"rules": rules} if rules else None
 
 

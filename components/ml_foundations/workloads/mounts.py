@@ -1,6 +1,6 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,9 +11,10 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import Manifest
 
 _NAMED = ("claim", "secret", "config_map", "bucket")
-_SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
+_SOURCES = (*_NAMED, "scratch", "image", "volume")
 
 
 class Mount(Spec):
@@ -82,19 +83,16 @@ class Mount(Spec):
         """The volume's name: the set one, or one from the source, without dots and underscores."""
         if self.name is not None:
             return self.name
-        kind, source = next(
-            (name, value) for name in _SOURCES if (value := getattr(self, name)) is not None
-        )
+        kind = next(name for name in _SOURCES if getattr(self, name) is not None)
+        source = getattr(self, kind)
         # An output's name is not known yet, and a quantity or an image names nothing.
         named = source if kind in _NAMED and isinstance(source, str) else kind
         return named.replace(".", "-").replace("_", "-")
 
     def source(self) -> dict[str, Any]:
         """Return the volume without its name, as Kubernetes writes it."""
-        bucket = {
-            "bucketName": self.bucket,
-            "mountOptions": self.mount_options or "implicit-dirs",
-        } | self.attributes
+        options = self.mount_options or "implicit-dirs"
+        bucket = {"bucketName": self.bucket, "mountOptions": options, **self.attributes}
         sources = {
             "claim": {"persistentVolumeClaim": {"claimName": self.claim}},
             "secret": {"secret": {"secretName": self.secret}},
@@ -104,15 +102,11 @@ class Mount(Spec):
             "image": {"image": {"reference": self.image}},
             "volume": self.volume,
         }
-        return (
-            next((made for name, made in sources.items() if getattr(self, name) is not None), None)
-            or {}
-        )
+        given = (made for name, made in sources.items() if getattr(self, name) is not None)
+        return next(given, None) or {}
 
 
-def mount_errors(
-    mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
+def mount_errors(mounts: Sequence[Mount], own: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
     """Yield paths that are used twice, and names of volumes with two sources.
 
     ``own`` are the component's volumeMounts.
@@ -121,30 +115,24 @@ def mount_errors(
     names = {mount["name"] for mount in own}
     sources: dict[str, Any] = {}
     for index, mount in enumerate(mounts):
+        name = mount.volume_name
         if mount.path is not None and mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
-        if mount.volume_name in names:
-            reason = f"{mount.volume_name} is a volume of the component; choose another name"
-            yield f"mounts[{index}].name", reason
-        elif sources.setdefault(mount.volume_name, mount.source()) != mount.source():
-            reason = f"two volumes are called {mount.volume_name}; rename one of them"
-            yield f"mounts[{index}].name", reason
         paths.add(mount.path)
+        where = f"mounts[{index}].name"
+        if name in names:
+            yield where, f"{name} is a volume of the component; choose another name"
+        elif sources.setdefault(name, mount.source()) != mount.source():
+            yield where, f"two volumes are called {name}; rename one of them"
 
 
 def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
     """Return the container's volumeMounts."""
-    mounted = (
-        {
-            "name": each.volume_name,
-            "mountPath": each.path,
-            "subPath": each.sub_path,
-            "readOnly": each.read_only or None,
-        }
-        for each in mounts
-        if each.path is not None
-    )
-    return [without_none(mount) for mount in mounted]
+    manifests: list[dict[str, Any]] = []
+    for mount in (mount for mount in mounts if mount.path is not None):
+        fields = {"name": mount.volume_name, "mountPath": mount.path, "subPath": mount.sub_path}
+        manifests.append(without_none(fields | {"readOnly": mount.read_only or None}))
+    return manifests
 
 
 def volume_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:

@@ -66,15 +66,13 @@ class Parameter(Spec):
         if self.values is not None:
             return self.values[int(source.random() * len(self.values))]
         low, high = self.low or 0.0, self.high or 0.0
-        # Every whole number stands for the part of the line around it.
-        first, last = (
-            (low - 0.5, high + 0.5) if self.integer and self.scale == "linear" else (low, high)
-        )
         if self.scale == "log":
-            number = math.exp(
-                math.log(first) + source.random() * (math.log(last) - math.log(first))
-            )
+            span = math.log(high) - math.log(low)
+            number = math.exp(math.log(low) + source.random() * span)
         else:
+            # Every whole number stands for the part of the line around it.
+            around = 0.5 if self.integer else 0.0
+            first, last = low - around, high + around
             number = first + source.random() * (last - first)
         number = min(max(number, low), high)
         return round(number) if self.integer else number

@@ -22,7 +22,6 @@ from ml_foundations.workloads.gpu_claim import GpuClaim
 from ml_foundations.workloads.mounts import Mount, mount_errors
 
 _SHARED_MEMORY = "shared-memory"
-_CONTAINERS = ("containers", "initContainers")
 _DELETE_MARGIN_SECONDS = 300
 """Pulumi waits for a deletion this much longer than pods may take to stop."""
 AWAIT_MARGIN_SECONDS = 60
@@ -181,12 +180,15 @@ class WorkloadSpec(ComponentSpec):
     @property
     def takes_gpus(self) -> bool:
         """Return whether any container requests GPUs, also in ``pod_overrides``."""
-        overrides = (item for key in _CONTAINERS for item in items(self.pod_overrides, key))
-        more = [*self.init_containers, *self.side_containers, *overrides]
-        amounts = [
-            section(item, "resources", key) for item in more for key in ("requests", "limits")
-        ]
-        return bool(self.gpus) or any(labels.GPU_RESOURCE in amount for amount in amounts)
+        containers: list[Manifest] = [*self.init_containers, *self.side_containers]
+        containers += items(self.pod_overrides, "containers")
+        containers += items(self.pod_overrides, "initContainers")
+        asking = (
+            labels.GPU_RESOURCE in section(container, "resources", amounts)
+            for container in containers
+            for amounts in ("requests", "limits")
+        )
+        return bool(self.gpus) or any(asking)
 
     @property
     def user(self) -> int | None:
@@ -195,9 +197,8 @@ class WorkloadSpec(ComponentSpec):
 
     def overrides_of(self, field: str, name: str) -> list[Manifest]:
         """Return the fields that ``pod_overrides`` set for a container."""
-        return [
-            container for container in items(self.pod_overrides, field) if container["name"] == name
-        ]
+        containers = items(self.pod_overrides, field)
+        return [container for container in containers if container["name"] == name]
 
     @property
     def read_only_root(self) -> bool:
@@ -208,10 +209,8 @@ class WorkloadSpec(ComponentSpec):
     @property
     def has_home(self) -> bool:
         """Return whether the pod needs a home folder, because its user has none in the image."""
-        given = (self.env, self.secret_env, self.config_env, self.field_env)
-        return bool(self.user or self.read_only_root) and not any(
-            "HOME" in variables for variables in given
-        )
+        given = {*self.env, *self.secret_env, *self.config_env, *self.field_env}
+        return bool(self.user or self.read_only_root) and "HOME" not in given
 
     @property
     def has_tmp(self) -> bool:
@@ -246,9 +245,7 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
-        made: list[dict[str, Any]] = [
-            {"name": name, "emptyDir": empty} for name, _, empty in self._empty_volumes()
-        ]
+        made = [{"name": name, "emptyDir": fields} for name, _, fields in self._empty_volumes()]
         config_map = self.files_config_map()
         return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
 
@@ -273,8 +270,9 @@ class WorkloadSpec(ComponentSpec):
             for label in self.app_labels.keys() & getattr(self, field).keys():
                 reason = "is set by the component, whose selectors know it; leave it out"
                 yield f"{field}.{label}", reason
-        made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
-        yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
+        containers = [{"name": self.container_name}, *self.side_containers]
+        made = {"containers": containers, "initContainers": self.init_containers}
+        yield from container_errors(self.pod_overrides, made)
 
     def peer_name_errors(self) -> Iterator[tuple[str, str]]:
         """Yield errors about the names by which pods find each other, which the component sets."""
@@ -292,17 +290,12 @@ class WorkloadSpec(ComponentSpec):
                 yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
         requested = self.requested
         for name, limit in self.limits.items():
-            if limit is not None and parse_quantity(limit) < parse_quantity(
-                requested.get(name, "0")
-            ):
-                yield f"limits.{name}", f"is {limit}, below the request ({requested[name]})"
-        memory = self.limits.get("memory", self.memory)
-        if (
-            self.shared_memory
-            and memory
-            and parse_quantity(self.shared_memory) >= parse_quantity(memory)
-        ):
-            reason = f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
+            request = requested.get(name, "0")
+            if limit is not None and parse_quantity(limit) < parse_quantity(request):
+                yield f"limits.{name}", f"is {limit}, below the request ({request})"
+        shared, memory = self.shared_memory, self.limits.get("memory", self.memory)
+        if shared and memory and parse_quantity(shared) >= parse_quantity(memory):
+            reason = f"is {shared}, and counts against memory ({memory}): raise memory"
             yield "shared_memory", reason
 
     @property
@@ -322,19 +315,19 @@ class WorkloadSpec(ComponentSpec):
         Kueue's webhook suspends an object with these labels when it is created. The manifest does
         not set ``suspend``: an update that set it again would stop what Kueue has started.
         """
-        return without_none(
-            {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
-        )
+        own = {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
+        return without_none(own)
 
     def metadata(self, **others: Any) -> dict[str, Any]:
         """Return the metadata of the main object. ``others`` are added, or replace fields."""
-        ours = self.app_labels | self.queue_labels
-        made: dict[str, Any] = {
-            "name": self.workload_name,
-            "namespace": self.namespace,
-            "labels": ours,
-        } | others
-        return made | {"labels": self.object_labels | made["labels"]}
+        names = {"name": self.workload_name, "namespace": self.namespace}
+        own = others.pop("labels", self.app_labels | self.queue_labels)
+        return {**names, "labels": self.object_labels | own, **others}
+
+    @property
+    def unnamed_metadata(self) -> dict[str, Any]:
+        """The metadata of an object whose name follows from its content."""
+        return {"namespace": self.namespace, "labels": self.app_labels}
 
     def claim_template(self) -> dict[str, Any] | None:
         """Return the ResourceClaimTemplate of a ``gpu_claim`` without a template.
@@ -343,7 +336,7 @@ class WorkloadSpec(ComponentSpec):
         """
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
-        metadata = {"namespace": self.namespace, "labels": self.app_labels}
+        metadata = self.unnamed_metadata
         spec = {"spec": {"devices": self.gpu_claim.devices(self.models, self.gpus)}}
         manifest = api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec=spec)
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
@@ -352,14 +345,14 @@ class WorkloadSpec(ComponentSpec):
         """Return the ConfigMap of ``files``."""
         if not self.files:
             return None
-        metadata = {"namespace": self.namespace, "labels": self.app_labels}
+        metadata = self.unnamed_metadata
         return files.files_manifest(metadata, self.workload_name, self.files, self.overrides)
 
     @override
     def children(self) -> Iterator[ChildResource]:
         """Yield the claim template and the files, if there are any, and then the workload."""
         made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
-        before = {role: manifest for role, manifest in made.items() if manifest}
+        before = without_none(made)
         yield from (ChildResource(role, manifest) for role, manifest in before.items())
         yield from self.workload_children([*before])
 

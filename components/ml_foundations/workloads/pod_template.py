@@ -33,6 +33,8 @@ def pod_template(
     The component adds variables, unless the user sets them, and fields of the PodSpec; those of
     the container may replace some. The restart policy is Always, OnFailure or Never.
     """
+    inits = [_secured(spec, "initContainers", item) for item in spec.init_containers]
+    sides = [_secured(spec, "containers", item) for item in spec.side_containers]
     made = without_none(
         {
             "hostname": spec.hostname,
@@ -55,20 +57,14 @@ def pod_template(
             "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
             "resourceClaims": _resource_claims(spec),
-            "initContainers": [
-                _secured(spec, "initContainers", item) for item in spec.init_containers
-            ]
-            or None,
-            "containers": [
-                _container(spec, env or {}) | dict(container),
-                *(_secured(spec, "containers", item) for item in spec.side_containers),
-            ],
+            "initContainers": inits or None,
+            "containers": [_container(spec, env or {}) | dict(container), *sides],
             "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
         }
     )
-    metadata = without_none(
-        {"labels": spec.labels | spec.app_labels, "annotations": _annotations(spec) or None}
-    )
+    metadata: dict[str, Any] = {"labels": spec.labels | spec.app_labels}
+    if annotations := _annotations(spec):
+        metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
 
 
@@ -108,18 +104,21 @@ def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[str, Any]:
-    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.user else {}
-    contexts = [section(container, "securityContext") for container in given]
-    may_escalate = any(
-        context.get("privileged")
-        or "CAP_SYS_ADMIN" in section(context, "capabilities").get("add", ())
-        for context in contexts
-    )
-    return dropped if may_escalate else {"allowPrivilegeEscalation": False, **dropped}
+    fields: dict[str, Any] = {"capabilities": {"drop": ["ALL"]}} if spec.user else {}
+    for container in given:
+        context = section(container, "securityContext")
+        added = section(context, "capabilities").get("add", ())
+        # The API server refuses these together with allowPrivilegeEscalation: false.
+        if context.get("privileged") or "CAP_SYS_ADMIN" in added:
+            return fields
+    return {"allowPrivilegeEscalation": False, **fields}
 
 
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     overrides = spec.overrides_of("containers", spec.container_name)
+    security = {"privileged": True} if spec.privileged else _container_security(spec, overrides)
+    own = {**spec.own_env, **env}
+    variables = environment(own, spec.field_env, spec.secret_env, spec.config_env, spec.env)
     fields = {
         "name": spec.container_name,
         "image": spec.image,
@@ -127,15 +126,10 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
         "command": spec.command,
         "args": spec.arguments,
         "workingDir": spec.working_dir,
-        "env": environment(
-            {**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env
-        )
-        or None,
+        "env": variables or None,
         "envFrom": environment_sources(spec.env_from) or None,
         "resources": _resources(spec),
-        "securityContext": {"privileged": True}
-        if spec.privileged
-        else _container_security(spec, overrides),
+        "securityContext": security,
         "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
     }
     return without_none(fields)
@@ -168,14 +162,13 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
         own = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
     elif expressions := beyond_product(gpus):
         own = [expressions]
-    terms = items(
-        required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms"
-    ) or [{}]
-    joined = [
-        {**term, "matchExpressions": [*items(term, "matchExpressions"), *each]}
-        for term in terms
-        for each in own
-    ]
+    required = required_node_affinity({"affinity": spec.affinity}) or {}
+    # Of several terms one is enough, so each of the user's terms needs the own expressions.
+    joined: list[Manifest] = []
+    for term in items(required, "nodeSelectorTerms") or [{}]:
+        for expressions in own:
+            both = [*items(term, "matchExpressions"), *expressions]
+            joined.append({**term, "matchExpressions": both})
     needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
     return merged(spec.affinity, needed)
 

@@ -68,9 +68,8 @@ class ScheduledTrainingSpec(CompletionsSpec):
     @classmethod
     def _is_a_time_zone(cls, zone: str) -> str:
         if zone not in available_timezones():
-            raise ValueError(
-                "is not a time zone of the IANA database, such as Etc/UTC or Europe/Berlin"
-            )
+            known = "the IANA database, such as Etc/UTC or Europe/Berlin"
+            raise ValueError(f"is not a time zone of {known}")
         return zone
 
     @property
@@ -103,14 +102,12 @@ class ScheduledTrainingSpec(CompletionsSpec):
             reason = f"is {self.deadline}, and {often}: a run must end before"
             yield "active_deadline_seconds", reason
         if self.indexed:
-            yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
+            yield from self.hostname_errors(f"{_JOB_SUFFIX}-{self.completions - 1}")
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
-        options = pulumi.ResourceOptions(
-            delete_before_replace=True,
-            custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout),
-        )
+        timeouts = pulumi.CustomTimeouts(delete=self.delete_timeout)
+        options = pulumi.ResourceOptions(delete_before_replace=True, custom_timeouts=timeouts)
         yield ChildResource("cron", _cron_job(self), depends_on, options)
 
 
@@ -143,6 +140,5 @@ def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:
             "spec": spec.job_body(spec.completion_fields(), spec.template()),
         },
     }
-    return api_object(
-        "batch/v1", "CronJob", spec.metadata(labels=spec.app_labels), spec=without_none(body)
-    )
+    metadata = spec.metadata(labels=spec.app_labels)
+    return api_object("batch/v1", "CronJob", metadata, spec=without_none(body))

@@ -15,7 +15,7 @@ from ml_foundations.component.types import InputName, InputText, Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
-from ml_foundations.kubernetes.objects import api_object, items
+from ml_foundations.kubernetes.objects import Manifest, api_object, items
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.workloads.pod import WorkloadSpec
 
@@ -145,29 +145,22 @@ class ServerSpec(WorkloadSpec):
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Yield ports that an override renames, because probes and the Service use their names."""
         names = {number: name for name, number in self.port_numbers.items()}
-        has_users = (
-            getattr(self, "service", True)
-            or self.services
-            or any("Probe" in key for key in self.container())
-        )
+        has_probes = any("Probe" in key for key in self.container())
+        has_users = getattr(self, "service", True) or self.services or has_probes
         for index, container in enumerate(items(self.pod_overrides, "containers")):
-            if (
-                has_users
-                and container["name"] == self.container_name
-                and container.get("ports", ()) is None
-            ):
+            if container["name"] != self.container_name:
+                continue
+            path = f"pod_overrides.containers[{index}].ports"
+            if has_users and container.get("ports", ()) is None:
                 ports = ", ".join(names.values())
-                reason = f"is null, but probes and Services use the ports {ports}; leave it out"
-                yield f"pod_overrides.containers[{index}].ports", reason
-            for place, port in enumerate(
-                items(container, "ports") if container["name"] == self.container_name else ()
-            ):
+                yield path, f"is null, but probes and Services use the ports {ports}; leave it out"
+            for place, port in enumerate(items(container, "ports")):
                 name, own = port.get("name"), names.get(port["containerPort"])
                 if own and name not in (None, own):
                     argument = "port_name" if own == self.port_name else "ports"
                     use = f"probes and the Service use the name {own}"
                     reason = f'is "{name}", but {use}; set {argument} instead'
-                    yield f"pod_overrides.containers[{index}].ports[{place}].name", reason
+                    yield f"{path}[{place}].name", reason
 
     def container(self) -> dict[str, Any]:
         """Return the container's ports and probes.
@@ -175,36 +168,31 @@ class ServerSpec(WorkloadSpec):
         Liveness is checked only after the startup probe has found the model loaded.
         """
         failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
-        starting = {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures}
-        asked = {
-            "startup": (self.health_path or self.live_path, starting),
-            "readiness": (self.health_path, {"periodSeconds": 5, "failureThreshold": 3}),
-            "liveness": (
-                self.live_path or self.health_path,
-                {"periodSeconds": 10, "failureThreshold": 10},
-            ),
-        }
+        health, live = self.health_path, self.live_path
         probes = {
-            key: self._probe(path) | times if path else {} for key, (path, times) in asked.items()
+            "startup": self._probe(health or live, _PROBE_SECONDS, failures),
+            "readiness": self._probe(health, 5, 3),
+            "liveness": self._probe(live or health, 10, 10),
         }
-        given: dict[str, Any] = {key: {} for key in probes if probes[key]} | dict(self.probes)
-        return {
-            "ports": [
-                {"name": name, "containerPort": port, "protocol": "TCP"}
-                for name, port in self.port_numbers.items()
-            ],
-            **{
-                f"{key}Probe": strategic_merge(probes[key], more)
-                for key, more in given.items()
-                if more is not None
-            },
-        }
+        ports: list[Manifest] = []
+        for name, port in self.port_numbers.items():
+            ports.append({"name": name, "containerPort": port, "protocol": "TCP"})
+        fields: dict[str, Any] = {"ports": ports}
+        given: dict[str, Any] = {**self.probes}
+        for key, probe in probes.items():
+            more = given.get(key, {} if probe else None)
+            if more is not None:
+                fields[f"{key}Probe"] = strategic_merge(probe, more)
+        return fields
 
-    def _probe(self, path: str) -> dict[str, Any]:
+    def _probe(self, path: str | None, period: int, failures: int) -> dict[str, Any]:
         """Return a probe. A server under load answers late, and must not count as failed."""
+        if path is None:
+            return {}
         port = {"port": self.port_name}
         asked = {"tcpSocket": port} if path == "tcp" else {"httpGet": {"path": path, **port}}
-        return asked | {"timeoutSeconds": 5}
+        times = {"timeoutSeconds": 5, "periodSeconds": period, "failureThreshold": failures}
+        return asked | times
 
     def service_child(
         self,
@@ -218,20 +206,17 @@ class ServerSpec(WorkloadSpec):
 
         Pulumi waits for the pods, not for the Service's endpoints.
         """
-        ports = [
-            {"name": key, "port": port, "targetPort": key, "protocol": "TCP"}
-            for key, port in numbers.items()
-        ]
+        ports: list[Manifest] = []
+        for key, port in numbers.items():
+            ports.append({"name": key, "port": port, "targetPort": key, "protocol": "TCP"})
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
         fields = {**spec, "selector": self.app_labels, "ports": ports}
         return ChildResource(role, api_object("v1", "Service", metadata, spec=fields))
 
     def _extra_service(self, service: ExtraService) -> ChildResource:
         fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
-        numbers = service.ports or self.port_numbers
-        return self.service_child(
-            service.name, numbers, fields, f"service-{service.name}", service.annotations
-        )
+        numbers, role = service.ports or self.port_numbers, f"service-{service.name}"
+        return self.service_child(service.name, numbers, fields, role, service.annotations)
 
     def surrounding_children(self) -> Iterator[ChildResource]:
         """Yield Services, PodDisruptionBudget, NetworkPolicy and scraping, as they are needed."""
@@ -242,9 +227,8 @@ class ServerSpec(WorkloadSpec):
             yield ChildResource("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
             scraped = (self.app_labels, self.scraped_port, self.metrics_path)
-            yield ChildResource(
-                "monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped)
-            )
+            monitor = monitor_manifest(self.monitoring, self.metadata(), *scraped)
+            yield ChildResource("monitoring", monitor)
 
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
@@ -252,9 +236,8 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
 
     The server's own pods may connect to each other.
     """
-    namespaces = [
-        {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers
-    ]
+    by_name = [{"matchLabels": {NAMESPACE_NAME: name}} for name in callers]
+    namespaces = [{"namespaceSelector": selector} for selector in by_name]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
     own = {"podSelector": {"matchLabels": spec.app_labels}}
     neighbours: dict[str, Any] = {"from": [{"podSelector": {}}, *namespaces], "ports": ports}

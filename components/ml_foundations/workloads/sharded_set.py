@@ -14,14 +14,16 @@ from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity, concat
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import ShardedSetComponent
+from ml_foundations.workloads.environment import env_rendezvous
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import PROBE, ServerSpec
 
 _MAX_NAME = MAX_LABEL - len("-5d9f8c7b64")
 """The controller labels each pod with the set's name and a hash of at most ten characters."""
-_RANK_LABEL = "apps.kubernetes.io/pod-index"
+_RANK = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
 class ShardVolume(Spec):
@@ -75,19 +77,16 @@ class ShardedSetSpec(ServerSpec):
     @property
     @override
     def own_mounts(self) -> list[dict[str, Any]]:
-        return super().own_mounts + [
-            {"name": volume.name, "mountPath": volume.path} for volume in self.volumes
-        ]
+        own = [{"name": volume.name, "mountPath": volume.path} for volume in self.volumes]
+        return super().own_mounts + own
 
     @property
     @override
     def timeout(self) -> int:
         """The seconds that Pulumi waits for a rollout, which replaces shards one after another."""
         steps = -(-self.shards // self.max_unavailable)
-        return (
-            self.timeout_seconds
-            or steps * (self.load_seconds + self.grace_seconds) + NEW_NODE_SECONDS
-        )
+        rollout = steps * (self.load_seconds + self.grace_seconds) + NEW_NODE_SECONDS
+        return self.timeout_seconds or rollout
 
     @property
     def headless_service(self) -> str:
@@ -115,20 +114,15 @@ class ShardedSetSpec(ServerSpec):
         if self.rendezvous_port in self.port_numbers.values():
             reason = f"is {self.rendezvous_port}, which serves already; choose another"
             yield "rendezvous_port", reason
-        yield from duplicates(
-            "services[{}].name",
-            [service.name for service in self.services],
-            [self.headless_service],
-        )
+        names = [service.name for service in self.services]
+        yield from duplicates("services[{}].name", names, [self.headless_service])
         yield from duplicates("volumes[{}].name", [volume.name for volume in self.volumes])
         yield from duplicates("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
-        headless = {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-        }  # shards meet before any of them is ready
+        # Shards meet before any of them is ready.
+        headless = {"clusterIP": "None", "publishNotReadyAddresses": True}
         yield self.service_child(self.headless_service, self.port_numbers, headless)
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
@@ -160,6 +154,7 @@ class ShardedSet(ShardedSetComponent[ShardedSetSpec]):
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
     """Return the StatefulSet. Its shards start in parallel, because they wait for each other."""
     kept = "Retain" if spec.data else "Delete"
+    ranks = env_rendezvous(_RANK, spec.shards, spec.host(0), spec.rendezvous_port)
     body: dict[str, Any] = {
         "replicas": spec.shards,
         "serviceName": spec.headless_service,
@@ -167,7 +162,7 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
         "selector": {"matchLabels": spec.app_labels},
         "updateStrategy": {"type": "RollingUpdate"},
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": kept, "whenScaled": kept},
-        "template": pod_template(spec, "Always", spec.container(), _ranks(spec)),
+        "template": pod_template(spec, "Always", spec.container(), ranks),
     }
     if spec.max_unavailable > 1:
         body["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": spec.max_unavailable}
@@ -177,21 +172,10 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
 
 
 def _volume_claim_template(volume: ShardVolume) -> dict[str, Any]:
-    return {
-        "metadata": {"name": volume.name} | ({"labels": volume.labels} if volume.labels else {}),
-        "spec": {
-            "accessModes": [volume.access_mode],
-            "storageClassName": volume.storage_class,
-            "resources": {"requests": {"storage": volume.size}},
-        },
+    spec = {
+        "accessModes": [volume.access_mode],
+        "storageClassName": volume.storage_class,
+        "resources": {"requests": {"storage": volume.size}},
     }
-
-
-def _ranks(spec: ShardedSetSpec) -> dict[str, dict[str, Any]]:
-    """Return the rank of a shard and the address of rank 0, as torch.distributed reads them."""
-    return {
-        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_RANK_LABEL}']"}}},
-        "WORLD_SIZE": {"value": str(spec.shards)},
-        "MASTER_ADDR": {"value": spec.host(0)},
-        "MASTER_PORT": {"value": str(spec.rendezvous_port)},
-    }
+    metadata = without_none({"name": volume.name, "labels": volume.labels or None})
+    return {"metadata": metadata, "spec": spec}

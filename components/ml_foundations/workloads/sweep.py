@@ -112,7 +112,7 @@ class SweepSpec(AwaitedSpec):
             reason = "is required: a shell of the image adds the parameters to its environment"
             yield "command", reason
         yield from self._parameter_errors()
-        yield from self.hostname_errors(self.trials)
+        yield from self.hostname_errors(f"-{self.trials - 1}")
 
     def _parameter_errors(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():
@@ -168,8 +168,7 @@ def _config_map(spec: SweepSpec) -> dict[str, Any]:
 
     The ConfigMap's name follows from the content, so other parameters make another Job.
     """
-    metadata = {"namespace": spec.namespace, "labels": spec.app_labels}
-    manifest = api_object("v1", "ConfigMap", metadata, data=_files(spec))
+    manifest = api_object("v1", "ConfigMap", spec.unnamed_metadata, data=_files(spec))
     return named_by_content(manifest, f"{spec.workload_name}-parameters", "data", spec.overrides)
 
 

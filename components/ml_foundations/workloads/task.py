@@ -65,15 +65,12 @@ class Task(TaskComponent[TaskSpec]):
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:
-    template = pod_template(
-        spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds}
-    )
+    fields = {"activeDeadlineSeconds": spec.active_deadline_seconds}
+    template = pod_template(spec, "Never", {}, pod=fields)
     # With skipAwait, Pulumi would not wait for its deletion, and a replacement would fail.
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
-    annotations = template["metadata"].get("annotations", {}) | {
-        "pulumi.com/waitFor": f"jsonpath={waited_for}"
-    }
+    annotations = dict(template["metadata"].get("annotations", {}))
+    annotations["pulumi.com/waitFor"] = f"jsonpath={waited_for}"
     labels = spec.labels | spec.app_labels | spec.queue_labels
-    return api_object(
-        "v1", "Pod", spec.metadata(labels=labels, annotations=annotations), spec=template["spec"]
-    )
+    metadata = spec.metadata(labels=labels, annotations=annotations)
+    return api_object("v1", "Pod", metadata, spec=template["spec"])

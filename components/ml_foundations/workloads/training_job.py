@@ -28,15 +28,14 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
     @property
     @override
     def may_hang(self) -> str | None:
-        return super().may_hang or (
-            None if self.backoff_limit_per_index is None else "backoff_limit_per_index"
-        )
+        per_index = self.backoff_limit_per_index is not None
+        return super().may_hang or ("backoff_limit_per_index" if per_index else None)
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.indexed:
-            yield from self.hostname_errors(self.completions)
+            yield from self.hostname_errors(f"-{self.completions - 1}")
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
