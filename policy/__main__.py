@@ -21,6 +21,8 @@ from pulumi_policy import (
 )
 from pulumi_policy.proxy import UnknownValueError
 
+_Validate = Callable[[StackValidationArgs, ReportViolation], None]
+
 PROOF = "proof"
 """The policy that refuses what can never run."""
 ADVICE = "proof-advice"
@@ -31,9 +33,7 @@ def plain(value: Any) -> Any:
     """A tree of properties with ``UNKNOWN`` where the pack's own tree raises an error."""
     if isinstance(value, Mapping):
         return {key: _known(value, key) for key in value}
-    if isinstance(value, list | tuple) or (
-        hasattr(value, "__getitem__") and not isinstance(value, str | bytes)
-    ):
+    if hasattr(value, "__getitem__") and not isinstance(value, str | bytes):
         return [_known(value, index) for index in range(len(value))]
     if isinstance(value, float) and value.is_integer():
         return int(value)  # the wire knows no integers
@@ -62,11 +62,12 @@ _inputs: dict[str, dict[str, Any]] = {}
 
 def resources(args: StackValidationArgs) -> list[tuple[Resource, str]]:
     """The resources that matter, by type and inputs, each with its URN."""
-    return [
-        ((resource.resource_type, _inputs.get(resource.urn) or plain(resource.props)), resource.urn)
-        for resource in args.resources
-        if is_judged(resource.resource_type)
-    ]
+    found: list[tuple[Resource, str]] = []
+    for resource in args.resources:
+        if is_judged(resource.resource_type):
+            inputs = _inputs.get(resource.urn) or plain(resource.props)
+            found.append(((resource.resource_type, inputs), resource.urn))
+    return found
 
 
 def guard_policy(guard: Guard) -> StackValidationPolicy:
@@ -86,11 +87,9 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
 def as_manifest(resource: Resource) -> Manifest:
     """Return a Kubernetes object as it is, and a node pool as if it were one."""
     type_, inputs = resource
-    return (
-        {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs}
-        if type_ == NODE_POOL
-        else inputs
-    )
+    if type_ != NODE_POOL:
+        return inputs
+    return {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs}
 
 
 def is_known(item: Manifest) -> bool:
@@ -103,11 +102,10 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
         judged = resources(args)
-        urns = {
-            f"{inputs.get('kind')} {namespace_of(inputs)}/{name_of(inputs)}": urn
-            for (_, inputs), urn in judged
-            if inputs.get("metadata") is not UNKNOWN
-        }
+        urns: dict[str, str] = {}
+        for (_, inputs), urn in judged:
+            if inputs.get("metadata") is not UNKNOWN:
+                urns[f"{inputs.get('kind')} {namespace_of(inputs)}/{name_of(inputs)}"] = urn
         verdicts = judge_program((resource for resource, _ in judged), rehearsed=is_rehearsed())
         for finding in verdicts.findings:
             if (finding.severity is Severity.ERROR) == mandatory:
@@ -118,18 +116,15 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
     return _policy(name, about, validate, mandatory)
 
 
-def _policy(
-    name: str,
-    about: str,
-    validate: Callable[[StackValidationArgs, ReportViolation], None],
-    mandatory: bool,
-) -> StackValidationPolicy:
+def _policy(name: str, about: str, validate: _Validate, mandatory: bool) -> StackValidationPolicy:
     level = EnforcementLevel.MANDATORY if mandatory else EnforcementLevel.ADVISORY
     return StackValidationPolicy(
         name=name, description=about, validate=validate, enforcement_level=level
     )
 
 
+_PROOF = "What the program declares can run, on its nodes and under its quotas."
+_ADVICE = "What the proof says of a program besides its errors."
 PolicyPack(
     name="ml-foundations",
     policies=[
@@ -140,13 +135,7 @@ PolicyPack(
             enforcement_level=EnforcementLevel.ADVISORY,
         ),
         *(guard_policy(guard) for guard in GUARDS),
-        proof_policy(
-            PROOF,
-            "What the program declares can run, on its nodes and under its quotas.",
-            mandatory=True,
-        ),
-        proof_policy(
-            ADVICE, "What the proof says of a program besides its errors.", mandatory=False
-        ),
+        proof_policy(PROOF, _PROOF, mandatory=True),
+        proof_policy(ADVICE, _ADVICE, mandatory=False),
     ],
 )

@@ -17,11 +17,8 @@ COMPONENTS = {component.spec_type(): component for component in _CLASSES}
 def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
-    existing_pools = (
-        settings.node_pools.values()
-        if isinstance(settings.cluster, existing_cluster.ExistingCluster)
-        else ()
-    )
+    is_existing = isinstance(settings.cluster, existing_cluster.ExistingCluster)
+    existing_pools = settings.node_pools.values() if is_existing else ()
     proof = settings.proof
     with Proof(
         accepted_rules=proof.accept,
@@ -41,21 +38,18 @@ def _environment(settings: stack_file.Settings) -> None:
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
     }
-    platform = [
-        _declare(name, spec, **in_cluster) for name, spec in named.items() if spec is not None
-    ]
+    platform: list[Any] = []
+    for name, spec in named.items():
+        if spec is not None:
+            platform.append(_declare(name, spec, **in_cluster))
     for name, monitor in settings.gpu_monitors.items():
         _declare(name, monitor, **in_cluster)
-    namespaces = {
-        name: _declare(name, spec, *platform, **in_cluster)
-        for name, spec in settings.namespaces.items()
-    }
+    namespaces: dict[str, Any] = {}
+    for name, spec in settings.namespaces.items():
+        namespaces[name] = _declare(name, spec, *platform, **in_cluster)
     if settings.queues is not None:
-        platform.append(
-            _declare(
-                stack_file.QUEUES, settings.queues, *platform, *namespaces.values(), **in_cluster
-            )
-        )
+        before = [*platform, *namespaces.values()]
+        platform.append(_declare(stack_file.QUEUES, settings.queues, *before, **in_cluster))
     for name, team in settings.teams.items():
         _team(name, team, namespaces[name], platform)
 
@@ -78,18 +72,16 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
     pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
-    for name, pool in sorted(
-        settings.node_pools.items(), key=lambda item: item[0] in settings.gpu_pools
-    ):
+    pools = sorted(settings.node_pools.items(), key=lambda pool: pool[0] in settings.gpu_pools)
+    for name, pool in pools:
         _declare(f"{settings.cluster.name}-{name}", pool, cluster=cluster)
     return {"cluster": cluster}
 
 
 def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:
-    volumes = {
-        claim: _declare(f"{name}-{claim}", spec, *platform, team=namespace)
-        for claim, spec in team.volumes.items()
-    }
+    volumes: dict[str, Any] = {}
+    for claim, spec in team.volumes.items():
+        volumes[claim] = _declare(f"{name}-{claim}", spec, *platform, team=namespace)
     for _, workload_name, workload in team.workloads:
         mounted = [volumes[mount.claim] for mount in workload.mounts if mount.claim]
         _declare(f"{name}-{workload_name}", workload, *platform, *mounted, team=namespace)

@@ -19,11 +19,8 @@ from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
 from team import SECTIONS
 
-ONLY_GPU = {
-    to_camel(name)
-    for name in GpuNodePoolSpec.model_fields
-    if name not in CpuNodePoolSpec.model_fields
-}
+_ONLY_GPU = GpuNodePoolSpec.model_fields.keys() - CpuNodePoolSpec.model_fields.keys()
+ONLY_GPU = set(map(to_camel, _ONLY_GPU))
 """Keys that only a pool of GPU nodes has."""
 
 FOLDER = Path(__file__).parent
@@ -32,8 +29,6 @@ FOLDER = Path(__file__).parent
 _QUEUED_KINDS = {"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"}
 """Sections of a team whose kinds of workloads Kueue manages only if one of them has a queue."""
 
-_SERVERS = ("inferenceServices", "shardedSets")
-"""Sections of a team whose workloads have callers."""
 
 _OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "pool_name")
 DERIVED: Mapping[type[Spec], tuple[str, ...]] = {
@@ -170,8 +165,8 @@ def _fill_egress_namespaces(sections: Mapping[str, Any]) -> None:
 def _calls(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each caller that a team's servers list, with the team."""
     for name, team in _entries(sections, "teams"):
-        servers = [server for section in _SERVERS for _, server in _entries(team, section)]
-        for server in servers:
+        servers = [*_entries(team, "inferenceServices"), *_entries(team, "shardedSets")]
+        for _, server in servers:
             callers = server.get("callers")
             for caller in callers if isinstance(callers, list) else ():
                 yield str(caller), name

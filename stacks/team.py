@@ -44,20 +44,20 @@ class Team(Tenancy):
     @property
     def components(self) -> list[tuple[str, str, ComponentSpec]]:
         """Key of the section, name and arguments of every component."""
-        return [
-            (to_camel(key), name, spec)
-            for key in SECTIONS
-            for name, spec in getattr(self, key).items()
-        ]
+        found: list[tuple[str, str, ComponentSpec]] = []
+        for key in SECTIONS:
+            for name, spec in getattr(self, key).items():
+                found.append((to_camel(key), name, spec))
+        return found
 
     @property
     def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
         """Section, name and arguments of every workload."""
-        return [
-            (section, name, spec)
-            for section, name, spec in self.components
-            if isinstance(spec, WorkloadSpec)
-        ]
+        found: list[tuple[str, str, WorkloadSpec]] = []
+        for section, name, spec in self.components:
+            if isinstance(spec, WorkloadSpec):
+                found.append((section, name, spec))
+        return found
 
     def tenancy(self, name: str) -> TeamNamespaceSpec:
         """Return the arguments of the team's namespace.
@@ -72,10 +72,9 @@ class Team(Tenancy):
         )
 
 
-SECTIONS: dict[str, type[ComponentSpec]] = {
-    section: spec
-    for section, field in Team.model_fields.items()
-    for spec in models_in(field.annotation)
-    if issubclass(spec, ComponentSpec)
-}
+SECTIONS: dict[str, type[ComponentSpec]] = {}
+for _section, _field in Team.model_fields.items():
+    for _spec in models_in(_field.annotation):
+        if issubclass(_spec, ComponentSpec):
+            SECTIONS[_section] = _spec
 """The sections of a team that are components by name."""

@@ -56,10 +56,9 @@ def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
     An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets
     the largest range.
     """
-    ranges = [
-        each for each in _FILESTORE_RANGES if tier.lower() in each["tiers"].split()
-    ] or _FILESTORE_RANGES[:1]
-    return next((each for each in ranges if wanted <= milli(each["largest"])), ranges[-1])
+    of_tier = [row for row in _FILESTORE_RANGES if tier.lower() in row["tiers"].split()]
+    ranges = of_tier or _FILESTORE_RANGES[:1]
+    return next((row for row in ranges if wanted <= milli(row["largest"])), ranges[-1])
 
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
@@ -86,12 +85,8 @@ def billed_storage(
 ) -> Mapping[str, int]:
     """Return the billed amounts of a volume, by their rows in ``charges.csv``, GiB first.
 
-    Args:
-        provisioner: The driver of the claim's class; a driver that is not GKE's gets an empty
-            answer.
-        parameters: The parameters of the class.
-        wanted: The size that the claim requests, in thousandths of a byte; the driver may make a
-            larger volume.
+    They are empty for a driver that is not GKE's. ``wanted`` is the size that the claim requests,
+    in thousandths of a byte; the driver may make a larger volume.
     """
     facts, gib = class_facts(provisioner, parameters, wanted), milli("1Gi")
     if facts is None or provisioner not in (PD_CSI, FILESTORE_CSI, LUSTRE_CSI):
@@ -103,17 +98,15 @@ def billed_storage(
     if provisioner == FILESTORE_CSI:
         sizes = filestore_range(str(parameters.get("tier")), wanted)
         kind = f"filestore-{sizes['name'].removesuffix('-large')}"
-        return {
-            kind: size,
-            **({SMALL_BASIC_HDD: 1} if kind == "filestore-basic-hdd" and size < 1024 else {}),
-        }
-    kind = (
-        f"{'regional ' * (parameters.get('replication-type') == 'regional-pd')}{parameters['type']}"
-    )
-    speed = (
-        milli(parameters.get("provisioned-throughput-on-create")) if kind == BILLED_BY_SPEED else 0
-    )
-    return {kind: size, **({f"{kind} MiB/s": speed // milli("1Mi")} if speed else {})}
+        is_small = kind == "filestore-basic-hdd" and size < 1024
+        return {kind: size} | ({SMALL_BASIC_HDD: 1} if is_small else {})
+    kind: str = parameters["type"]
+    if parameters.get("replication-type") == "regional-pd":
+        kind = f"regional {kind}"
+    if kind != BILLED_BY_SPEED:
+        return {kind: size}
+    speed = milli(parameters.get("provisioned-throughput-on-create"))
+    return {kind: size} | ({f"{kind} MiB/s": speed // milli("1Mi")} if speed else {})
 
 
 def class_facts(
@@ -139,16 +132,10 @@ def class_facts(
         if parameters.get("multishare") == "true":
             return ClassFacts(_SHARED, raises=True)
         sizes = filestore_range(str(parameters.get("tier")), wanted)
-        return ClassFacts(
-            _SHARED,
-            sizes["smallest"],
-            raises=True,
-            step=sizes["step"] or None,
-            largest=sizes["largest"],
-        )
+        smallest, step, largest = sizes["smallest"], sizes["step"] or None, sizes["largest"]
+        return ClassFacts(_SHARED, smallest, raises=True, step=step, largest=largest)
     if provisioner == LUSTRE_CSI:
-        step = LUSTRE_STEPS.get(
-            str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"]
-        )
+        throughput = str(parameters.get("perUnitStorageThroughput"))
+        step = LUSTRE_STEPS.get(throughput, LUSTRE_STEPS["1000"])
         return ClassFacts(_SHARED, step, step=step)
     return ClassFacts(_SHARED) if provisioner == f"cluster.local/{NFS_PROVISIONER.name}" else None

@@ -14,10 +14,8 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.trees import UNKNOWN
 
-_METRICS_VERSION = "1.35.1-gke.1396000"
-METRICS_NEED = (
-    f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
-)
+_METRICS_VERSION, _METRICS_PROFILE = "1.35.1-gke.1396000", "podAutoscaling.hpaProfile PERFORMANCE"
+METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and {_METRICS_PROFILE}"
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for
 autoscaling")."""
 
@@ -49,9 +47,8 @@ def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
     for driver, (key, argument) in CSI_ADDONS.items():
         enabled = _value(addons, key, "enabled")
         if enabled is False or (enabled is None and driver != PD_CSI):
-            found[driver] = f"addonsConfig.{key}" + (
-                f" ({argument} of a GkeCluster)" if argument else ""
-            )
+            of_component = f" ({argument} of a GkeCluster)" if argument else ""
+            found[driver] = f"addonsConfig.{key}{of_component}"
     # It needs GKE's metadata server on the node (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
     if not cluster.get("workloadIdentityConfig"):
         found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
@@ -91,7 +88,7 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
 def missing_for_metrics(cluster: Mapping[str, Any]) -> str:
     """Return the settings of ``METRICS_NEED`` that a cluster lacks; unknown ones count as set."""
     profile = _value(cluster, "podAutoscaling", "hpaProfile")
-    hpa = [] if profile in ("PERFORMANCE", UNKNOWN) else ["podAutoscaling.hpaProfile PERFORMANCE"]
+    hpa = [] if profile in ("PERFORMANCE", UNKNOWN) else [_METRICS_PROFILE]
     return " and ".join([*_missing_for_the_kind(cluster), *hpa])
 
 

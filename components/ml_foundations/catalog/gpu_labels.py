@@ -37,10 +37,8 @@ def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dic
             found.append(_is_in(labels.GKE_PARTITION_SIZE, [partition]))
         elif any(model.mig_profiles for gpu in alike for model in gpu.models):
             found.append({"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"})
-        found.append(
-            {"key": labels.GKE_SHARING_STRATEGY, "operator": "Exists" if shared else "DoesNotExist"}
-        )
-        yield found
+        operator = "Exists" if shared else "DoesNotExist"
+        yield [*found, {"key": labels.GKE_SHARING_STRATEGY, "operator": operator}]
 
 
 def beyond_product(gpus: Sequence[Accelerator]) -> list[dict[str, Any]]:

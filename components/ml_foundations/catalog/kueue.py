@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.objects import Manifest, is_mapping, name_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.kubernetes.objects import Manifest, api_object, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
@@ -42,11 +42,8 @@ def configuration_object(values: Manifest | Unknown) -> Manifest | None:
 def mounted_configuration(config_map: Manifest) -> Manifest | None:
     """Return Kueue's configuration in its ConfigMap, or None for another ConfigMap."""
     text = section(config_map, "data").get("controller_manager_config.yaml")
-    if (
-        config_map["kind"] != "ConfigMap"
-        or name_of(config_map) != "kueue-manager-config"
-        or text is None
-    ):
+    is_kueue = config_map["kind"] == "ConfigMap" and name_of(config_map) == "kueue-manager-config"
+    if not is_kueue or text is None:
         return None
     try:
         found = UNKNOWN if any(unknown_paths(text)) else yaml.safe_load(str(text))
@@ -56,12 +53,8 @@ def mounted_configuration(config_map: Manifest) -> Manifest | None:
 
 
 def _as_object(resources: Any) -> Manifest:
-    kind = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "metadata": {"name": "kueue"},
-    }
-    return {**kind, "resources": resources or {}}
+    version, metadata = "config.kueue.x-k8s.io/v1beta2", {"name": "kueue"}
+    return api_object(version, "Configuration", metadata, resources=resources or {})
 
 
 def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
@@ -69,9 +62,8 @@ def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
     configuration = configuration_of(values)
     if configuration is None:
         return frozenset(name for names in FRAMEWORKS.values() for name in names)
-    return frozenset(
-        section(configuration, "integrations").get("frameworks") or _DEFAULT_FRAMEWORKS
-    )
+    declared = section(configuration, "integrations").get("frameworks")
+    return frozenset(declared or _DEFAULT_FRAMEWORKS)
 
 
 PROVISIONING_CLASS = "queued-provisioning.gke.io"

@@ -29,11 +29,9 @@ class UnknownNameError(KeyError, ValueError):
         # Letters decide here, not words as in kubernetes/spelling.py: a2-highgpu-3g means another
         # a2-highgpu, although a3-highgpu has the word 3.
         lowered = {candidate.lower(): candidate for candidate in sorted(known)}
-        near = [
-            lowered[match]
-            for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
-        ]
-        hint = f"Did you mean {alternatives(near)}? " if near else ""
+        matches = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
+        near = alternatives(lowered[match] for match in matches)
+        hint = f"Did you mean {near}? " if matches else ""
         super().__init__(f"{what} {name!r} is not in the catalog. {hint}{fix}")
 
     def __str__(self) -> str:
@@ -128,10 +126,11 @@ class MachineType:
             return tuple(range(1, _MOST_GPUS + 1))
         if accelerator_type not in GPUS or not self.takes_gpus:
             return ()
-        limits = GPUS[accelerator_type].n1_limits
-        return tuple(
-            gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib
-        )
+        found: list[int] = []
+        for gpus, vcpus, gib in GPUS[accelerator_type].n1_limits:
+            if self.vcpus <= vcpus and self.memory_gib <= gib:
+                found.append(gpus)
+        return tuple(found)
 
     @property
     def interface_gbps(self) -> int | None:
@@ -147,10 +146,10 @@ class MachineType:
     def disk_types(self) -> tuple[str, ...]:
         """The zonal disk types that are known to attach."""
         support = DISKS.get(self.family)
-        known = support.disk_types if support else ()
-        return tuple(
-            disk for disk in known if support and self.vcpus >= support.from_vcpus.get(disk, 0)
-        )
+        if support is None:
+            return ()
+        fewest = support.from_vcpus
+        return tuple(disk for disk in support.disk_types if self.vcpus >= fewest.get(disk, 0))
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
         """Return whether a type of disk attaches to this machine type, or None if unknown.
@@ -166,12 +165,10 @@ class MachineType:
         if disk_type in self.disk_types:
             return True
         # A family with any known Persistent Disk is not one of Hyperdisk only.
-        only_hyperdisk = is_persistent and not any(
-            known.startswith("pd-") for known in support.disk_types
-        )
-        return (
-            False if support.complete or only_hyperdisk or disk_type in support.from_vcpus else None
-        )
+        has_persistent = any(known.startswith("pd-") for known in support.disk_types)
+        only_hyperdisk = is_persistent and not has_persistent
+        is_known = support.complete or only_hyperdisk or disk_type in support.from_vcpus
+        return False if is_known else None
 
     def price(
         self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False
@@ -187,10 +184,8 @@ class MachineType:
 def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     """Return US dollars per hour, on demand or as Spot VM, or None if the list has no price.
 
-    No other region is used instead.
-
-    It is of a machine type, or of the accelerator type of an attached GPU, in a region
-    such as us-central1; that of a Spot VM is the one at the date of the list.
+    The name is of a machine type or of the accelerator type of an attached GPU. The price of a Spot
+    VM is the one at the date of the list. No other region is used instead.
     """
     amount = _prices().get((name, "spot" if spot else "on-demand"), {}).get(region)
     return Decimal(amount) if amount else None
@@ -232,13 +227,9 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
 
 
 def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | None:
-    """Return a GPU model from the catalog or from the labels of its nodes, or None.
-
-    It goes by Compute Engine's name; the labels are those that its node pool declares.
-    """
-    product, mib = (
-        str(node_labels.get(key, "")) for key in (labels.GPU_PRODUCT, labels.GPU_MEMORY)
-    )
+    """Return a GPU model from the catalog or from the labels that its node pool declares."""
+    product = str(node_labels.get(labels.GPU_PRODUCT, ""))
+    mib = str(node_labels.get(labels.GPU_MEMORY, ""))
     if accelerator_type in GPUS or not (product and mib.isdecimal()):
         return GPUS.get(accelerator_type)
     return declared_gpu(accelerator_type, _parts(product)["name"] or "", int(mib))
@@ -270,11 +261,10 @@ def _normalised(name: str) -> str:
 _PRODUCTS: dict[str, tuple[Gpu, ...]] = {}
 for _gpu in GPUS.values():
     _PRODUCTS[_gpu.product] = (*_PRODUCTS.get(_gpu.product, ()), _gpu)
-_GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.items()} | {
-    _normalised(name): (gpu,)
-    for gpu in GPUS.values()
-    for name in (gpu.accelerator_type, *gpu.aliases)
-}
+_GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.items()}
+for _gpu in GPUS.values():
+    for _name in (_gpu.accelerator_type, *_gpu.aliases):
+        _GPU_NAMES[_normalised(_name)] = (_gpu,)
 """GPUs by their names: several types may have one product label (A3 High and A3 Mega)."""
 
 _SUFFIX = re.compile(
@@ -298,7 +288,7 @@ class Accelerator:
     @property
     def product(self) -> str:
         """The value of the label nvidia.com/gpu.product on its nodes."""
-        return shared_product(self.models[0], self.partition, shared=self.shared)
+        return with_suffix(self.models[0].product, self.partition, shared=self.shared)
 
     @property
     def types(self) -> list[str]:
@@ -312,7 +302,7 @@ class Accelerator:
         ``accelerator`` accepts it.
         """
         name = self.types[0] if len(self.models) == 1 else self.models[0].product
-        return _with_suffix(name, self.partition, shared=self.shared)
+        return with_suffix(name, self.partition, shared=self.shared)
 
     @property
     def name(self) -> str:
@@ -344,8 +334,9 @@ def accelerator(name: str) -> Accelerator:
         raise UnknownNameError("GPU", name, known, _SEE_GPUS)
     profile = parts["profile"] and parts["profile"].lower()
     if profile is not None and profile not in models[0].mig_profiles:
-        known = {shared_product(models[0], each) for each in models[0].mig_profiles}
-        raise UnknownNameError("GPU", name, known | {models[0].product}, _SEE_GPUS)
+        whole = models[0].product
+        known = {with_suffix(whole, each, shared=False) for each in models[0].mig_profiles}
+        raise UnknownNameError("GPU", name, known | {whole}, _SEE_GPUS)
     return Accelerator(models, profile, shared=parts["shared"] is not None)
 
 
@@ -354,12 +345,8 @@ def gpu_by_name(name: str) -> Gpu:
     return accelerator(name).models[0]
 
 
-def shared_product(gpu: Gpu, mig_profile: str | None = None, *, shared: bool = False) -> str:
-    """Return the product label of a GPU's partitions, and of GPUs that pods share."""
-    return _with_suffix(gpu.product, mig_profile, shared=shared)
-
-
-def _with_suffix(name: str, mig_profile: str | None, *, shared: bool) -> str:
+def with_suffix(name: str, mig_profile: str | None, *, shared: bool) -> str:
+    """Return the name of a GPU's partitions, and of GPUs that pods share, as in product labels."""
     partition = "" if mig_profile is None else f"-MIG-{mig_profile}"
     return f"{name}{partition}{'-SHARED' if shared else ''}"
 

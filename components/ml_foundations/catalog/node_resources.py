@@ -47,8 +47,9 @@ _CPU_TIERS = (
 )
 """What GKE reserves of each next slice of cores; the last tier has no end."""
 
-_SHARED_CORE_MILLIS = 1060
-"""What it reserves of a machine with shared cores (GKE, "Plan GKE Standard node sizes")."""
+_SHARED_CORE_MILLIS, _MANY_PODS_MILLIS = 1060, 400
+"""What it reserves of a machine with shared cores, and more of one with more than the default pods
+(GKE, "Plan GKE Standard node sizes")."""
 
 _MEMORY_TIERS = [
     (gib, Fraction(part, 100)) for gib, part in ((4, 25), (4, 20), (8, 10), (112, 6), (None, 2))
@@ -71,17 +72,11 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 
     """Return what GKE leaves to pods on a node, after its reservations and huge pages."""
     whole = capacity(machine)
     tiers = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000
-    cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (
-        400 if max_pods > MAX_PODS else 0
-    )
-    memory = (
-        _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB
-        + _EVICTION_KIB
-        + huge_kib
-    )
-    return Allocatable(
-        cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(whole.memory_kib - memory)
-    )
+    cpu = _SHARED_CORE_MILLIS if machine.shared_core else tiers
+    cpu += _MANY_PODS_MILLIS if max_pods > MAX_PODS else 0
+    of_memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB
+    memory_kib = whole.memory_kib - of_memory - _EVICTION_KIB - huge_kib
+    return Allocatable(cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(memory_kib))
 
 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:

@@ -3,7 +3,7 @@
 For the proof at preview and for the rehearsal.
 """
 
-from ml_foundations.catalog.machine_types import shared_product
+from ml_foundations.catalog.machine_types import with_suffix
 from ml_foundations.catalog.operator_nodes import CUDA, DRIVER, Operator, Sharing
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
@@ -20,19 +20,14 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
     for taint in pool.taints:
         taints.append({key: taint[key] for key in ("key", "value", "effect") if taint.get(key)})
     keys = {taint["key"] for taint in taints}
+    added: list[tuple[str, str]] = []
     if pool.automatic_gpu_taint and labels.GPU_TAINT_KEY not in keys:
-        taints.append(
-            {
-                "key": labels.GPU_TAINT_KEY,
-                "value": labels.GPU_TAINT_VALUE,
-                "effect": labels.GPU_TAINT_EFFECT,
-            }
-        )
+        added.append((labels.GPU_TAINT_KEY, labels.GPU_TAINT_VALUE))
     if pool.queued:
-        taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
+        added.append((labels.GKE_QUEUED, "true"))
     if pool.machine.arch == "arm64":
-        taints.append({"key": labels.ARCH, "value": "arm64", "effect": "NoSchedule"})
-    return taints
+        added.append((labels.ARCH, "arm64"))
+    return taints + [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in added]
 
 
 def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[str, str]:
@@ -41,12 +36,7 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
     GPU Feature Discovery writes over what the pool declares.
     """
     found = _gke_labels(pool, zone) | dict(pool.labels)
-    if (
-        operator
-        and operator.feature_discovery
-        and _starts(operator, pool)
-        and has_driver(pool, operator)
-    ):
+    if operator and operator.feature_discovery and _drives(operator, pool):
         found |= _discovered(pool, operator.sharing_of(pool.labels))
     return found
 
@@ -66,12 +56,7 @@ def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
         return 0
     if pool.is_gke_managed:
         return pool.gpu.devices
-    if (
-        pool.is_left_to_operator
-        and operator
-        and _starts(operator, pool)
-        and has_driver(pool, operator)
-    ):
+    if pool.is_left_to_operator and operator and _drives(operator, pool):
         return operator.advertised(pool.gpu.count, pool.image_os, pool.labels)
     return 0
 
@@ -80,9 +65,10 @@ def _reaches(operator: Operator, pool: PoolTraits) -> bool:
     return not untolerated_taints(operator.tolerations, node_taints(pool))
 
 
-def _starts(operator: Operator, pool: PoolTraits) -> bool:
-    """Return whether the operator's pods start on a pool's nodes."""
-    return _reaches(operator, pool) and not operator.breaks_networking
+def _drives(operator: Operator, pool: PoolTraits) -> bool:
+    """Return whether the operator's pods start on a pool's nodes, and find a driver there."""
+    starts = _reaches(operator, pool) and not operator.breaks_networking
+    return starts and has_driver(pool, operator)
 
 
 def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
@@ -115,14 +101,11 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
     }
     found |= {key: "true" for key, holds in flags.items() if holds}
     if pool.reservation:
-        found[labels.GKE_RESERVATION] = pool.reservation.partition("/reservationBlocks/")[
-            0
-        ].rpartition("/")[2]
+        whole = pool.reservation.partition("/reservationBlocks/")[0]
+        found[labels.GKE_RESERVATION] = whole.rpartition("/")[2]
     if pool.gpu:
-        found |= {
-            labels.GKE_ACCELERATOR: pool.gpu.type,
-            labels.GKE_ACCELERATOR_COUNT: str(pool.gpu.count),
-        }
+        found[labels.GKE_ACCELERATOR] = pool.gpu.type
+        found[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
         if pool.is_gke_managed:
             found |= _managed_gpu_labels(pool.gpu)
     return found
@@ -144,17 +127,13 @@ def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
     if gpu is None or model is None:
         return {}
     major, minor = model.compute_capability or (None, None)
-    parts = ("major", "minor", "revision")
     found = {
-        **{
-            f"cuda.driver-version.{part}": number
-            for part, number in zip(parts, DRIVER, strict=True)
-        },
+        "cuda.driver-version.major": DRIVER[0],
+        "cuda.driver-version.minor": DRIVER[1],
+        "cuda.driver-version.revision": DRIVER[2],
         "cuda.driver-version.full": ".".join(DRIVER),
-        **{
-            f"cuda.runtime-version.{part}": number
-            for part, number in zip(parts[:2], CUDA, strict=True)
-        },
+        "cuda.runtime-version.major": CUDA[0],
+        "cuda.runtime-version.minor": CUDA[1],
         "cuda.runtime-version.full": ".".join(CUDA),
         "gpu.compute.major": major,
         "gpu.compute.minor": minor,
@@ -164,7 +143,7 @@ def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
         "gpu.mode": "compute",
         "gpu.present": "true",
         "gpu.memory": model.memory_label_mib,
-        "gpu.product": shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
+        "gpu.product": with_suffix(model.product, gpu.partition_size, shared=sharing.replicas > 1),
         "gpu.replicas": str(sharing.replicas),
         "gpu.sharing-strategy": sharing.strategy,
         "mig.capable": str(bool(model.mig_profiles)).lower(),

@@ -113,10 +113,8 @@ class Operator:
         parts = [_enabled(values, part) for part in _OPERANDS]
         parts += [section(values, part).get("enabled") is True for part in _OPTIONAL_OPERANDS]
         parts.append(any(each.strategy == "mps" for each in sharing.values()))
-        is_critical = (
-            section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0])
-            in CRITICAL_CLASSES
-        )
+        daemon_sets = section(values, "daemonsets")
+        priority = daemon_sets.get("priorityClassName", CRITICAL_CLASSES[0])
         return cls(
             drivers=frozenset({"ubuntu"} if _enabled(values, "driver") else ()),
             driver_branch=_driver_branch(section(values, "driver"), DRIVER[0] if is_ours else ""),
@@ -124,21 +122,18 @@ class Operator:
             breaks_networking=_asks_containerd(values),
             device_plugin=_enabled(values, "devicePlugin"),
             feature_discovery=_enabled(values, "gfd"),
-            tolerations=tuple(section(values, "daemonsets").get("tolerations", _TOLERATIONS) or ()),
+            tolerations=tuple(daemon_sets.get("tolerations", _TOLERATIONS) or ()),
             sharing=sharing,
             exports_metrics=_enabled(values, "dcgmExporter"),
-            critical_pods=1 + sum(parts) if is_critical else 0,
+            critical_pods=1 + sum(parts) if priority in CRITICAL_CLASSES else 0,
             critical_pods_elsewhere=int(_enabled(values, "nfd")),
         )
 
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
         """Return the operator next to these DaemonSets. Some of them install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
-        installed = {
-            name.removeprefix(DRIVER_INSTALLER)
-            for name in names
-            if name.startswith(DRIVER_INSTALLER)
-        }
+        installers = [name for name in names if name.startswith(DRIVER_INSTALLER)]
+        installed = {name.removeprefix(DRIVER_INSTALLER) for name in installers}
         return replace(self, drivers=self.drivers | installed)
 
     def on(self, clusters: Sequence[Mapping[str, Any]]) -> Operator:
@@ -205,10 +200,8 @@ def _asks_containerd(values: Mapping[str, Any]) -> bool:
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
     """Return the device plugin's configurations in the chart's values."""
-    found = {
-        name: _sharing_in(yaml.safe_load(text) or {})
-        for name, text in section(config, "data").items()
-    }
+    files = section(config, "data").items()
+    found = {name: _sharing_in(yaml.safe_load(text) or {}) for name, text in files}
     return found | {"": found.get(config.get("default") or "", Sharing())}
 
 

@@ -6,14 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.machine_types import (
-    GPUS,
-    MAX_PODS,
-    Gpu,
-    MachineType,
-    gpu_model,
-    machine_type,
-)
+from ml_foundations.catalog.machine_types import MAX_PODS, Gpu, MachineType
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -86,7 +79,9 @@ class PoolGpu:
     @property
     def devices(self) -> int:
         """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
-        partitions = GPUS[self.type].mig_profiles[self.partition_size] if self.partition_size else 1
+        partitions = 1
+        if self.partition_size:
+            partitions = machine_types.GPUS[self.type].mig_profiles[self.partition_size]
         return self.count * partitions * self.clients
 
     @property
@@ -132,13 +127,13 @@ class PoolTraits:
 
         One thread on each core halves them (Compute Engine, "Set the number of threads").
         """
-        found = machine_type(self.machine_type, self.labels)
+        found = machine_types.machine_type(self.machine_type, self.labels)
         return replace(found, vcpus=found.vcpus // 2) if self.one_thread else found
 
     @property
     def gpu_model(self) -> Gpu | None:
         """The model of the nodes' GPUs; None if they have none."""
-        return gpu_model(self.gpu.type, self.labels) if self.gpu else None
+        return machine_types.gpu_model(self.gpu.type, self.labels) if self.gpu else None
 
     @property
     def image_os(self) -> str:
@@ -175,26 +170,22 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     config = section(inputs, "nodeConfig")
     machine = machine_types.MACHINE_TYPES.get(str(config.get("machineType")))
     tags = config.get("tags")
-    is_sold = (
-        config.get("guestAccelerators") or not machine or machine.gpu or machine.family == "h4d"
-    )
+    has_gpus = config.get("guestAccelerators") or (machine and machine.gpu)
+    is_sold = has_gpus or not machine or machine.family == "h4d"
     if config.get("flexStart") is True and not is_sold:
         yield "nodeConfig.flexStart", "is for machines with GPUs and for H4D, and this is neither"
     for tag in cast("list[Any]", tags) if isinstance(tags, list) else ():
         if isinstance(tag, str) and not _TAG.fullmatch(tag):
-            yield (
-                "nodeConfig.tags",
-                f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on',
-            )
+            form = "up to 63 lower case letters, digits and dashes, from a letter on"
+            yield "nodeConfig.tags", f'have "{tag}": {form}'
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
         reason = "is Kubernetes' own, which GKE does not let you set; choose a different name"
         yield f"nodeConfig.labels.{key}", reason
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():
             words = [word for word in (key, value) if isinstance(word, str)]
-            if not key[:1].isalpha() or any(
-                word != word.lower() or not _BILLED.fullmatch(word) for word in words
-            ):
+            is_valid = all(word == word.lower() and _BILLED.fullmatch(word) for word in words)
+            if not key[:1].isalpha() or not is_valid:
                 reason = "is invalid. Google Cloud accepts 63 lower case letters, digits, - and _"
                 yield ".".join([*path, last, key]), reason
 
@@ -202,25 +193,22 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
     """Return the traits that follow from the inputs of a pool and its cluster alone, by name."""
     config = section(inputs, "nodeConfig")
+    max_pods = inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS
     metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
+    serves_identities = metadata_server in ("GKE_METADATA", UNKNOWN)
+    disk_gib = config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100
+    local_ssds = section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
     pages = section(config, "linuxNodeConfig", "hugepagesConfig")
     return {
         "spot": bool(config.get("spot") or config.get("preemptible")),
         "flex_start": bool(config.get("flexStart")),
         "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
         "image_type": config.get("imageType") or PoolTraits.image_type,
-        "max_pods": int(
-            inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS
-        ),
-        "workload_identity": bool(cluster.get("workloadIdentityConfig"))
-        and metadata_server in ("GKE_METADATA", UNKNOWN),
+        "max_pods": int(max_pods),
+        "workload_identity": bool(cluster.get("workloadIdentityConfig")) and serves_identities,
         "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
-        "boot_disk_gib": int(
-            config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100
-        ),
-        "ephemeral_local_ssds": int(
-            section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
-        ),
+        "boot_disk_gib": int(disk_gib),
+        "ephemeral_local_ssds": int(local_ssds),
         "hugepages": {
             name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)
         },
@@ -249,6 +237,5 @@ def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
         return count, count
     if scaling.get("totalMaxNodeCount") is not None:
         return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
-    return int(scaling.get("minNodeCount") or 0) * zones, int(
-        scaling.get("maxNodeCount") or 0
-    ) * zones
+    fewest, most = (int(scaling.get(key) or 0) for key in ("minNodeCount", "maxNodeCount"))
+    return fewest * zones, most * zones

@@ -24,9 +24,8 @@ def needed_apis(resources: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str,
     table, found = list(rows("apis.csv")), dict[str, str]()
     for type_, inputs in resources:
         for row in table:
-            if type_.startswith(row["type"]) and _has(
-                inputs, row["field"].split(), row["values"].split()
-            ):
+            field, values = row["field"].split(), row["values"].split()
+            if type_.startswith(row["type"]) and _has(inputs, field, values):
                 found.setdefault(row["api"], row["reason"])
     return dict(sorted(found.items()))
 

@@ -17,6 +17,10 @@ def _counts(text: str) -> Mapping[str, int]:
     return MappingProxyType({name: int(count) for name, count in pairs})
 
 
+def _number_groups(text: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(map(int, part.split(":"))) for part in text.split())
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
@@ -25,9 +29,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Mapping[str, int]": _counts,
     "tuple[str, ...]": lambda text: tuple(text.split()),
     "tuple[int, int]": lambda text: tuple(map(int, text.split("."))),
-    "tuple[tuple[int, ...], ...]": lambda text: tuple(
-        tuple(map(int, part.split(":"))) for part in text.split()
-    ),
+    "tuple[tuple[int, ...], ...]": _number_groups,
 }
 """What a cell becomes, by the annotation of its field."""
 
@@ -57,7 +59,6 @@ def rows(
 
 def _reader(annotation: str) -> Callable[[str], Any]:
     """Return the function that converts a cell, by the annotation of its field."""
-    read = cache(
-        _READERS[annotation.removesuffix(" | None")]
-    )  # most cells are as others above them
+    # Most cells are as others above them.
+    read = cache(_READERS[annotation.removesuffix(" | None")])
     return (lambda text: read(text) if text else None) if annotation.endswith(" | None") else read

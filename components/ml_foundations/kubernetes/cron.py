@@ -76,9 +76,8 @@ def is_schedule(text: str) -> bool:
 def _fields(schedule: str) -> list[str]:
     fields = _MACROS.get(schedule, schedule).split()
     if len(fields) != len(_FIELDS):
-        raise ValueError(
-            f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}'
-        )
+        names = ", ".join(field.name for field in _FIELDS)
+        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {names}')
     return fields
 
 

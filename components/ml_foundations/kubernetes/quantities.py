@@ -28,11 +28,7 @@ WHOLE = 1000
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
-    """Return the exact amount of a Kubernetes quantity.
-
-    Args:
-        value: A quantity as it is in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or
-            ``0.5``.
+    """Return the exact amount of a quantity in a manifest, such as ``"1500m"``, ``"16Gi"`` or 2.
 
     Raises:
         ValueError: It is not a quantity.
@@ -101,9 +97,8 @@ def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
     exact = format_milli(value)
     if len(exact) <= _LONGEST or value % WHOLE:
         return exact
-    suffix, power = [
-        each for each in _BINARY.items() if abs(value) >= 10 * WHOLE * 1024 ** each[1]
-    ][-1]
+    fitting = [item for item in _BINARY.items() if abs(value) >= 10 * WHOLE * 1024 ** item[1]]
+    suffix, power = fitting[-1]
     amount = Fraction(value, WHOLE * 1024**power)
     tenth = 10 ** max(0, 4 - len(str(int(abs(amount)))))
     return f"{to(amount * tenth) / tenth:g}{suffix}"
@@ -132,13 +127,10 @@ def canonical_quantity(value: object) -> str:
     amount = parse_quantity(text)
     if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
         return format_quantity(amount)
+    # The API server rounds up to billionths, so the last suffix, n, always leaves a whole number.
     billionths = math.ceil(amount * 10**9)
-    wholes = (
-        (Fraction(billionths, 10 ** (power + 9)), suffix)
-        for suffix, power in reversed(_DECIMAL.items())
-    )
-    return (
-        next(f"{whole}{suffix}" for whole, suffix in wholes if whole.denominator == 1)
-        if billionths
-        else "0"
-    )
+    for suffix, power in reversed(_DECIMAL.items()):
+        whole = Fraction(billionths, 10 ** (power + 9))
+        if billionths and whole.denominator == 1:
+            return f"{whole}{suffix}"
+    return "0"

@@ -9,9 +9,8 @@ from ml_foundations.kubernetes.objects import Manifest, items, plural, section
 from ml_foundations.kubernetes.trees import is_mapping
 
 _GROUPS = {
-    **dict.fromkeys(
-        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"
-    ),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
+    "ControllerRevision": "apps",
     **dict.fromkeys(("Job", "CronJob"), "batch"),
     **dict.fromkeys(("Ingress", "NetworkPolicy"), "networking.k8s.io"),
     **dict.fromkeys(("Role", "RoleBinding"), "rbac.authorization.k8s.io"),
@@ -20,19 +19,10 @@ _GROUPS = {
     "PodDisruptionBudget": "policy",
 }
 _COUNTS = {plural(kind): f"count/{plural(kind)}.{group}" for kind, group in _GROUPS.items()}
-_OF_CORE = frozenset(
-    {
-        *(
-            "configmaps",
-            "endpoints",
-            "limitranges",
-            "persistentvolumeclaims",
-            "pods",
-            "podtemplates",
-        ),
-        *("replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"),
-    }
-)
+_OF_CORE = {
+    *("configmaps", "endpoints", "limitranges", "persistentvolumeclaims", "pods", "podtemplates"),
+    *("replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"),
+}
 """The resources of the core group that have a namespace; the API server leaves events out of
 quotas."""
 _OF_CLASSES = (
@@ -70,21 +60,17 @@ def uncounted(name: str, scoped_to: str = "") -> Uncounted | None:
         return None
     prefix, _, counted = name.partition("/")
     if prefix == "count":
-        return _object_count(counted) or (
-            _scoped(name, scoped_to) if scoped_to not in ("", counted) else None
-        )
+        is_of_others = scoped_to not in ("", counted)
+        return _object_count(counted) or (_scoped(name, scoped_to) if is_of_others else None)
     if name.endswith(_OF_CLASSES):
         is_of_claims = ".storageclass." in name and scoped_to == "persistentvolumeclaims"
         return _scoped(name, scoped_to) if scoped_to and not is_of_claims else None
-    if "kubernetes.io/" in name or any(
-        kind in name for kind in (".storageclass.", ".deviceclass.")
-    ):
+    if "kubernetes.io/" in name or ".storageclass." in name or ".deviceclass." in name:
         return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}.")
     if name.startswith(_OF_PODS):
         return _scoped(name, scoped_to) if scoped_to == "persistentvolumeclaims" else None
-    return _replaced(
-        "of extended resources it counts requests only", f"{_OF_PODS}{name.removeprefix('limits.')}"
-    )
+    request = f"{_OF_PODS}{name.removeprefix('limits.')}"
+    return _replaced("of extended resources it counts requests only", request)
 
 
 def _object_count(resource: str) -> Uncounted | None:
@@ -95,9 +81,8 @@ def _object_count(resource: str) -> Uncounted | None:
         return _replaced(reason, f"count/{plural(resource)}")
     if fixed := _COUNTS.get(resource) or _COUNTS.get(plural(resource)):
         return _replaced(reason, fixed)
-    return Uncounted(
-        reason, f"Add its API group, as in count/jobs.batch, or remove count/{resource}."
-    )
+    fix = f"Add its API group, as in count/jobs.batch, or remove count/{resource}."
+    return Uncounted(reason, fix)
 
 
 def _replaced(reason: str, instead: str) -> Uncounted:

@@ -14,9 +14,8 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def node_affinity(*expressions: Manifest) -> dict[str, Any]:
     """Return the affinity of a pod for nodes that meet all of the expressions."""
-    return {
-        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}
-    }
+    terms = [{"matchExpressions": list(expressions)}]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
 def cel(conditions: Iterable[str]) -> list[dict[str, Any]]:
@@ -37,21 +36,22 @@ def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
     """
     if selector is None:
         return False
-    equal = section(selector, "matchLabels")
-    return all(labels.get(key) == value for key, value in equal.items()) and all(
-        _matches(requirement, labels) for requirement in items(selector, "matchExpressions")
-    )
+    expressions = items(selector, "matchExpressions")
+    has_labels = _has(labels, section(selector, "matchLabels"))
+    return has_labels and all(_matches(requirement, labels) for requirement in expressions)
+
+
+def _has(labels: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(labels.get(key) == value for key, value in wanted.items())
 
 
 def selects_node(spec: Manifest, node: Manifest) -> bool:
     """Return whether a pod's node selector and required node affinity select a node."""
-    labels, required = labels_of(node), required_node_affinity(spec)
-    return all(
-        labels.get(key) == value for key, value in section(spec, "nodeSelector").items()
-    ) and (
-        required is None
-        or any(not unmet(term, node) for term in items(required, "nodeSelectorTerms"))
-    )
+    required = required_node_affinity(spec)
+    if not _has(labels_of(node), section(spec, "nodeSelector")):
+        return False
+    terms = items(required or {}, "nodeSelectorTerms")
+    return required is None or any(not unmet(term, node) for term in terms)
 
 
 def required_node_affinity(spec: Manifest) -> Manifest | None:
@@ -60,22 +60,20 @@ def required_node_affinity(spec: Manifest) -> Manifest | None:
 
 
 def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, Any], bool]]:
-    """Yield the requirements that a node does not meet, their labels, and whether that is certain.
+    """Return the requirements that a node does not meet, their labels, and whether it is certain.
 
     An empty term, which matches no node, gives an empty requirement.
     """
     expressions, fields = items(term, "matchExpressions"), items(term, "matchFields")
     if not expressions and not fields:
         return [({}, {}, True)]
-    return [
-        (requirement, values, met is not None)
-        for requirements, values in (
-            (expressions, labels_of(node)),
-            (fields, {"metadata.name": name_of(node)}),
-        )
-        for requirement in requirements
-        if not (met := _matches(requirement, values))
-    ]
+    found: list[tuple[Manifest, Mapping[str, Any], bool]] = []
+    of_fields = {"metadata.name": name_of(node)}
+    for requirements, values in ((expressions, labels_of(node)), (fields, of_fields)):
+        for requirement in requirements:
+            if not (met := _matches(requirement, values)):
+                found.append((requirement, values, met is not None))
+    return found
 
 
 def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:

@@ -25,6 +25,7 @@ def described_taint(taint: Manifest) -> str:
 
 
 def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
+    # A toleration without an effect or a key tolerates all of them.
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -32,6 +33,5 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
     operator = toleration.get("operator") or "Equal"
     if operator == "Equal":
         return (toleration.get("value") or "") == (taint.get("value") or "")
-    return (
-        operator == "Exists"
-    )  # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
+    # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
+    return operator == "Exists"

@@ -30,9 +30,9 @@ _NO_MAPPINGS = (str, int, list, type(None))
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Return whether a value is a mapping."""
     # To ask whether it is a Mapping takes ten times as long.
-    return isinstance(value, dict) or (
-        not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping)
-    )
+    if isinstance(value, dict):
+        return True
+    return not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping)
 
 
 def joined(key: str, path: str) -> str:
@@ -44,11 +44,9 @@ def map_leaves(tree: Any, of: Callable[[Any], Any]) -> Any:
     """Return a tree with each value that is neither a mapping nor a list replaced by ``of``."""
     if is_mapping(tree):
         return {key: map_leaves(value, of) for key, value in tree.items()}
-    return (
-        [map_leaves(value, of) for value in cast("list[Any]", tree)]
-        if isinstance(tree, list)
-        else of(tree)
-    )
+    if isinstance(tree, list):
+        return [map_leaves(value, of) for value in cast("list[Any]", tree)]
+    return of(tree)
 
 
 def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
