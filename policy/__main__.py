@@ -48,10 +48,8 @@ def _known(tree: Any, key: Any) -> Any:
 
 
 def remember(args: ResourceValidationArgs, _: ReportViolation) -> None:
-    """Keep the inputs of a resource.
-
-    Policies of a whole stack get its outputs, which are unknown at preview.
-    """
+    """Keep the inputs of a resource."""
+    # Policies of a whole stack get its outputs, which are unknown at preview.
     if is_judged(args.resource_type):
         _inputs[args.urn] = plain(args.props)
 

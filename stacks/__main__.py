@@ -61,10 +61,7 @@ def _declare(name: str, spec: ComponentSpec, *after: pulumi.Resource, **objects:
 
 
 def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
-    """Return a cluster with its node pools, or the provider of an existing one.
-
-    Pools without GPUs come first: GPU pools wait for them.
-    """
+    """Return a cluster with its node pools, or the provider of an existing one."""
     if isinstance(settings.cluster, existing_cluster.ExistingCluster):
         pulumi.export("cluster", settings.cluster.name)
         return {"provider": existing_cluster.provider(settings.cluster)}
@@ -72,6 +69,7 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
     pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
+    # Pools without GPUs come first: GPU pools wait for them.
     pools = sorted(settings.node_pools.items(), key=lambda pool: pool[0] in settings.gpu_pools)
     for name, pool in pools:
         _declare(f"{settings.cluster.name}-{name}", pool, cluster=cluster)

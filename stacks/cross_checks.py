@@ -62,10 +62,8 @@ def _monitor_errors(
 
 
 def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield objects without namespace whose names, "<team>-<name>", are the same.
-
-    These are the components of the program, PersistentVolumes and PriorityClasses.
-    """
+    """Yield objects without namespace whose names, "<team>-<name>", are the same."""
+    # These are the components of the program, PersistentVolumes and PriorityClasses.
     taken: dict[tuple[str, str], str] = {}
     for team_name, team in settings.teams.items():
         classes = {"priorities": team.priorities, "quota.gpusByModel": team.quota.gpus_by_model}

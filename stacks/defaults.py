@@ -74,11 +74,9 @@ def has_gpus(pool: Any) -> bool:
 
 
 def with_defaults(file: Mapping[str, Any]) -> FilledFile:
-    """Return a stack file's sections with the defaults that follow from other sections.
-
-    Each step reads what the steps before it have filled in.
-    """
+    """Return a stack file's sections with the defaults that follow from other sections."""
     sections: dict[str, Any] = json.loads(json.dumps(file))
+    # Each step reads what the steps before it have filled in.
     _fill_storage(sections)
     _fill_operator(sections)
     cluster = _section(sections, "cluster")
@@ -267,20 +265,15 @@ def _region(pool: Mapping[str, Any]) -> str:
 
 
 def mode_for(driver: Any, image: Any) -> Mode:
-    """Return the operator's mode for a pool.
-
-    Exactly one side, GKE or the operator, then installs the driver and advertises GPUs.
-    """
+    """Return the operator's mode for a pool, in which exactly one side installs the driver."""
     if driver == "installer":
         return "ubuntu" if image == "ubuntu" else "cos"
     return "operator" if driver == "operator" else "gke"
 
 
 def _select_type(workload: dict[str, Any], team: Mapping[str, Any]) -> None:
-    """Select nodes by accelerator type if a quota by model needs it.
-
-    Several types may have one product label.
-    """
+    """Select nodes by accelerator type if a quota by model needs it."""
+    # Several types may have one product label.
     if not _section(_section(team, "quota"), "gpusByModel") or not workload.get("gpus"):
         return
     try:

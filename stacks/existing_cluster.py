@@ -24,14 +24,12 @@ class ExistingCluster(Spec):
 
 
 def provider(cluster: ExistingCluster) -> k8s.Provider:
-    """Return the Kubernetes provider of the cluster.
-
-    Another kubeconfig of the same cluster replaces nothing.
-    """
+    """Return the Kubernetes provider of the cluster."""
     return k8s.Provider(
         f"{cluster.name}-kubernetes",
         kubeconfig=str(Path(cluster.kubeconfig).expanduser()) if cluster.kubeconfig else None,
         context=cluster.context,
+        # Another kubeconfig of the same cluster then replaces nothing.
         cluster_identifier=cluster.name,
     )
 

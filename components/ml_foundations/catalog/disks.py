@@ -51,13 +51,9 @@ _FILESTORE_RANGES = tuple(rows("filestore.csv"))
 
 
 def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
-    """Return the row of ``filestore.csv`` for a size, which is in thousandths of a byte.
-
-    An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets
-    the largest range.
-    """
+    """Return the row of ``filestore.csv`` for a size in thousandths of a byte, or the largest."""
     of_tier = [row for row in _FILESTORE_RANGES if tier.lower() in row["tiers"].split()]
-    ranges = of_tier or _FILESTORE_RANGES[:1]
+    ranges = of_tier or _FILESTORE_RANGES[:1]  # of basic-hdd, the driver's default
     return next((row for row in ranges if wanted <= milli(row["largest"])), ranges[-1])
 
 

@@ -37,10 +37,9 @@ def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
     """Return GKE's CSI drivers that a cluster lacks, and the setting that enables each.
 
     A cluster whose add-ons are unknown lacks none.
-
-    Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has
-    its own rules (GKE, the page of each driver).
     """
+    # Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has
+    # its own rules (GKE, the page of each driver).
     if cluster is None or cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
         return {}
     addons, found = section(cluster, "addonsConfig"), dict[str, str]()
@@ -74,9 +73,7 @@ def _classes() -> Sequence[Mapping[str, Any]]:
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     """Return the API groups of add-ons that a cluster lacks, and the settings that enable each.
 
-    Unknown settings lack nothing.
-
-    The cluster's properties are named as by the gcp provider.
+    The cluster's properties are named as by the gcp provider. Unknown settings lack nothing.
     """
     # On by default (Google Cloud, "Get started with managed collection").
     off = section(cluster, "monitoringConfig", "managedPrometheus").get("enabled") is False

@@ -8,11 +8,8 @@ from ml_foundations.kubernetes import labels
 
 
 def flavor_labels(gpu: Accelerator) -> dict[str, str]:
-    """Return the labels that all nodes with these GPUs have, whoever labels them.
-
-    GKE's label of sharing is not among them: a name does not tell by which strategy a GPU is
-    shared.
-    """
+    """Return the labels that all nodes with these GPUs have, whoever labels them."""
+    # GKE's label of sharing has the strategy, which a name does not have.
     found = {labels.GPU_PRODUCT: gpu.product}
     if len(gpu.types) == 1:
         found[labels.GKE_ACCELERATOR] = gpu.types[0]
@@ -22,14 +19,11 @@ def flavor_labels(gpu: Accelerator) -> dict[str, str]:
 
 
 def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dict[str, Any]]]:
-    """Yield lists of label expressions. A node that meets all of one list has one of these GPUs.
-
-    GKE has a label each for type, partition and sharing, where GPU Feature Discovery has one
-    product.
-    """
+    """Yield lists of label expressions. A node that meets all of one list has one of these GPUs."""
     if not by_gke:
         yield [_is_in(labels.GPU_PRODUCT, [gpu.product for gpu in gpus]), *beyond_product(gpus)]
         return
+    # GKE has labels for type, partition and sharing, where GPU Feature Discovery has one product.
     for partition, shared in dict.fromkeys((gpu.partition, gpu.shared) for gpu in gpus):
         alike = [gpu for gpu in gpus if (gpu.partition, gpu.shared) == (partition, shared)]
         found = [_is_in(labels.GKE_ACCELERATOR, [name for gpu in alike for name in gpu.types])]
@@ -49,10 +43,8 @@ def beyond_product(gpus: Sequence[Accelerator]) -> list[dict[str, Any]]:
 
 
 def exact_terms(gpu: Accelerator) -> Iterator[list[dict[str, Any]]]:
-    """Yield lists of expressions over the labels of GKE's nodes. Each matches only these GPUs.
-
-    The product label alone does so if no other accelerator type has the same one.
-    """
+    """Yield lists of expressions over the labels of GKE's nodes. Each matches only these GPUs."""
+    # The product label alone is enough if no other accelerator type has the same one.
     of_type = _is_in(labels.GKE_ACCELERATOR, gpu.types)
     for term in gpu_terms([gpu], by_gke=False):
         yield term if gpu.name == gpu.product or of_type in term else [*term, of_type]

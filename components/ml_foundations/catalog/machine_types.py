@@ -152,10 +152,7 @@ class MachineType:
         return tuple(disk for disk in support.disk_types if self.vcpus >= fewest.get(disk, 0))
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
-        """Return whether a type of disk attaches to this machine type, or None if unknown.
-
-        ``regional`` is for regional Persistent Disks.
-        """
+        """Return whether a type of disk attaches to this machine type, or None if unknown."""
         support = DISKS.get(self.family)
         if support is None:
             return None
@@ -236,10 +233,7 @@ def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | No
 
 
 def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
-    """Return a GPU model that the catalog lacks.
-
-    It has no partitions, and nothing is known about its generation.
-    """
+    """Return a GPU model that the catalog lacks. Nothing is known about its generation."""
     return Gpu(
         accelerator_type=accelerator_type,
         product=product,
@@ -297,10 +291,7 @@ class Accelerator:
 
     @property
     def typed_name(self) -> str:
-        """The name by accelerator type, or the product label of several types.
-
-        ``accelerator`` accepts it.
-        """
+        """The name by accelerator type, or the product label of several types."""
         name = self.types[0] if len(self.models) == 1 else self.models[0].product
         return with_suffix(name, self.partition, shared=self.shared)
 

@@ -80,10 +80,7 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 
 
 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
-    """Return capacity and allocatable of a node's ephemeral storage, in GiB.
-
-    Local SSDs of 375 GiB back it, or the boot disk if there are none.
-    """
+    """Return capacity and allocatable of a node's ephemeral storage, in GiB."""
     if local_ssds:
         size = LOCAL_SSD_GIB * local_ssds
         return size, size * Fraction(9, 10) - (50, 75, 100)[min(local_ssds, 3) - 1]

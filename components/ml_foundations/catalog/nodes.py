@@ -31,10 +31,8 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
 
 
 def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[str, str]:
-    """Return the labels of a pool's nodes in a zone, except the host name.
-
-    GPU Feature Discovery writes over what the pool declares.
-    """
+    """Return the labels of a pool's nodes in a zone, except the host name."""
+    # GPU Feature Discovery writes over what the pool declares.
     found = _gke_labels(pool, zone) | dict(pool.labels)
     if operator and operator.feature_discovery and _drives(operator, pool):
         found |= _discovered(pool, operator.sharing_of(pool.labels))

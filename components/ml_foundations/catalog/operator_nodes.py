@@ -102,12 +102,8 @@ class Operator:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], version: object = None) -> Operator:
-        """Return the operator as the values of its Helm release set it.
-
-        Args:
-            values: The values of the release.
-            version: The version of its chart; by default ours. Of another, the driver is not known.
-        """
+        """Return the operator as the values of its Helm release in a version set it."""
+        # The driver of another version of the chart than ours is not known.
         is_ours = version is None or str(version).lstrip("v") == GPU_OPERATOR.version.lstrip("v")
         sharing = _sharing(section(values, "devicePlugin", "config"))
         parts = [_enabled(values, part) for part in _OPERANDS]
@@ -184,12 +180,9 @@ def _driver_branch(driver: Mapping[str, Any], default: str) -> int | None:
 
 
 def _asks_containerd(values: Mapping[str, Any]) -> bool:
-    """Return whether the toolkit writes containerd's configuration from containerd's own account.
-
-    A value from elsewhere is taken to name the file. With NRI the toolkit leaves the configuration
-    alone (NVIDIA, "About the Node Resource Interface (NRI) Plugin").
-    """
+    """Return whether the toolkit asks containerd for the configuration that it changes."""
     cdi = section(values, "cdi")
+    # With NRI it changes none (NVIDIA, "About the Node Resource Interface (NRI) Plugin").
     by_nri = cdi.get("nriPluginEnabled") is True and cdi.get("enabled") is not False
     variables = items(section(values, "toolkit"), "env")
     env = {each.get("name"): each.get("value", "file") for each in variables}

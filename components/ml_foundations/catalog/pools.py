@@ -123,11 +123,9 @@ class PoolTraits:
 
     @property
     def machine(self) -> MachineType:
-        """The machine type of the nodes, with the CPUs that they have.
-
-        One thread on each core halves them (Compute Engine, "Set the number of threads").
-        """
+        """The machine type of the nodes, with the CPUs that they have."""
         found = machine_types.machine_type(self.machine_type, self.labels)
+        # A vCPU is a thread (Compute Engine, "Set the number of threads").
         return replace(found, vcpus=found.vcpus // 2) if self.one_thread else found
 
     @property
@@ -153,10 +151,7 @@ class PoolTraits:
 
     @property
     def is_left_to_operator(self) -> bool:
-        """Return whether the pool leaves driver and device plugin to the GPU Operator.
-
-        Exactly one side must advertise the GPUs.
-        """
+        """Return whether the pool leaves driver and device plugin to the GPU Operator."""
         has_driver = self.gpu is not None and self.gpu.driver_version == INSTALLATION_DISABLED
         return has_driver and self.is_opted_out
 
@@ -226,11 +221,9 @@ def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
 
 
 def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
-    """Return the fewest and the most nodes of a pool over all its zones.
-
-    Google counts by zone, except for the total numbers.
-    """
+    """Return the fewest and the most nodes of a pool over all its zones."""
     scaling = section(inputs, "autoscaling")
+    # GKE counts by zone, except for the total numbers.
     if not scaling:
         declared = inputs.get("nodeCount")
         count = int(inputs.get("initialNodeCount") or 0 if declared is None else declared) * zones

@@ -31,9 +31,6 @@ def needed_apis(resources: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str,
 
 
 def _has(inputs: Mapping[str, Any], path: list[str], values: list[str]) -> bool:
-    """Return whether a field has one of some values, or any value if none is listed.
-
-    An unknown field may have it.
-    """
+    """Return whether a field has, or may have, one of some values, or any if none is listed."""
     value: Any = section(inputs, *path[:-1]).get(path[-1]) if path else True
     return value is UNKNOWN or (str(value) in values if values else bool(value))

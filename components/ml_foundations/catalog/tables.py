@@ -37,8 +37,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
 def table(name: str, kind: type[T]) -> Mapping[str, T]:
     """Return the rows of a file by the value of their first column.
 
-    An empty cell is None if the field may be None.
-
     The fields of the dataclass are columns; its module annotates them as text (``annotations``).
     """
     columns = {field.name: _reader(str(field.type)) for field in fields(kind)}  # pyright: ignore[reportArgumentType]

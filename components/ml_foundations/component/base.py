@@ -1,7 +1,4 @@
-"""The base of every component.
-
-It checks the arguments, declares the children and publishes the outputs.
-"""
+"""The base of every component: it checks arguments, declares children and publishes outputs."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,12 +92,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         self.register_outputs(results)
 
     def outputs(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs that are not attributes of the spec, by name.
-
-        Args:
-            spec: The checked arguments.
-            made: The children, by suffix.
-        """
+        """Return the outputs that are not attributes of the spec; ``made`` has the children."""
         return {}
 
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:

@@ -33,10 +33,7 @@ class Ref(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A value that Pulumi keeps as a secret.
-
-    It becomes an Output when its child is declared.
-    """
+    """A value that Pulumi keeps as a secret. It becomes an Output when its child is declared."""
 
     value: Any
 
@@ -55,11 +52,8 @@ class CloudResource(NamedTuple):
 def helm_release(
     chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any
 ) -> CloudResource:
-    """Return a Helm release of a pinned chart.
-
-    A chart in an OCI registry is named by its address. ``more`` are further arguments of the
-    release.
-    """
+    """Return a Helm release of a pinned chart, with ``more`` arguments of the release."""
+    # A chart in an OCI registry is named by its address.
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
     release = {
@@ -96,13 +90,10 @@ class ChildResource:
         made: Mapping[str, pulumi.Resource],
         depends_on: Sequence[pulumi.Resource] = (),
     ) -> pulumi.CustomResource:
-        """Declare it to Pulumi as a child.
+        """Declare it to Pulumi as a child of the component with a name.
 
-        Args:
-            name: The name of the component.
-            parent: The component.
-            made: The children that are declared already, by suffix.
-            depends_on: Resources outside of the component to wait for.
+        ``made`` are the earlier children by suffix, and ``depends_on`` are resources outside of the
+        component.
         """
         before = [*(made[suffix] for suffix in self.depends_on), *depends_on]
         ours = pulumi.ResourceOptions(parent=parent, depends_on=before)

@@ -69,12 +69,7 @@ class Expansion:
 
 
 def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
-    """Replace each component among the arguments by the outputs that it sets.
-
-    Args:
-        spec: The spec of the arguments; its ``objects`` are the arguments that accept components.
-        args: The arguments as the program wrote them, also nested ones.
-    """
+    """Replace each component among the arguments, also nested ones, by the outputs that it sets."""
     result = Expansion(dict(args))
     for name, argument in spec.objects.items():
         value = args.get(name)

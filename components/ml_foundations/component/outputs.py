@@ -28,12 +28,7 @@ class KnownOutput(pulumi.Output[T_co]):
     """
 
     def __init__(self, value: T_co, sources: Iterable[pulumi.Resource]) -> None:
-        """Publish a value.
-
-        Args:
-            value: The value.
-            sources: The resources to wait for.
-        """
+        """Publish a value. Whatever uses it waits for the ``sources``."""
         self.value = value
         """The value."""
         self.sources = frozenset(sources)
@@ -93,13 +88,8 @@ def _resolved(value: T) -> asyncio.Future[T]:
 
 
 def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[Any]:
-    """Return a value of a component as an Output that depends on the component's children.
-
-    Args:
-        value: A plain value, or one that is or contains Outputs.
-        children: The children. The component itself would also include what others parent to it,
-            which may wait for the Output.
-    """
+    """Return a value of a component as an Output that depends on the component's children."""
+    # The component itself would include what others parent to it, which may wait for the Output.
     sources = set(children)
     if not _contains_output(value):
         return KnownOutput(value, sources)

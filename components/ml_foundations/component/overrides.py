@@ -54,12 +54,10 @@ Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type=
 def object_errors(
     api_version: str, kind: str, fields: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the overrides of a kind that Kubernetes' schema does not allow.
-
-    Of a kind outside of Kubernetes, only metadata is checked.
-    """
+    """Yield the overrides of a kind that Kubernetes' schema does not allow."""
     typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
+    # Of a kind outside of Kubernetes, only metadata is checked.
     known = input_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
     settable = {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}
     yield from _wrong_fields(fields, settable, f"overrides.{kind}")
@@ -77,10 +75,7 @@ def _class_of(api_version: str, kind: str) -> Any:
 def container_errors(
     pod: Manifest, made: Mapping[str, Sequence[Manifest]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield containers in ``pod_overrides`` that neither exist nor are new ones with an image.
-
-    ``made`` are the component's containers and initContainers.
-    """
+    """Yield containers in ``pod_overrides`` that are neither in ``made`` nor have an image."""
     for field, containers in made.items():
         names = [container.get("name", "") for container in containers]
         for index, container in enumerate(items(pod, field)):

@@ -129,13 +129,9 @@ S = TypeVar("S", bound=Spec)
 def check(
     spec: type[S], component: str, args: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()
 ) -> S:
-    """Return the arguments of a component as its checked spec.
+    """Return the arguments of a component, of a type and name, as its checked spec.
 
-    Args:
-        spec: The type of the spec.
-        component: The component's type and name, for the message.
-        args: The arguments.
-        more: Errors that were found before: the path of each argument, and the reason.
+    ``more`` are errors that were found before: the path of each argument, and the reason.
 
     Raises:
         ArgumentsError: An argument is invalid. The message lists every one with its path, its value

@@ -18,10 +18,7 @@ MAX_LABEL = 63
 
 
 class InputOf:
-    """A mark of a value that may be an Output, with the type that it then has.
-
-    An Output is neither checked nor copied.
-    """
+    """A mark of a value that may be an Output, with the type that it then has."""
 
     def __init__(self, type_: type) -> None:
         self.type = type_

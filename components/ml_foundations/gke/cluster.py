@@ -239,17 +239,14 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
     def kubernetes_provider(self, depends_on: Sequence[pulumi.Resource] = ()) -> k8s.Provider:
         """Return the Kubernetes provider of this cluster. The first call declares it.
 
-        Another kubeconfig of the same cluster replaces nothing.
-
-        Args:
-            depends_on: What it waits for, in addition to the node pools that were declared with
-                ``cluster=``.
+        It waits for ``depends_on`` and for the node pools that were declared with ``cluster=``.
         """
         if self._kubernetes_provider is None:
             name, after = self.pulumi_resource_name, [*self.node_pools, *depends_on]
             self._kubernetes_provider = k8s.Provider(
                 f"{name}-kubernetes",
                 kubeconfig=self.kubeconfig,
+                # Another kubeconfig of the same cluster then replaces nothing.
                 cluster_identifier=name,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=after),
             )
@@ -259,16 +256,13 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
 def _kubeconfig(
     spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any
 ) -> str:
-    """Return a GKE cluster's kubeconfig as JSON (GKE, "Configure cluster access").
-
-    It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a
-    public certificate.
-    """
+    """Return a GKE cluster's kubeconfig as JSON (GKE, "Configure cluster access")."""
     if spec.endpoint == "dns":
         address = endpoints["dnsEndpointConfig"]["endpoint"]
     elif spec.endpoint == "private":
         address = private_cluster["privateEndpoint"]
     cluster = {"server": f"https://{address}"}
+    # The DNS endpoint has a public certificate.
     if spec.endpoint != "dns" and (ca_certificate := master_auth["clusterCaCertificate"]):
         cluster["certificate-authority-data"] = ca_certificate
     words = {"cluster_name": spec.name, "access": json.dumps(cluster)}
@@ -327,10 +321,7 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """Return the arguments about access to the control plane.
-
-    Its IP endpoint is open only to the networks that the user names.
-    """
+    """Return the arguments about access to the control plane."""
     networks = [
         {"displayName": name, "cidrBlock": str(block)}
         for name, block in spec.authorized_networks.items()
@@ -342,16 +333,14 @@ def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
             "enablePrivateEndpoint": spec.endpoint != "public",
             "masterIpv4CidrBlock": own_range,
         },
+        # Without the user's networks, the IP endpoint is open to nobody.
         "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
         "controlPlaneEndpointsConfig": {"dnsEndpointConfig": dns},
     }
 
 
 def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """Return the arguments about access rights and encryption.
-
-    docs/security.md lists the rule that each of them follows.
-    """
+    """Return the arguments about access rights and encryption, by the rules in docs/security.md."""
     mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
     key, group = spec.secrets_key, spec.security_group
     return {

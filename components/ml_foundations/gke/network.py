@@ -164,11 +164,7 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
-    """Yield private services access, by which nodes reach Google's services (VPC).
-
-    What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances":
-    ``--allow``).
-    """
+    """Yield private services access, by which nodes reach Google's services (VPC)."""
     address = {
         "name": f"{spec.name}-services",
         "project": spec.project,
@@ -182,6 +178,7 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
         "service": "servicenetworking.googleapis.com",
         "reservedPeeringRanges": [Ref("private-services", "name")],
     }
+    # Lustre's servers open connections, too (GKE, "Access Managed Lustre instances": --allow).
     firewall = {
         "name": f"{spec.name}-lustre",
         "project": spec.project,

@@ -20,10 +20,7 @@ Google GKE")."""
 
 
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
-    """Return the DaemonSet that installs the driver on GPU nodes to which GKE gives none.
-
-    The system is named as in the label cloud.google.com/gke-os-distribution.
-    """
+    """Return the DaemonSet that installs the driver on GPU nodes to which GKE gives none."""
     name = f"{DRIVER_INSTALLER}{image}"
     selector = {"k8s-app": name}
     affinity = node_affinity(

@@ -212,11 +212,9 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _service(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """Return the Service of the metrics.
-
-    Pulumi does not wait for it, because a cluster without GPU nodes has no endpoints.
-    """
+    """Return the Service of the metrics."""
     ports = [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}]
+    # A cluster without GPU nodes has no endpoints, so Pulumi would wait in vain.
     metadata = _metadata(spec) | {"annotations": NOT_AWAITED}
     return api_object("v1", "Service", metadata, spec={"selector": _labels(spec), "ports": ports})
 
@@ -282,12 +280,9 @@ def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
 
 
 def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """Return the security context.
-
-    The agent needs privileges for GPUs that it does not request, and SYS_ADMIN for profiling
-    metrics.
-    """
+    """Return the security context."""
     as_root: Mapping[str, Any] = {"runAsUser": 0, "runAsNonRoot": False}
+    # The agent needs privileges for GPUs that it does not request, SYS_ADMIN for their profiling.
     if spec.driver == "google":
         return {**as_root, "privileged": True}
     if spec.driver == "operator":

@@ -86,10 +86,7 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
 
 
 def group_child(namespace: str, who: str, role: str, group: str) -> ChildResource:
-    """Return the binding of a group to a role in the namespace.
-
-    The role edit changes all except quota and access, view changes nothing.
-    """
+    """Return the binding of a group to a role in the namespace, such as edit or view."""
     metadata = {"name": f"team-{who}", "namespace": namespace}
     cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}

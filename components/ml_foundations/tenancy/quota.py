@@ -32,11 +32,10 @@ MAX_PRIORITY = 1_000_000_000
 def gpu_key(name: str) -> str:
     """Return the name of a GPU by its accelerator type, in lower case as names of objects are.
 
-    A product label of several types keeps its name: these are other GPUs than those of one type.
-
     Raises:
         UnknownNameError: No GPU in the catalog goes by the name.
     """
+    # A product label of several types keeps its name: these are other GPUs than those of one type.
     return accelerator(name).typed_name.lower()
 
 

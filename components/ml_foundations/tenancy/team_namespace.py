@@ -127,11 +127,9 @@ def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:
 
 
 def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
-    """Return the LimitRange. It gives a default to pods that the quota would reject.
-
-    It has no default for GPUs. A maximum for containers would become the default of all of them,
-    and one for pods would refuse those that ask for none.
-    """
+    """Return the LimitRange. It gives a default to pods that the quota would reject."""
+    # A maximum for containers would become the default of all of them, and one for pods would
+    # refuse those that ask for none.
     default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
     limits = [{"type": "Container", "default": default, "defaultRequest": default}]
     if spec.largest_volume is not None:

@@ -271,13 +271,11 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
-    """Return values of Kueue's chart.
-
-    Pods wait for Kueue's webhooks in the teams' namespaces only, and two replicas answer them.
-    """
+    """Return values of Kueue's chart."""
     frameworks = dict.fromkeys(name for kind in spec.kinds for name in kueue.FRAMEWORKS[kind])
     names = [team.namespace for team in spec.teams]
     namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": names}
+    # Pods of other namespaces do not wait for Kueue's webhooks, and two replicas answer them.
     config = yaml_file("tenancy", "kueue_config.yaml") | {
         "integrations": {"frameworks": list(frameworks)},
         "managedJobsNamespaceSelector": {"matchExpressions": [namespaces]},
@@ -295,10 +293,8 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
-    """Return a flavor's spec.
-
-    Its labels include GPU model and accelerator, with which Kueue compares a pod's affinity.
-    """
+    """Return a flavor's spec."""
+    # Kueue compares a pod's affinity with these labels, not with those of the nodes.
     gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
     node_labels = gpu_labels | flavor.node_selector
     tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]

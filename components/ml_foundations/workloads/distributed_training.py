@@ -160,13 +160,11 @@ class DistributedTraining(DistributedTrainingComponent[DistributedTrainingSpec])
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """Return the headless Service.
-
-    It publishes pods before they are ready, because they become ready by finding each other.
-    """
+    """Return the headless Service."""
     name, own = spec.headless_service, spec.app_labels
     metadata = spec.metadata(name=name, labels=own, annotations=NOT_AWAITED)
     selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
+    # The pods become ready by finding each other, so their addresses are published before.
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
     return api_object("v1", "Service", metadata, spec=service)
 
@@ -203,11 +201,7 @@ def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
-    """Return the variables by which the pods find each other.
-
-    torchrun reads its arguments from variables whose names begin with PET_ (PyTorch,
-    torch.distributed.argparse_util); torch.distributed itself, with env://, reads four others.
-    """
+    """Return the variables by which the pods find each other."""
     if spec.started_by == "none":
         return {}
     path = f"metadata.annotations['{labels.JOB_INDEX}']"
@@ -215,6 +209,7 @@ def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
     if spec.started_by == "env":
         return env_rendezvous(path, spec.nodes, address, port)
     processes = spec.processes_per_node or spec.gpus or 1
+    # torchrun reads its arguments from variables (PyTorch, torch.distributed.argparse_util).
     return {
         "PET_NNODES": {"value": str(spec.nodes)},
         "PET_NPROC_PER_NODE": {"value": str(processes)},

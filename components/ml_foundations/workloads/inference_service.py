@@ -222,10 +222,8 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
-    """Return the rollout strategy.
-
-    Without spare GPUs, an old pod is deleted before a new one starts, so a single pod has a gap.
-    """
+    """Return the rollout strategy."""
+    # Without spare GPUs, an old pod is deleted before a new one starts: a single pod has a gap.
     if spec.surge:
         return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     if spec.most_replicas == 1:
@@ -235,14 +233,11 @@ def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _spread(spec: InferenceServiceSpec) -> list[dict[str, Any]]:
-    """Return the spread over zones, and over nodes in each.
-
-    The pods of each rollout are counted separately.
-    """
+    """Return the spread over zones, and over nodes in each."""
     common = {
         "maxSkew": 1,
         "whenUnsatisfiable": "DoNotSchedule" if spec.spread == "required" else "ScheduleAnyway",
         "labelSelector": {"matchLabels": spec.app_labels},
-        "matchLabelKeys": ["pod-template-hash"],
+        "matchLabelKeys": ["pod-template-hash"],  # counts the pods of each rollout separately
     }
     return [{**common, "topologyKey": key} for key in (known.ZONE, known.HOSTNAME)]

@@ -106,10 +106,7 @@ class JobSpec(WorkloadSpec):
         container: Mapping[str, Any] | None = None,
         pod: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the pod template, with the component's variables and further fields.
-
-        The user's variables replace the component's.
-        """
+        """Return the pod template, with the component's variables and further fields."""
         fields = dict(container or {})
         for port in self.ports:
             declared = without_none({"name": port.name, "containerPort": port.port})
@@ -129,12 +126,10 @@ class JobSpec(WorkloadSpec):
         return without_none(fields)
 
     def _pod_failure_policy(self) -> dict[str, Any] | None:
-        """Return the rules for failures; the first match decides.
-
-        Errors that no retry can fix come first, disruptions last.
-        """
+        """Return the rules for failures."""
         if self.restart_policy != "Never":
             return None
+        # The first match decides: errors that no retry can fix come first, disruptions last.
         rules = list(self.pod_failure_rules)
         if self.fail_on_exit_codes:
             codes = {"operator": "In", "values": sorted({*self.fail_on_exit_codes})}
@@ -258,7 +253,7 @@ class AwaitedSpec(JobSpec):
     ) -> pulumi.ResourceOptions:
         """Return options that delete the old object first, so that two runs never compete for GPUs.
 
-        A live object keeps its immutable fields; Pulumi ignores changes of others.
+        ``ignore`` are fields whose changes Pulumi ignores.
         """
         # If the program sets suspend, something else starts the object later.
         suspended = section(self.overrides, kind, "spec").get("suspend") is not None

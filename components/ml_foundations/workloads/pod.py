@@ -257,10 +257,8 @@ class WorkloadSpec(ComponentSpec):
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; set it to the number that each pod needs"
         if self.queue_priority is not None and self.queue is None:
-            yield (
-                "queue_priority",
-                "ranks a workload in its queue, but there is no queue; set queue, or leave it out",
-            )
+            reason = "but there is no queue; set queue, or leave it out"
+            yield "queue_priority", f"ranks a workload in its queue, {reason}"
         if self.image_user and self.run_as_user == 0:
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from self._amount_errors()
@@ -310,11 +308,9 @@ class WorkloadSpec(ComponentSpec):
 
     @property
     def queue_labels(self) -> dict[str, str]:
-        """The labels by which Kueue takes an object into a queue.
-
-        Kueue's webhook suspends an object with these labels when it is created. The manifest does
-        not set ``suspend``: an update that set it again would stop what Kueue has started.
-        """
+        """The labels by which Kueue takes an object into a queue."""
+        # Kueue's webhook suspends an object with these labels when it is created. The manifest does
+        # not set suspend: an update that set it again would stop what Kueue has started.
         own = {labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority}
         return without_none(own)
 
@@ -330,15 +326,13 @@ class WorkloadSpec(ComponentSpec):
         return {"namespace": self.namespace, "labels": self.app_labels}
 
     def claim_template(self) -> dict[str, Any] | None:
-        """Return the ResourceClaimTemplate of a ``gpu_claim`` without a template.
-
-        A template is immutable, so its name follows from its content.
-        """
+        """Return the ResourceClaimTemplate of a ``gpu_claim`` without a template."""
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
         metadata = self.unnamed_metadata
         spec = {"spec": {"devices": self.gpu_claim.devices(self.models, self.gpus)}}
         manifest = api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec=spec)
+        # A template is immutable, so other content needs another name.
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
     def files_config_map(self) -> dict[str, Any] | None:

@@ -150,17 +150,14 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
-    """Return the affinity: GPU pods run on their GPUs' nodes, other pods on nodes without GPUs.
-
-    A claim itself selects GPUs by their product.
-    """
+    """Return the affinity: GPU pods run on their GPUs' nodes, other pods on nodes without GPUs."""
     own: list[list[dict[str, Any]]] = []
     gpus = [accelerator(model) for model in spec.models]
     if not spec.takes_gpus:
         own = [[{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]]
     elif gpus and spec.gpu_claim is None:
         own = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
-    elif expressions := beyond_product(gpus):
+    elif expressions := beyond_product(gpus):  # a claim itself selects GPUs by their product
         own = [expressions]
     required = required_node_affinity({"affinity": spec.affinity}) or {}
     # Of several terms one is enough, so each of the user's terms needs the own expressions.

@@ -163,12 +163,10 @@ class ServerSpec(WorkloadSpec):
                     yield f"{path}[{place}].name", reason
 
     def container(self) -> dict[str, Any]:
-        """Return the container's ports and probes.
-
-        Liveness is checked only after the startup probe has found the model loaded.
-        """
+        """Return the container's ports and probes."""
         failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
         health, live = self.health_path, self.live_path
+        # Kubernetes checks liveness only after the startup probe has found the model loaded.
         probes = {
             "startup": self._probe(health or live, _PROBE_SECONDS, failures),
             "readiness": self._probe(health, 5, 3),
@@ -202,13 +200,11 @@ class ServerSpec(WorkloadSpec):
         role: str = "service",
         annotations: Mapping[str, str] | None = None,
     ) -> ChildResource:
-        """Return a Service with these ports, by name.
-
-        Pulumi waits for the pods, not for the Service's endpoints.
-        """
+        """Return a Service with these ports, by name."""
         ports: list[Manifest] = []
         for key, port in numbers.items():
             ports.append({"name": key, "port": port, "targetPort": key, "protocol": "TCP"})
+        # Pulumi waits for the pods, not for the Service's endpoints.
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
         fields = {**spec, "selector": self.app_labels, "ports": ports}
         return ChildResource(role, api_object("v1", "Service", metadata, spec=fields))
@@ -232,10 +228,7 @@ class ServerSpec(WorkloadSpec):
 
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
-    """Return the policy that lets its namespace and the callers' connect to the declared ports.
-
-    The server's own pods may connect to each other.
-    """
+    """Return the policy that lets its namespace and the callers' connect to the declared ports."""
     by_name = [{"matchLabels": {NAMESPACE_NAME: name}} for name in callers]
     namespaces = [{"namespaceSelector": selector} for selector in by_name]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]

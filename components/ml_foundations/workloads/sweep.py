@@ -164,11 +164,9 @@ class Sweep(SweepComponent[SweepSpec]):
 
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:
-    """Return the parameters, two files for each index.
-
-    The ConfigMap's name follows from the content, so other parameters make another Job.
-    """
+    """Return the parameters, two files for each index."""
     manifest = api_object("v1", "ConfigMap", spec.unnamed_metadata, data=_files(spec))
+    # The name follows from the content, so other parameters make another Job.
     return named_by_content(manifest, f"{spec.workload_name}-parameters", "data", spec.overrides)
 
 

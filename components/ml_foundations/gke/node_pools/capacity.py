@@ -282,10 +282,8 @@ def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
 
 
 def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
-    """Return the number of first nodes in each zone.
-
-    GKE counts them by zone. The autoscaler then keeps the total within its limits.
-    """
+    """Return the number of first nodes in each zone."""
+    # GKE counts them by zone. The autoscaler then keeps the total within its limits.
     zones = len(spec.zones or []) or _REGION_ZONES
     if spec.limits == "zone":
         return spec.min_nodes
@@ -293,15 +291,12 @@ def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
 
 
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
-    """Return the pool's reservation affinity.
-
-    Without one, GKE uses any open reservation that matches.
-    """
+    """Return the pool's reservation affinity."""
     name = spec.reservation
     if name == "none" or spec.spot or spec.is_short_lived:
         return {"consumeReservationType": "NO_RESERVATION"}
     if name is None:
-        return None
+        return None  # GKE then uses any open reservation that matches.
     if name in _ANY:
         return {"consumeReservationType": _ANY[name]}
     specific = {"key": _RESERVATION_KEY, "values": [name]}

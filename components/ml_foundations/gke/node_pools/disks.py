@@ -58,10 +58,7 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
-    """Return the part of a pool's node_config about local SSDs.
-
-    By default, they back the nodes' ephemeral storage.
-    """
+    """Return the part of a pool's node_config about local SSDs."""
     is_block = ssd is not None and ssd.use == "block"
     use = "localNvmeSsdBlockConfig" if is_block else "ephemeralStorageLocalSsdConfig"
     count = (ssd.count if ssd else None) or _ssds_of(machine)

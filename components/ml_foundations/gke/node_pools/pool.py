@@ -157,15 +157,12 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         """The tolerations for the nodes: declared taints, and GKE's for queued and Arm nodes."""
         queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
         arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
-        return [
-            {
-                "key": taint.key,
-                "operator": "Equal",
-                "value": taint.value,
-                "effect": TAINT_EFFECTS[taint.effect],
-            }
-            for taint in (*self.declared_taints, *queued, *arm)
-        ]
+        found: list[dict[str, str]] = []
+        for taint in (*self.declared_taints, *queued, *arm):
+            effect = TAINT_EFFECTS[taint.effect]
+            equal = {"key": taint.key, "operator": "Equal", "value": taint.value}
+            found.append({**equal, "effect": effect})
+        return found
 
     @property
     def node_selector(self) -> dict[str, str]:
@@ -249,8 +246,7 @@ def pool_child(
 ) -> ChildResource:
     """Return the pool as it is declared to GKE, with further networks of its nodes if it has any.
 
-    Of machines that are seldom spare, pods' disruption budgets hold while the pool is deleted, for
-    an hour at most.
+    ``spare`` machines are usually available.
     """
     # Google sets --no-enable-autorepair for both (GKE, "Run a large-scale workload").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
@@ -264,6 +260,7 @@ def pool_child(
         "maxPodsPerNode": spec.max_pods,
         "nodeConfig": node_config,
         "networkConfig": network_config,
+        # Pods' disruption budgets then hold while the pool is deleted, for an hour at most.
         "nodeDrainConfigs": None if spare else [{"respectPdbDuringNodePoolDeletion": True}],
         "management": {"autoRepair": repair, "autoUpgrade": spec.auto_upgrade},
         "maintenancePolicies": kept if spec.no_minor_upgrades else None,
@@ -279,10 +276,7 @@ def pool_child(
 def node_arguments(
     spec: NodePoolSpec, node_labels: Mapping[str, str] | None = None, *, secure_boot: bool = True
 ) -> dict[str, Any]:
-    """Return the node_config of a pool, without GPUs.
-
-    The pool's kind gives labels and secure boot, unless the user sets them.
-    """
+    """Return the node_config of a pool, without GPUs, with labels and secure boot of its kind."""
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)

@@ -59,14 +59,11 @@ class Linux(Spec):
 
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
-    """Return the part of a pool's node_config about kubelet and kernel.
-
-    The kubelet's port that anybody may read is shut (CIS GKE Benchmark, 4.2.4).
-    """
+    """Return the part of a pool's node_config about kubelet and kernel."""
     kubelet, kernel = kubelet or Kubelet(), linux or Linux()
     memory, topology = kubelet.memory_manager, kubelet.topology_manager
     settings = {
-        "insecureKubeletReadonlyPortEnabled": "FALSE",
+        "insecureKubeletReadonlyPortEnabled": "FALSE",  # CIS GKE Benchmark, 4.2.4
         "cpuManagerPolicy": kubelet.cpu_manager,
         "memoryManager": {"policy": memory} if memory else None,
         "topologyManager": {"policy": topology} if topology else None,

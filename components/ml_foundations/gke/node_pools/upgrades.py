@@ -48,11 +48,7 @@ class Upgrade(Spec):
 
 
 def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
-    """Return the upgrade_settings of a pool.
-
-    With ``spare``, machines of this kind are usually available, so one more for a while is
-    possible.
-    """
+    """Return the upgrade_settings of a pool, with one more node for a while if some are spare."""
     if upgrade.strategy == "BLUE_GREEN":
         batch_soak, soak = _duration(upgrade.batch_soak_seconds), _duration(upgrade.soak_seconds)
         rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": batch_soak}
