@@ -381,7 +381,7 @@ def test_gpus_managed_by_gke_need_no_operator_labels(cloud: Cloud) -> None:
             {"gke-gpu-partition-size": "1g.5gb"},
         ),
         (
-            PoolGpu("nvidia-tesla-a100", 1, sharing_strategy="TIME_SHARING", max_shared_clients=4),
+            PoolGpu("nvidia-tesla-a100", 1, sharing_strategy="TIME_SHARING", clients=4),
             4,
             {"gke-gpu-sharing-strategy": "time-sharing", "gke-max-shared-clients-per-gpu": "4"},
         ),

@@ -60,7 +60,8 @@ class PoolGpu:
     """DEFAULT, LATEST, INSTALLATION_DISABLED, or None, which GKE takes for DEFAULT."""
     partition_size: str | None = None
     sharing_strategy: str | None = None
-    max_shared_clients: int | None = None
+    clients: int = 1
+    """The number of pods that share a GPU, or each partition of it."""
 
     @classmethod
     def of(cls, accelerator: Mapping[str, Any]) -> Self:
@@ -73,7 +74,7 @@ class PoolGpu:
             driver_version=None if version == "GPU_DRIVER_VERSION_UNSPECIFIED" else version or None,
             partition_size=accelerator.get("gpuPartitionSize") or None,
             sharing_strategy=sharing.get("gpuSharingStrategy") or None,
-            max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
+            clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
         )
 
     @property
@@ -83,11 +84,6 @@ class PoolGpu:
         if self.partition_size:
             partitions = machine_types.GPUS[self.type].mig_profiles[self.partition_size]
         return self.count * partitions * self.clients
-
-    @property
-    def clients(self) -> int:
-        """The number of pods that share a GPU, or each partition of it."""
-        return self.max_shared_clients or 1
 
 
 @dataclass(frozen=True)

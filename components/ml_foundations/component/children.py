@@ -49,23 +49,6 @@ class CloudResource(NamedTuple):
     """Its outputs that other children use, in addition to its inputs."""
 
 
-def helm_release(
-    chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any
-) -> CloudResource:
-    """Return a Helm release of a pinned chart, with ``more`` arguments of the release."""
-    # A chart in an OCI registry is named by its address.
-    address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
-    repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
-    release = {
-        "name": chart.name,
-        "chart": address,
-        "version": chart.version,
-        "namespace": namespace,
-        "values": values,
-    }
-    return CloudResource(RELEASE, {"compat": "true"} | release | repository | more)
-
-
 @dataclass(frozen=True)
 class ChildResource:
     """One child of a component."""
@@ -122,6 +105,24 @@ def cloud_child(
     """Return a child that is no Kubernetes object, with ``options`` of ``ResourceOptions``."""
     declared = CloudResource(type_, inputs, outputs)
     return ChildResource(suffix, declared, depends_on, pulumi.ResourceOptions(**options))
+
+
+def helm_child(
+    suffix: str,
+    chart: Chart,
+    namespace: str,
+    values: Mapping[str, Any],
+    depends_on: Sequence[str] = (),
+    **more: Any,
+) -> ChildResource:
+    """Return a Helm release of a pinned chart, with ``more`` arguments of the release."""
+    names = {"name": chart.name, "version": chart.version, "namespace": namespace}
+    # A chart in an OCI registry is named by its address.
+    source: dict[str, Any] = {"chart": f"{chart.repo}/{chart.name}"}
+    if not chart.repo.startswith("oci:"):
+        source = {"chart": chart.name, "repositoryOpts": {"repo": chart.repo}}
+    release = {"compat": "true", **names, "values": values, **source, **more}
+    return cloud_child(suffix, RELEASE, release, depends_on=depends_on)
 
 
 def _as_cloud(manifest: Manifest) -> CloudResource:

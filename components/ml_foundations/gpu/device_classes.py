@@ -10,7 +10,7 @@ from typing_extensions import override
 from ml_foundations.catalog.machine_types import GPUS, accelerator
 from ml_foundations.catalog.versions import DRA_DRIVER
 from ml_foundations.component.base import OptionalChild
-from ml_foundations.component.children import ChildResource, helm_release
+from ml_foundations.component.children import ChildResource, helm_child
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -133,8 +133,8 @@ class DeviceClassesSpec(ComponentSpec):
         if self.driver:
             quota = "dra-driver-critical-pods"
             yield from agent_namespace(self.namespace, quota, self.critical_pods)
-            release = helm_release(DRA_DRIVER, self.namespace, _chart_values(self), timeout=600)
-            yield ChildResource("driver", release, depends_on=["critical-pods"])
+            before, values = ["critical-pods"], _chart_values(self)
+            yield helm_child("driver", DRA_DRIVER, self.namespace, values, before, timeout=600)
         for name, selection in self.classes.items():
             yield ChildResource(name, _device_class(name, selection))
         # A template cannot change, and its name is what pods know.

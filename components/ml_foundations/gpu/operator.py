@@ -12,7 +12,7 @@ from ml_foundations.catalog.operator_nodes import CONFIG_SOURCE
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Child
-from ml_foundations.component.children import ChildResource, helm_release
+from ml_foundations.component.children import ChildResource, helm_child
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -220,8 +220,8 @@ class GpuOperatorSpec(ComponentSpec):
         if self.mode in ("cos", "ubuntu"):
             yield ChildResource("driver-installer", driver_installer_manifest(self.mode))
             before.append("driver-installer")
-        release = helm_release(GPU_OPERATOR, self.namespace, self.chart_values, timeout=900)
-        yield ChildResource("release", release, depends_on=before)
+        values = self.chart_values
+        yield helm_child("release", GPU_OPERATOR, self.namespace, values, before, timeout=900)
 
 
 class GpuOperator(GpuOperatorComponent[GpuOperatorSpec]):

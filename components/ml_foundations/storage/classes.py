@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
-from ml_foundations.component.children import ChildResource, helm_release
+from ml_foundations.component.children import ChildResource, helm_child
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
@@ -232,8 +232,7 @@ class StorageClassesSpec(ComponentSpec):
             yield _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain, **backup)
         if self.nfs:
             values = {"nfs": self.nfs.model_dump(), "storageClass": {"create": False}}
-            release = helm_release(NFS_PROVISIONER, "kube-system", values)
-            yield ChildResource("nfs-provisioner", release)
+            yield helm_child("nfs-provisioner", NFS_PROVISIONER, "kube-system", values)
 
 
 class StorageClasses(StorageClassesComponent[StorageClassesSpec]):

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.versions import JOBSET
 from ml_foundations.component.base import OptionalChild
-from ml_foundations.component.children import ChildResource, helm_release
+from ml_foundations.component.children import ChildResource, helm_child
 from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.typed_args import JobSetControllerComponent
@@ -27,9 +27,8 @@ class JobSetControllerSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         if self.install:
-            more = {"createNamespace": True, "timeout": 600}
-            release = helm_release(JOBSET, "jobset-system", self.values, **more)
-            yield ChildResource("release", release)
+            more: dict[str, Any] = {"createNamespace": True, "timeout": 600}
+            yield helm_child("release", JOBSET, "jobset-system", self.values, **more)
 
 
 class JobSetController(JobSetControllerComponent[JobSetControllerSpec]):

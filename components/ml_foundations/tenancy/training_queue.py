@@ -14,7 +14,7 @@ from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import OptionalChild
-from ml_foundations.component.children import ChildResource, helm_release
+from ml_foundations.component.children import ChildResource, helm_child
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.objects import IN_CLUSTER, ObjectArgument
@@ -199,9 +199,8 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            more = {"createNamespace": True, "timeout": 600}
-            release = helm_release(KUEUE, kueue.NAMESPACE, _chart_values(self), **more)
-            yield ChildResource("kueue", release)
+            more: dict[str, Any] = {"createNamespace": True, "timeout": 600}
+            yield helm_child("kueue", KUEUE, kueue.NAMESPACE, _chart_values(self), **more)
         contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
         made: dict[str, Manifest] = {}
         for name, content in contents.items():
