@@ -1,5 +1,6 @@
 """Downloads of tools from a web server on loopback that has the publishers' layout and real faults."""
 
+import base64
 import dataclasses
 import ipaddress
 import os
@@ -240,6 +241,20 @@ def test_an_authority_of_the_company_is_trusted_if_ssl_cert_file_names_it(
         assert list(downloads.download([release]).values()) == [reason]
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert downloads.download([release]) == {}
+
+
+def test_a_mirror_with_a_password_which_nothing_shows(
+    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.login = base64.b64encode(b"me:se/cret").decode()
+    assert list(downloads.download([release]).values()) == ["did not send the tools (status 401)"]
+    address = mirror.address.replace("//", "//me:se%2Fcret@")
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", address)
+    assert downloads.download([release]) == {}
+    assert downloads.record(release)["url"] == f"{mirror.address}/example.com/v1/tool"
+    mirror.files["example.com/v1/tool"] = b"other"
+    with pytest.raises(RehearsalError, match=f"^{mirror.address}/example"):
+        downloads.download([dataclasses.replace(release, name="again")])
 
 
 def test_only_the_named_files_of_an_archive_are_unpacked(mirror: Mirror) -> None:

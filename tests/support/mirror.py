@@ -37,6 +37,8 @@ class Mirror:
     silent_seconds: float = 0
     """The pause before each answer."""
     has_ranges: bool = True
+    login: str = ""
+    """The user and password that it asks for, in base64."""
     redirects: dict[str, str] = field(default_factory=dict)
     """The address to which a request for a path is sent on."""
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -72,6 +74,9 @@ def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]
             path = self.path.partition("//")[2].partition("/")[2] or self.path.lstrip("/")
             asked = self.headers.get("Range", "")
             mirror.requests.append((path, asked))
+            if mirror.login and not self.headers.get("Authorization", "").endswith(mirror.login):
+                self.send_error(401)
+                return
             time.sleep(mirror.silent_seconds)
             if path in mirror.redirects:
                 self.send_response(302)

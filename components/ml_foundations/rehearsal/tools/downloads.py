@@ -90,7 +90,7 @@ class _Transfer(threading.Thread):
         found = re.search(rf"^([0-9a-f]{{64}})(?:\s+\*?(?:\./)?{re.escape(name)})?\s*$", text, re.M)
         if not found:
             raise RehearsalError(
-                f"{releases.address(self.release.checksums)} has no SHA-256 of {name}. {_FIX}"
+                f"{_shown(self.release.checksums)} has no SHA-256 of {name}. {_FIX}"
             )
         return found[1]
 
@@ -143,7 +143,7 @@ class _Transfer(threading.Thread):
             self.part.unlink()
             source = "the pinned one" if self.release.sha256 else "the publisher's"
             raise RehearsalError(
-                f"{releases.address(self.release.url)}: the SHA-256 is {actual}, and {source} is "
+                f"{_shown(self.release.url)}: the SHA-256 is {actual}, and {source} is "
                 f"{self.sha256}. {_FIX}"
             )
 
@@ -278,7 +278,7 @@ def _install(transfer: _Transfer) -> None:
         write_json(
             draft / _RECORD,
             {
-                "url": releases.address(release.url),
+                "url": _shown(release.url),
                 "sha256": transfer.sha256,
                 "is_pinned": bool(release.sha256),
                 "bytes": transfer.received,
@@ -326,10 +326,13 @@ def _keep(transfer: _Transfer, folder: Path) -> None:
 
 def _get(url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
     address = releases.address(url)
+    headers = headers | {"Accept-Encoding": "identity", "User-Agent": "ml-foundations"}
+    if login := _login(address):
+        headers |= urllib3.make_headers(basic_auth=login)
     return _pool(address).request(
         "GET",
         address,
-        headers=headers | {"Accept-Encoding": "identity", "User-Agent": "ml-foundations"},
+        headers=headers,
         preload_content=False,
         retries=urllib3.Retry(total=5, connect=0, read=0, other=0, status=0, redirect=5),
         timeout=urllib3.Timeout(connect=_ANSWER_SECONDS, read=_SILENCE_SECONDS),
@@ -341,16 +344,24 @@ def _pool(address: str) -> urllib3.PoolManager:
     parts = urlsplit(address)
     context = ssl.create_default_context()
     proxy = urllib.request.getproxies().get(parts.scheme)
-    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+    if not proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
         return urllib3.PoolManager(ssl_context=context)
     if "//" not in proxy:
         proxy = f"http://{proxy}"
-    user = urlsplit(proxy)
-    headers: dict[str, str] = {}
-    if user.username:
-        login = unquote(f"{user.username}:{user.password or ''}")
-        headers = urllib3.make_headers(proxy_basic_auth=login)
+    login = _login(proxy)
+    headers = urllib3.make_headers(proxy_basic_auth=login) if login else {}
     return urllib3.ProxyManager(proxy, ssl_context=context, proxy_headers=headers)
+
+
+def _login(address: str) -> str:
+    """Return the user and password in an address; empty if it has none."""
+    parts = urlsplit(address)
+    return unquote(f"{parts.username}:{parts.password or ''}") if parts.username else ""
+
+
+def _shown(url: str) -> str:
+    """Return the address of a publisher's file without the user's password."""
+    return re.sub("//[^/]*@", "//", releases.address(url))
 
 
 def _require_success(status: int) -> None:
