@@ -112,6 +112,10 @@ def namespaced(version: str, kind: str, name: str, **fields: Any) -> Manifest:
     }
 
 
+def cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
 def pod(name: str, pods: Manifest | None = None, **fields: Any) -> Manifest:
     """Return a Pod with the labels and the spec of a template."""
     pods = pods or template()
@@ -174,3 +178,23 @@ def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> Man
         "labelSelector": {"matchLabels": {"app": app}},
         **more,
     }
+
+
+def webhook(
+    resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest
+) -> Manifest:
+    """Return the configuration of a webhook that is called when a resource is created."""
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": [resource],
+    }
+    called = {
+        "clientConfig": {"url": "https://example.com"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    hooks = [{"name": "h.example.com", "rules": [rule], **called, **selectors}]
+    version = "admissionregistration.k8s.io/v1"
+    return cluster_wide(version, f"{kind}WebhookConfiguration", "hook", webhooks=hooks)

@@ -1,6 +1,6 @@
 """The generator: cases in which the rule that shall decide is drawn first, and its numbers near the edge.
 
-Every case starts from a world in which its pods fit. Then the deciding rule is laid over it, tightly, and up to two
+Every case starts from a draft in which its pods fit. Then the deciding rule is laid over it, tightly, and up to two
 others, loosely, so that rules also meet.
 """
 
@@ -42,8 +42,8 @@ PER_RULE = 16
 
 
 @dataclass
-class ClassifiedDocuments:
-    """What a case is made of, before its workloads are documents."""
+class Draft:
+    """The parts of a case, before its workloads are documents."""
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
     nodes: list[Document]
@@ -86,10 +86,10 @@ def _size(node: Document) -> int:
     return int(node["metadata"].get("annotations", {}).get(MAX_NODES, 1))
 
 
-# --- The world before any rule
+# --- The draft before any rule
 
 
-def _world(draw: Callable[[st.SearchStrategy[Any]], Any]) -> ClassifiedDocuments:
+def _draft(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Draft:
     nodes = [_node(draw, index) for index in range(draw(st.sampled_from((2, 1, 2, 3, 4))))]
     container = {
         "name": "main",
@@ -98,7 +98,7 @@ def _world(draw: Callable[[st.SearchStrategy[Any]], Any]) -> ClassifiedDocuments
     }
     labels = {"app": draw(st.sampled_from(("train", "serve")))}
     count = draw(st.integers(1, 4))
-    return ClassifiedDocuments(draw, nodes, {"containers": [container]}, labels, count)
+    return Draft(draw, nodes, {"containers": [container]}, labels, count)
 
 
 def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document:
@@ -127,77 +127,77 @@ def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document
 # --- Rules
 
 
-def _resources(world: ClassifiedDocuments, tight: bool) -> None:
-    resource, unit = world.pick(("cpu", ""), ("memory", "Gi"), ("ephemeral-storage", "Gi"))
-    _fill(world, resource, unit, tight)
+def _resources(draft: Draft, tight: bool) -> None:
+    resource, unit = draft.pick(("cpu", ""), ("memory", "Gi"), ("ephemeral-storage", "Gi"))
+    _fill(draft, resource, unit, tight)
 
 
-def _gpus(world: ClassifiedDocuments, tight: bool) -> None:
-    for node in world.nodes:
+def _gpus(draft: Draft, tight: bool) -> None:
+    for node in draft.nodes:
         node["spec"]["taints"] = [{"key": GPU, "value": "present", "effect": "NoSchedule"}]
-    _fill(world, GPU, "", tight)
+    _fill(draft, GPU, "", tight)
 
 
-def _fill(world: ClassifiedDocuments, resource: str, unit: str, tight: bool) -> None:
+def _fill(draft: Draft, resource: str, unit: str, tight: bool) -> None:
     """Ask for so much of a resource that the nodes are about full, or, loosely, half full."""
-    for node in world.nodes:
-        node["status"]["allocatable"][resource] = f"{world.pick(4, 8, 5, 2)}{unit}"
-    request = world.pick(2, 3, 4, 5, 8) if tight else 1
+    for node in draft.nodes:
+        node["status"]["allocatable"][resource] = f"{draft.pick(4, 8, 5, 2)}{unit}"
+    request = draft.pick(2, 3, 4, 5, 8) if tight else 1
     offers = [
-        int(node["status"]["allocatable"][resource].removesuffix(unit)) for node in world.nodes
+        int(node["status"]["allocatable"][resource].removesuffix(unit)) for node in draft.nodes
     ]
     room = sum(
-        _size(node) * (offer // request) for node, offer in zip(world.nodes, offers, strict=True)
+        _size(node) * (offer // request) for node, offer in zip(draft.nodes, offers, strict=True)
     )
-    world.request(resource, f"{request}{unit}")
+    draft.request(resource, f"{request}{unit}")
     if tight:
-        world.near(room)
+        draft.near(room)
     else:
-        world.count = min(world.count, room // 2)
+        draft.count = min(draft.count, room // 2)
 
 
-def _pod_count(world: ClassifiedDocuments, tight: bool) -> None:
-    for node in world.nodes:
-        node["status"]["allocatable"]["pods"] = str(world.pick(1, 2, 3) if tight else 5)
+def _pod_count(draft: Draft, tight: bool) -> None:
+    for node in draft.nodes:
+        node["status"]["allocatable"]["pods"] = str(draft.pick(1, 2, 3) if tight else 5)
     if tight:
-        world.near(
-            sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in world.nodes)
+        draft.near(
+            sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in draft.nodes)
         )
 
 
-def _little_room(world: ClassifiedDocuments) -> None:
+def _little_room(draft: Draft) -> None:
     """Room for few pods on each node, and often as many pods as all nodes together take."""
-    for node in world.nodes:
-        node["status"]["allocatable"]["pods"] = str(world.pick(1, 3, 2))
-    room = sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in world.nodes)
-    world.count = max(1, room - world.pick(0, 1, 3)) if world.chance(70) else min(room, 2)
+    for node in draft.nodes:
+        node["status"]["allocatable"]["pods"] = str(draft.pick(1, 3, 2))
+    room = sum(_size(node) * int(node["status"]["allocatable"]["pods"]) for node in draft.nodes)
+    draft.count = max(1, room - draft.pick(0, 1, 3)) if draft.chance(70) else min(room, 2)
 
 
-def _init_containers(world: ClassifiedDocuments, tight: bool) -> None:
+def _init_containers(draft: Draft, tight: bool) -> None:
     """Init containers run one by one before the others, sidecars from their turn on to the end."""
     init: list[Document] = []
-    for index in range(world.pick(1, 2, 3)):
-        cpu = world.integer(1, 5) if tight else 1
+    for index in range(draft.pick(1, 2, 3)):
+        cpu = draft.integer(1, 5) if tight else 1
         container: Document = {
             "name": f"init-{index}",
             "image": "example.com/init",
             "resources": {"requests": {"cpu": str(cpu)}},
         }
-        if world.chance(50):
+        if draft.chance(50):
             container["restartPolicy"] = "Always"
         init.append(container)
-    world.pod["initContainers"] = init
+    draft.pod["initContainers"] = init
     if tight:
-        world.request("cpu", str(world.pick(1, 2, 3)))
-        for node in world.nodes:
-            node["status"]["allocatable"]["cpu"] = str(world.pick(6, 8, 5))
-        world.near(world.node_count)
+        draft.request("cpu", str(draft.pick(1, 2, 3)))
+        for node in draft.nodes:
+            node["status"]["allocatable"]["cpu"] = str(draft.pick(6, 8, 5))
+        draft.near(draft.node_count)
 
 
-def _overhead(world: ClassifiedDocuments, tight: bool) -> None:
-    overhead = {"cpu": world.pick("500m", "1", "250m") if tight else "10m"}
+def _overhead(draft: Draft, tight: bool) -> None:
+    overhead = {"cpu": draft.pick("500m", "1", "250m") if tight else "10m"}
     name = f"{PLACEHOLDER}-sandbox"
-    world.others.append(
+    draft.others.append(
         {
             "apiVersion": "node.k8s.io/v1",
             "kind": "RuntimeClass",
@@ -206,182 +206,182 @@ def _overhead(world: ClassifiedDocuments, tight: bool) -> None:
             "overhead": {"podFixed": overhead},
         }
     )
-    world.pod |= {"runtimeClassName": name, "overhead": overhead}
+    draft.pod |= {"runtimeClassName": name, "overhead": overhead}
     if tight:
         # As many pods as the nodes take without the overhead.
-        request, most = world.pick(("2", 2), ("1", 4), ("3500m", 1), ("1500m", 2))
-        world.request("cpu", request)
-        world.count = max(1, min(16, world.node_count * most - world.pick(0, 0, 1)))
+        request, most = draft.pick(("2", 2), ("1", 4), ("3500m", 1), ("1500m", 2))
+        draft.request("cpu", request)
+        draft.count = max(1, min(16, draft.node_count * most - draft.pick(0, 0, 1)))
 
 
-def _node_selector(world: ClassifiedDocuments, tight: bool) -> None:
+def _node_selector(draft: Draft, tight: bool) -> None:
     if not tight:
-        shared = world.nodes[0]["metadata"]["labels"]
-        world.pod["nodeSelector"] = {"disk": shared["disk"]}
+        shared = draft.nodes[0]["metadata"]["labels"]
+        draft.pod["nodeSelector"] = {"disk": shared["disk"]}
         return
     selector: dict[str, str] = {}
-    for _ in range(world.pick(1, 2)):
-        key, values = world.pick(
+    for _ in range(draft.pick(1, 2)):
+        key, values = draft.pick(
             (ZONE, ZONES),
             ("disk", ("ssd", "hdd")),
             ("generation", ("1", "2", "3")),
             ("pool", ("pool-0", "pool-1")),
         )
-        selector[key] = world.pick(*values)
-    world.pod["nodeSelector"] = selector
-    if world.chance(60):
-        _little_room(world)
+        selector[key] = draft.pick(*values)
+    draft.pod["nodeSelector"] = selector
+    if draft.chance(60):
+        _little_room(draft)
 
 
-def _node_affinity(world: ClassifiedDocuments, tight: bool) -> None:
+def _node_affinity(draft: Draft, tight: bool) -> None:
     if tight:
-        terms = [_node_term(world) for _ in range(world.pick(1, 1, 2))]
-        if world.chance(70):
-            _little_room(world)
+        terms = [_node_term(draft) for _ in range(draft.pick(1, 1, 2))]
+        if draft.chance(70):
+            _little_room(draft)
     else:
         terms = [{"matchExpressions": [{"key": ZONE, "operator": "Exists"}]}]
-    affinity = world.pod.setdefault("affinity", {})
+    affinity = draft.pod.setdefault("affinity", {})
     affinity["nodeAffinity"] = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
     }
 
 
-def _node_term(world: ClassifiedDocuments) -> Document:
+def _node_term(draft: Draft) -> Document:
     term: Document = {
-        "matchExpressions": [_node_requirement(world) for _ in range(world.pick(2, 1, 3))]
+        "matchExpressions": [_node_requirement(draft) for _ in range(draft.pick(2, 1, 3))]
     }
     single = [
-        node["metadata"]["name"] for node in world.nodes if "annotations" not in node["metadata"]
+        node["metadata"]["name"] for node in draft.nodes if "annotations" not in node["metadata"]
     ]
-    if single and world.chance(25):
-        operator = world.pick("In", "NotIn")
+    if single and draft.chance(25):
+        operator = draft.pick("In", "NotIn")
         term["matchFields"] = [
-            {"key": "metadata.name", "operator": operator, "values": [world.pick(*single)]}
+            {"key": "metadata.name", "operator": operator, "values": [draft.pick(*single)]}
         ]
     return term
 
 
-def _node_requirement(world: ClassifiedDocuments) -> Document:
-    operator = world.pick("In", "NotIn", "Gt", "Lt", "DoesNotExist", "Exists")
+def _node_requirement(draft: Draft) -> Document:
+    operator = draft.pick("In", "NotIn", "Gt", "Lt", "DoesNotExist", "Exists")
     if operator in ("Gt", "Lt"):
-        key = world.pick("generation", "generation", "disk")
-        return {"key": key, "operator": operator, "values": [str(world.integer(1, 4))]}
+        key = draft.pick("generation", "generation", "disk")
+        return {"key": key, "operator": operator, "values": [str(draft.integer(1, 4))]}
     if operator in ("Exists", "DoesNotExist"):
-        return {"key": world.pick("absent", "disk"), "operator": operator}
-    key, values = world.pick(
+        return {"key": draft.pick("absent", "disk"), "operator": operator}
+    key, values = draft.pick(
         (ZONE, ZONES),
         ("disk", ("ssd", "hdd")),
         ("generation", ("1", "2", "3")),
         ("absent", ("x", "y")),
     )
-    return {"key": key, "operator": operator, "values": [world.pick(*values)]}
+    return {"key": key, "operator": operator, "values": [draft.pick(*values)]}
 
 
-def _taints(world: ClassifiedDocuments, tight: bool) -> None:
-    for node in world.nodes:
+def _taints(draft: Draft, tight: bool) -> None:
+    for node in draft.nodes:
         taints = node["spec"].setdefault("taints", [])
         present = {taint["key"] for taint in taints}
-        for _ in range(world.pick(2, 1) if tight else world.pick(0, 1)):
-            taint = _taint(world)
+        for _ in range(draft.pick(2, 1) if tight else draft.pick(0, 1)):
+            taint = _taint(draft)
             if taint["key"] not in present:
                 present.add(taint["key"])
                 taints.append(taint)
     if tight:
-        world.pod["tolerations"] = [_toleration(world) for _ in range(world.pick(1, 2))]
-        if world.chance(70):
-            _little_room(world)
+        draft.pod["tolerations"] = [_toleration(draft) for _ in range(draft.pick(1, 2))]
+        if draft.chance(70):
+            _little_room(draft)
     else:
-        world.pod["tolerations"] = [{"operator": "Exists"}]
+        draft.pod["tolerations"] = [{"operator": "Exists"}]
 
 
-def _taint(world: ClassifiedDocuments) -> Document:
+def _taint(draft: Draft) -> Document:
     taint = {
-        "key": world.pick("team", "spot", "stage"),
-        "effect": world.pick("NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"),
+        "key": draft.pick("team", "spot", "stage"),
+        "effect": draft.pick("NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"),
     }
-    if world.chance(70):
-        taint["value"] = world.pick("a", "b")
+    if draft.chance(70):
+        taint["value"] = draft.pick("a", "b")
     return taint
 
 
-def _toleration(world: ClassifiedDocuments) -> Document:
+def _toleration(draft: Draft) -> Document:
     toleration: Document = {}
-    if world.chance(95):
-        toleration["key"] = world.pick("team", "spot", "stage")
-    if "key" not in toleration or world.chance(40):
+    if draft.chance(95):
+        toleration["key"] = draft.pick("team", "spot", "stage")
+    if "key" not in toleration or draft.chance(40):
         toleration["operator"] = "Exists"
     else:
-        toleration["value"] = world.pick("a", "b", "")
-        if world.chance(50):
+        toleration["value"] = draft.pick("a", "b", "")
+        if draft.chance(50):
             toleration["operator"] = "Equal"
-    if world.chance(50):
-        toleration["effect"] = world.pick("NoSchedule", "NoExecute")
-        if toleration["effect"] == "NoExecute" and world.chance(50):
+    if draft.chance(50):
+        toleration["effect"] = draft.pick("NoSchedule", "NoExecute")
+        if toleration["effect"] == "NoExecute" and draft.chance(50):
             toleration["tolerationSeconds"] = 3600
     return toleration
 
 
-def _unschedulable(world: ClassifiedDocuments, tight: bool) -> None:
-    for node in world.nodes[0 if tight else 1 :]:
-        if world.chance(75 if tight else 30):
+def _unschedulable(draft: Draft, tight: bool) -> None:
+    for node in draft.nodes[0 if tight else 1 :]:
+        if draft.chance(75 if tight else 30):
             node["spec"]["unschedulable"] = True
-    if tight and world.chance(10):
-        world.pod["tolerations"] = [
+    if tight and draft.chance(10):
+        draft.pod["tolerations"] = [
             {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
         ]
-    if tight and world.chance(90):
-        _little_room(world)
+    if tight and draft.chance(90):
+        _little_room(draft)
 
 
-def _topology_spread(world: ClassifiedDocuments, tight: bool) -> None:
+def _topology_spread(draft: Draft, tight: bool) -> None:
     constraint: Document = {
-        "maxSkew": world.pick(1, 1, 1, 1, 2) if tight else 5,
-        "topologyKey": world.pick(ZONE, HOSTNAME, RACK),
+        "maxSkew": draft.pick(1, 1, 1, 1, 2) if tight else 5,
+        "topologyKey": draft.pick(ZONE, HOSTNAME, RACK),
         "whenUnsatisfiable": "DoNotSchedule"
         if tight
-        else world.pick("DoNotSchedule", "ScheduleAnyway"),
-        "labelSelector": {"matchLabels": dict(world.labels)},
+        else draft.pick("DoNotSchedule", "ScheduleAnyway"),
+        "labelSelector": {"matchLabels": dict(draft.labels)},
     }
-    if tight and world.chance(30):
-        constraint["minDomains"] = world.pick(2, 3)
-    if constraint["topologyKey"] == RACK and world.chance(50):
-        constraint["nodeAffinityPolicy"] = world.pick("Honor", "Ignore")
-    if world.chance(30):
-        constraint["nodeTaintsPolicy"] = world.pick("Honor", "Ignore")
-    world.pod["topologySpreadConstraints"] = [constraint]
+    if tight and draft.chance(30):
+        constraint["minDomains"] = draft.pick(2, 3)
+    if constraint["topologyKey"] == RACK and draft.chance(50):
+        constraint["nodeAffinityPolicy"] = draft.pick("Honor", "Ignore")
+    if draft.chance(30):
+        constraint["nodeTaintsPolicy"] = draft.pick("Honor", "Ignore")
+    draft.pod["topologySpreadConstraints"] = [constraint]
     if tight:
-        _unbalance(world)
-        if world.chance(15):
-            world.pod["nodeSelector"] = {"disk": world.nodes[0]["metadata"]["labels"]["disk"]}
+        _unbalance(draft)
+        if draft.chance(15):
+            draft.pod["nodeSelector"] = {"disk": draft.nodes[0]["metadata"]["labels"]["disk"]}
 
 
-def _unbalance(world: ClassifiedDocuments) -> None:
+def _unbalance(draft: Draft) -> None:
     """Neighbouring pools in different domains, with unlike room, and often as many pods as there is room for."""
-    rooms = world.pick((1, 4), (3, 1), (1, 3))
-    for index, node in enumerate(world.nodes):
+    rooms = draft.pick((1, 4), (3, 1), (1, 3))
+    for index, node in enumerate(draft.nodes):
         node["metadata"]["labels"] |= {ZONE: ZONES[index % 3], RACK: f"r{index % 2 + 1}"}
         node["status"]["allocatable"]["pods"] = str(rooms[index % 2])
-    room = sum(_size(node) * rooms[index % 2] for index, node in enumerate(world.nodes))
-    world.count = max(1, room - world.pick(0, 0, 1))
+    room = sum(_size(node) * rooms[index % 2] for index, node in enumerate(draft.nodes))
+    draft.count = max(1, room - draft.pick(0, 0, 1))
 
 
-def _anti_affinity(world: ClassifiedDocuments, tight: bool) -> None:
+def _anti_affinity(draft: Draft, tight: bool) -> None:
     if tight:
-        key = world.pick(HOSTNAME, ZONE, RACK)
-        domains = {node["metadata"]["labels"].get(key) for node in world.nodes}
-        world.near(world.node_count if key == HOSTNAME else len(domains))
-        selector = _selector(world)
+        key = draft.pick(HOSTNAME, ZONE, RACK)
+        domains = {node["metadata"]["labels"].get(key) for node in draft.nodes}
+        draft.near(draft.node_count if key == HOSTNAME else len(domains))
+        selector = _selector(draft)
     else:
         key, selector = ZONE, {"matchLabels": {"app": "nobody"}}
     term = {"topologyKey": key, "labelSelector": selector}
-    affinity = world.pod.setdefault("affinity", {})
+    affinity = draft.pod.setdefault("affinity", {})
     affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _selector(world: ClassifiedDocuments) -> Document:
+def _selector(draft: Draft) -> Document:
     """A selector that selects the pods themselves, in one of the ways to say so."""
-    app = world.labels["app"]
-    return world.pick(
+    app = draft.labels["app"]
+    return draft.pick(
         {"matchLabels": {"app": app}},
         {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "other"]}]},
         {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
@@ -389,29 +389,29 @@ def _selector(world: ClassifiedDocuments) -> Document:
     )
 
 
-def _pod_affinity(world: ClassifiedDocuments, tight: bool) -> None:
+def _pod_affinity(draft: Draft, tight: bool) -> None:
     """All pods in one domain; tightly, with little room in each, or with pods that nobody declares."""
-    selector = _selector(world)
+    selector = _selector(draft)
     if tight:
-        if world.chance(15):
+        if draft.chance(15):
             selector = {"matchLabels": {"app": "nobody"}}
-        _little_room(world)
+        _little_room(draft)
     term = {
-        "topologyKey": world.pick(ZONE, HOSTNAME, RACK) if tight else ZONE,
+        "topologyKey": draft.pick(ZONE, HOSTNAME, RACK) if tight else ZONE,
         "labelSelector": selector,
     }
-    affinity = world.pod.setdefault("affinity", {})
+    affinity = draft.pod.setdefault("affinity", {})
     affinity["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _daemon_overhead(world: ClassifiedDocuments, tight: bool) -> None:
+def _daemon_overhead(draft: Draft, tight: bool) -> None:
     """A DaemonSet takes its part of every node, and leaves the others just enough, or too little."""
-    part, request = (world.pick(2, 3), world.pick(3, 4, 2)) if tight else (1, 1)
-    for node in world.nodes:
-        node["status"]["allocatable"]["cpu"] = str(world.pick(4, 5, 6))
-    offers = [(int(node["status"]["allocatable"]["cpu"]), _size(node)) for node in world.nodes]
-    world.request("cpu", str(request))
-    world.near(sum(size * ((offer - part) // request) for offer, size in offers) + world.pick(0, 1))
+    part, request = (draft.pick(2, 3), draft.pick(3, 4, 2)) if tight else (1, 1)
+    for node in draft.nodes:
+        node["status"]["allocatable"]["cpu"] = str(draft.pick(4, 5, 6))
+    offers = [(int(node["status"]["allocatable"]["cpu"]), _size(node)) for node in draft.nodes]
+    draft.request("cpu", str(request))
+    draft.near(sum(size * ((offer - part) // request) for offer, size in offers) + draft.pick(0, 1))
     container = {
         "name": "agent",
         "image": "example.com/agent",
@@ -420,7 +420,7 @@ def _daemon_overhead(world: ClassifiedDocuments, tight: bool) -> None:
     own = {"workload": "agent"}
     spec = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
     template = {"metadata": {"labels": own}, "spec": spec}
-    world.others.append(
+    draft.others.append(
         _named(
             "apps/v1",
             "DaemonSet",
@@ -430,25 +430,25 @@ def _daemon_overhead(world: ClassifiedDocuments, tight: bool) -> None:
     )
 
 
-def _host_ports(world: ClassifiedDocuments, tight: bool) -> None:
-    port: Document = {"containerPort": 80, "hostPort": world.pick(8080, 8081)}
-    if world.chance(30):
-        port["protocol"] = world.pick("TCP", "UDP")
-    if world.chance(30):
-        port["hostIP"] = world.pick("127.0.0.1", "0.0.0.0")
-    world.container["ports"] = [port]
+def _host_ports(draft: Draft, tight: bool) -> None:
+    port: Document = {"containerPort": 80, "hostPort": draft.pick(8080, 8081)}
+    if draft.chance(30):
+        port["protocol"] = draft.pick("TCP", "UDP")
+    if draft.chance(30):
+        port["hostIP"] = draft.pick("127.0.0.1", "0.0.0.0")
+    draft.container["ports"] = [port]
     if tight:
-        world.near(world.node_count)
+        draft.near(draft.node_count)
     else:
-        world.count = min(world.count, world.node_count)
+        draft.count = min(draft.count, draft.node_count)
 
 
-def _quota(world: ClassifiedDocuments, tight: bool) -> None:
-    world.container["resources"] = {
+def _quota(draft: Draft, tight: bool) -> None:
+    draft.container["resources"] = {
         "requests": {"cpu": "200m", "memory": "64Mi"},
         "limits": {"cpu": "400m", "memory": "64Mi"},
     }
-    count = world.count + (world.pick(-1, 0, -2, 0) if tight else 20)
+    count = draft.count + (draft.pick(-1, 0, -2, 0) if tight else 20)
     per_pod = {
         "pods": 1,
         "requests.cpu": 200,
@@ -458,33 +458,33 @@ def _quota(world: ClassifiedDocuments, tight: bool) -> None:
         "cpu": 200,
     }
     hard: dict[str, str] = {}
-    for item in sorted({world.pick(*per_pod) for _ in range(world.pick(1, 2))}):
+    for item in sorted({draft.pick(*per_pod) for _ in range(draft.pick(1, 2))}):
         suffix = "m" if "cpu" in item else "Mi" if "memory" in item else ""
         hard[item] = f"{max(0, count) * per_pod[item]}{suffix}"
     spec: Document = {"hard": hard}
-    if world.chance(25):
-        spec["scopes"] = [world.pick("NotTerminating", "Terminating", "NotBestEffort")]
-    elif world.chance(15):
+    if draft.chance(25):
+        spec["scopes"] = [draft.pick("NotTerminating", "Terminating", "NotBestEffort")]
+    elif draft.chance(15):
         match = {
             "scopeName": "PriorityClass",
             "operator": "In",
-            "values": [f"{PLACEHOLDER}-{world.pick('high', 'low')}"],
+            "values": [f"{PLACEHOLDER}-{draft.pick('high', 'low')}"],
         }
         spec["scopeSelector"] = {"matchExpressions": [match]}
     if "scopes" in spec or "scopeSelector" in spec:
         spec["hard"].pop("count/pods", None)
         spec["hard"].setdefault("pods", str(max(0, count)))
     if "scopeSelector" in spec:
-        _priority(world)
-    if world.chance(10):
+        _priority(draft)
+    if draft.chance(10):
         # Whoever says nothing of a resource that a quota counts is refused.
-        del world.container["resources"]["limits"]
-    world.others.append(_named("v1", "ResourceQuota", "team", spec))
+        del draft.container["resources"]["limits"]
+    draft.others.append(_named("v1", "ResourceQuota", "team", spec))
 
 
-def _priority(world: ClassifiedDocuments) -> None:
+def _priority(draft: Draft) -> None:
     name = f"{PLACEHOLDER}-high"
-    world.others.append(
+    draft.others.append(
         {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
@@ -492,91 +492,91 @@ def _priority(world: ClassifiedDocuments) -> None:
             "value": 1000,
         }
     )
-    world.pod["priorityClassName"] = name
+    draft.pod["priorityClassName"] = name
 
 
-def _object_quota(world: ClassifiedDocuments, tight: bool) -> None:
+def _object_quota(draft: Draft, tight: bool) -> None:
     """Objects counted by kind, and extended resources."""
-    if world.chance(50):
-        for node in world.nodes:
+    if draft.chance(50):
+        for node in draft.nodes:
             node["status"]["allocatable"][GPU] = "16"
-        world.request(GPU, "2")
-        most = 2 * world.count + (world.pick(-1, 0, -2, 1) if tight else 10)
+        draft.request(GPU, "2")
+        most = 2 * draft.count + (draft.pick(-1, 0, -2, 1) if tight else 10)
         hard = {f"requests.{GPU}": str(max(0, most))}
     else:
         kinds = ("jobs.batch", "deployments.apps", "statefulsets.apps", "replicasets.apps", "pods")
-        hard = {f"count/{kind}": str(world.pick(0, 1) if tight else 20) for kind in kinds}
+        hard = {f"count/{kind}": str(draft.pick(0, 1) if tight else 20) for kind in kinds}
         if tight:
-            hard["count/pods"] = str(world.count)
-    world.others.append(_named("v1", "ResourceQuota", "objects", {"hard": hard}))
+            hard["count/pods"] = str(draft.count)
+    draft.others.append(_named("v1", "ResourceQuota", "objects", {"hard": hard}))
 
 
-def _limit_range(world: ClassifiedDocuments, tight: bool) -> None:
-    item: Document = {"type": world.pick("Container", "Container", "Pod")}
-    cpu = world.integer(2, 8) if tight else 2
+def _limit_range(draft: Draft, tight: bool) -> None:
+    item: Document = {"type": draft.pick("Container", "Container", "Pod")}
+    cpu = draft.integer(2, 8) if tight else 2
     resources: Document = {"requests": {"cpu": f"{cpu}00m"}}
-    if world.chance(60):
-        resources["limits"] = {"cpu": f"{cpu + world.pick(0, 2, 4)}00m"}
+    if draft.chance(60):
+        resources["limits"] = {"cpu": f"{cpu + draft.pick(0, 2, 4)}00m"}
     if tight:
         bounds = {
-            "max": {"cpu": f"{world.integer(3, 9)}00m"},
-            "min": {"cpu": f"{world.integer(1, 5)}00m"},
-            "maxLimitRequestRatio": {"cpu": str(world.pick(1, 2))},
+            "max": {"cpu": f"{draft.integer(3, 9)}00m"},
+            "min": {"cpu": f"{draft.integer(1, 5)}00m"},
+            "maxLimitRequestRatio": {"cpu": str(draft.pick(1, 2))},
         }
-        for bound in sorted({world.pick(*bounds) for _ in range(world.pick(1, 2))}):
+        for bound in sorted({draft.pick(*bounds) for _ in range(draft.pick(1, 2))}):
             item[bound] = bounds[bound]
         if "max" in item and "min" in item and bounds["min"]["cpu"] > bounds["max"]["cpu"]:
             del item["min"]
-    if item["type"] == "Container" and world.chance(50):
-        _limit_range_defaults(world, item, resources)
-    world.container["resources"] = resources
+    if item["type"] == "Container" and draft.chance(50):
+        _limit_range_defaults(draft, item, resources)
+    draft.container["resources"] = resources
     if len(item) == 1:
         item["max"] = {"cpu": "4"}
-    world.others.append(_named("v1", "LimitRange", "limits", {"limits": [item]}))
+    draft.others.append(_named("v1", "LimitRange", "limits", {"limits": [item]}))
 
 
-def _limit_range_defaults(world: ClassifiedDocuments, item: Document, resources: Document) -> None:
+def _limit_range_defaults(draft: Draft, item: Document, resources: Document) -> None:
     """Defaults within the bounds, for pods that ask for nothing."""
     default = item.get("max", {"cpu": "900m"})["cpu"]
     request = item.get("min", {"cpu": "100m"})["cpu"]
     if "maxLimitRequestRatio" not in item and request <= default:
         item["default"], item["defaultRequest"] = {"cpu": default}, {"cpu": request}
-        if world.chance(50):
+        if draft.chance(50):
             resources.clear()
 
 
-def _default_requests(world: ClassifiedDocuments, tight: bool) -> None:
+def _default_requests(draft: Draft, tight: bool) -> None:
     """Pods ask for nothing; the namespace's defaults ask for them, and fill the nodes."""
-    request = world.pick(2, 3, 1) if tight else 1
-    for node in world.nodes:
-        node["status"]["allocatable"]["cpu"] = str(world.pick(4, 2, 5, 3))
+    request = draft.pick(2, 3, 1) if tight else 1
+    for node in draft.nodes:
+        node["status"]["allocatable"]["cpu"] = str(draft.pick(4, 2, 5, 3))
     room = sum(
-        _size(node) * (int(node["status"]["allocatable"]["cpu"]) // request) for node in world.nodes
+        _size(node) * (int(node["status"]["allocatable"]["cpu"]) // request) for node in draft.nodes
     )
-    world.container["resources"] = {}
+    draft.container["resources"] = {}
     limit = {
         "type": "Container",
         "default": {"cpu": str(request + 1)},
         "defaultRequest": {"cpu": str(request)},
     }
-    world.others.append(_named("v1", "LimitRange", "defaults", {"limits": [limit]}))
+    draft.others.append(_named("v1", "LimitRange", "defaults", {"limits": [limit]}))
     if tight:
-        world.near(room)
+        draft.near(room)
     else:
-        world.count = max(1, min(world.count, room // 2))
+        draft.count = max(1, min(draft.count, room // 2))
 
 
-def _volume_zone(world: ClassifiedDocuments, tight: bool) -> None:
+def _volume_zone(draft: Draft, tight: bool) -> None:
     """A volume that exists in one zone, bound to the claim that the pods use."""
-    zone = world.pick(*ZONES) if tight else world.nodes[0]["metadata"]["labels"][ZONE]
+    zone = draft.pick(*ZONES) if tight else draft.nodes[0]["metadata"]["labels"][ZONE]
     claim, volume = "data", f"{PLACEHOLDER}-volume"
     modes = [
-        world.pick("ReadWriteMany", "ReadWriteOncePod")
-        if tight and world.count <= 2
+        draft.pick("ReadWriteMany", "ReadWriteOncePod")
+        if tight and draft.count <= 2
         else "ReadWriteMany"
     ]
     term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-    world.others += [
+    draft.others += [
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -602,12 +602,12 @@ def _volume_zone(world: ClassifiedDocuments, tight: bool) -> None:
             },
         ),
     ]
-    if tight and world.chance(50):
-        _little_room(world)
-    world.pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    if tight and draft.chance(50):
+        _little_room(draft)
+    draft.pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
 
 
-def _volume_topology(world: ClassifiedDocuments, tight: bool) -> None:
+def _volume_topology(draft: Draft, tight: bool) -> None:
     """Each pod has a volume of its own, of a class that makes volumes in some zones only."""
     name = f"{PLACEHOLDER}-zonal"
     storage_class: Document = {
@@ -618,21 +618,21 @@ def _volume_topology(world: ClassifiedDocuments, tight: bool) -> None:
         "volumeBindingMode": "WaitForFirstConsumer",
     }
     if tight:
-        if world.chance(60):
-            _little_room(world)
-        expression = {"key": ZONE, "values": [world.pick(*ZONES)]}
+        if draft.chance(60):
+            _little_room(draft)
+        expression = {"key": ZONE, "values": [draft.pick(*ZONES)]}
         storage_class["allowedTopologies"] = [{"matchLabelExpressions": [expression]}]
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": name,
         "resources": {"requests": {"storage": "10Gi"}},
     }
-    world.others.append(storage_class)
+    draft.others.append(storage_class)
     ephemeral = {"volumeClaimTemplate": {"spec": spec}}
-    world.pod.setdefault("volumes", []).append({"name": "zonal", "ephemeral": ephemeral})
+    draft.pod.setdefault("volumes", []).append({"name": "zonal", "ephemeral": ephemeral})
 
 
-Rule = Callable[[ClassifiedDocuments, bool], None]
+Rule = Callable[[Draft, bool], None]
 
 RULES: dict[str, Rule] = {
     "resources": _resources,
@@ -700,41 +700,41 @@ def _named(api_version: str, kind: str, name: str, spec: Document) -> Document:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _workload(world: ClassifiedDocuments, index: int, kinds: Sequence[str] = KINDS) -> Document:
-    kind = world.pick(*kinds)
-    name = f"{world.labels['app']}-{index}-one"
-    pod = copy.deepcopy(world.pod)
+def _workload(draft: Draft, index: int, kinds: Sequence[str] = KINDS) -> Document:
+    kind = draft.pick(*kinds)
+    name = f"{draft.labels['app']}-{index}-one"
+    pod = copy.deepcopy(draft.pod)
     own = {"workload": name}
-    template = {"metadata": {"labels": world.labels | own}, "spec": pod}
+    template = {"metadata": {"labels": draft.labels | own}, "spec": pod}
     if kind == "Pod":
         document = _named("v1", "Pod", name, pod)
-        document["metadata"]["labels"] = world.labels | own
+        document["metadata"]["labels"] = draft.labels | own
         return document
     if kind in ("Job", "Gang", "CronJob"):
-        return _job(world, kind, name, template)
+        return _job(draft, kind, name, template)
     spec: Document = {"selector": {"matchLabels": own}, "template": template}
     if kind != "DaemonSet":
-        spec["replicas"] = world.count
+        spec["replicas"] = draft.count
     if kind == "StatefulSet":
         spec["serviceName"] = name
-        if world.chance(50):
+        if draft.chance(50):
             spec["podManagementPolicy"] = "Parallel"
     if kind == "Deployment":
-        spec["strategy"] = world.pick(
+        spec["strategy"] = draft.pick(
             {"type": "Recreate"},
             {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
         )
     return _named("apps/v1", kind, name, spec)
 
 
-def _job(world: ClassifiedDocuments, kind: str, name: str, template: Document) -> Document:
+def _job(draft: Draft, kind: str, name: str, template: Document) -> Document:
     template["spec"]["restartPolicy"] = "Never"
     spec: Document = {
-        "parallelism": world.count,
-        "completions": world.count + world.pick(0, 0, 2),
+        "parallelism": draft.count,
+        "completions": draft.count + draft.pick(0, 0, 2),
         "template": template,
     }
-    if world.chance(20):
+    if draft.chance(20):
         # Kubernetes calls pods with a deadline Terminating; quotas tell them apart.
         template["spec"]["activeDeadlineSeconds"] = 36000
     if kind == "CronJob":
@@ -750,19 +750,19 @@ def _job(world: ClassifiedDocuments, kind: str, name: str, template: Document) -
 @st.composite
 def cases(draw: Callable[[st.SearchStrategy[Any]], Any], rule: str) -> Case:
     """Cases that a rule is meant to decide."""
-    world = _world(draw)
+    draft = _draft(draw)
     for other in draw(st.lists(st.sampled_from(LOOSE), max_size=2, unique=True)):
         if other != rule:
-            RULES[other](world, False)
-    RULES[rule](world, True)
-    several = world.chance(20)
-    workloads = [_workload(world, 0, STAYING if several or rule == "daemon-overhead" else KINDS)]
+            RULES[other](draft, False)
+    RULES[rule](draft, True)
+    several = draft.chance(20)
+    workloads = [_workload(draft, 0, STAYING if several or rule == "daemon-overhead" else KINDS)]
     if several and rule != "daemon-overhead":
-        for index in range(1, world.pick(2, 3)):
-            world.labels = {"app": world.pick("train", "serve")}
-            world.count = world.integer(1, 3)
-            workloads.append(_workload(world, index, STAYING))
-    documents = [*world.nodes, *world.others, *workloads]
+        for index in range(1, draft.pick(2, 3)):
+            draft.labels = {"app": draft.pick("train", "serve")}
+            draft.count = draft.integer(1, 3)
+            workloads.append(_workload(draft, index, STAYING))
+    documents = [*draft.nodes, *draft.others, *workloads]
     return Case(rule, isolated(json.loads(json.dumps(documents))))
 
 

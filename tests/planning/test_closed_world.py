@@ -15,6 +15,7 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.factories import (
     Manifest,
+    cluster_wide,
     container,
     daemon_set,
     deployment,
@@ -25,16 +26,13 @@ from tests.factories import (
     quota,
     stateful_set,
     template,
+    webhook,
     workload,
 )
 
 NODE = node("n", gpu=2)
 WEB = deployment("web", 1, template())
 MASTER = {"replicas": 1, "template": template(containers=[container(gpu=2)])}
-
-
-def cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Manifest:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
 
 
 def named(found: Verdicts) -> list[tuple[str, str]]:
@@ -239,25 +237,6 @@ def test_an_object_of_unknown_kind_keeps_a_stack_undetermined() -> None:
     assert [item.verdict for item in found.workloads] == [Verdict.FITS]
     assert found.stack is Verdict.UNDETERMINED
     assert "NodePool (karpenter.sh/v1) gpus" in found.reasons[0].message
-
-
-def webhook(
-    resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest
-) -> Manifest:
-    rule = {
-        "apiGroups": [group],
-        "apiVersions": ["*"],
-        "operations": ["CREATE"],
-        "resources": [resource],
-    }
-    called = {
-        "clientConfig": {"url": "https://example.com"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    hooks = [{"name": "h.example.com", "rules": [rule], **called, **selectors}]
-    version = "admissionregistration.k8s.io/v1"
-    return cluster_wide(version, f"{kind}WebhookConfiguration", "hook", webhooks=hooks)
 
 
 def policy(kind: str = "Validating") -> Manifest:

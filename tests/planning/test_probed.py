@@ -28,6 +28,7 @@ from tests.factories import (  # fmt: skip
     spread,
     stateful_set,
     template,
+    webhook,
 )
 
 ROOMY = node("n", cpu="8", memory="8Gi")
@@ -36,26 +37,6 @@ ONE = template(containers=[container(cpu=1)])
 
 def agent(**spec: Any) -> Manifest:
     return daemon_set("agent", template(containers=[container(cpu=9)], **spec))
-
-
-def hook(group: str, resource: str) -> Manifest:
-    rule = {
-        "apiGroups": [group],
-        "apiVersions": ["*"],
-        "operations": ["CREATE"],
-        "resources": [resource],
-    }
-    called = {
-        "clientConfig": {"url": "https://example.com"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "hook"},
-        "webhooks": [{"name": "h.example.com", "rules": [rule], **called}],
-    }
 
 
 def scaler(name: str, **spec: Any) -> Manifest:
@@ -328,18 +309,18 @@ NETWORK_POLICY = namespaced(
 
 INDEXED = {"completionMode": "Indexed", "completions": 3}
 CASES: dict[str, tuple[list[Manifest], Verdict]] = {
-    "a hook on revisions keeps a StatefulSet from its pods": ([ROOMY, SET, hook("apps", "controllerrevisions")], OPEN),
-    "a hook on revisions leaves a Deployment alone": ([ROOMY, WEB, hook("apps", "controllerrevisions")], FITS),
-    "a hook on all parts of pods is about pods": ([ROOMY, WEB, hook("", "pods/*")], OPEN),
-    "a hook on bindings keeps pods from their nodes": ([ROOMY, WEB, hook("", "pods/binding")], OPEN),
-    "a hook on the status of pods": ([ROOMY, WEB, hook("", "pods/status")], FITS),
-    "a hook on accounts keeps the default one from its namespace": ([ROOMY, WEB, hook("", "serviceaccounts")], OPEN),
+    "a hook on revisions keeps a StatefulSet from its pods": ([ROOMY, SET, webhook("controllerrevisions", "apps", "Validating")], OPEN),
+    "a hook on revisions leaves a Deployment alone": ([ROOMY, WEB, webhook("controllerrevisions", "apps", "Validating")], FITS),
+    "a hook on all parts of pods is about pods": ([ROOMY, WEB, webhook("pods/*", kind="Validating")], OPEN),
+    "a hook on bindings keeps pods from their nodes": ([ROOMY, WEB, webhook("pods/binding", kind="Validating")], OPEN),
+    "a hook on the status of pods": ([ROOMY, WEB, webhook("pods/status", kind="Validating")], FITS),
+    "a hook on accounts keeps the default one from its namespace": ([ROOMY, WEB, webhook("serviceaccounts", kind="Validating")], OPEN),
     "a hook on what is declared beside": (
-        [ROOMY, WEB, namespaced("v1", "LimitRange", "l", spec={"limits": []}), hook("", "limitranges")],
+        [ROOMY, WEB, namespaced("v1", "LimitRange", "l", spec={"limits": []}), webhook("limitranges", kind="Validating")],
         OPEN,
     ),
     "a hook on claims": (
-        [ROOMY, deployment("web", 1, template(None, [container(cpu=1)], **EPHEMERAL)), hook("", "persistentvolumeclaims")],
+        [ROOMY, deployment("web", 1, template(None, [container(cpu=1)], **EPHEMERAL)), webhook("persistentvolumeclaims", kind="Validating")],
         OPEN,
     ),
     "a Deployment has the label of its controller": ([ROOMY, deployment("web", 1, template({"app": "web", "pod-template-hash": "x"}))], OPEN),
