@@ -15,18 +15,18 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.quantities import millis, times
-from ml_foundations.planning.api_server import interfaces, pod_security, validation
+from ml_foundations.planning.api_server import (
+    defaults,
+    interfaces,
+    limits,
+    pod_security,
+    validation,
+)
 from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
-from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
-from ml_foundations.planning.api_server.limits import (
-    claim_refusals,
-    invalid_resources,
-    out_of_range,
-)
 from ml_foundations.planning.api_server.queue_admission import QueueAdmission
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.api_server.unknowns import Unknowns, selector_keys
+from ml_foundations.planning.api_server.unknowns import selector_keys, unknown_facts
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
@@ -40,13 +40,9 @@ from ml_foundations.planning.model.decisions import (
 )
 from ml_foundations.planning.model.equivalence import equivalence_key
 from ml_foundations.planning.model.node_groups import PodClass
-from ml_foundations.planning.model.nodes import (
-    EXPENDABLE_BELOW,
-    NodeClass,
-    comes_on_request,
-)
+from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, NodeClass, comes_on_request
 from ml_foundations.planning.model.performance import unique
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt
 from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
     PodSet,
@@ -56,23 +52,9 @@ from ml_foundations.planning.model.workloads import (
     single_pods,
 )
 
-_NodeRefusals = Callable[[NodeClass], list[Refusal]]
 _LEVEL = "pod-security.kubernetes.io/enforce"
-_DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
-    for effect, keys in (
-        ("NoExecute", ("not-ready", "unreachable")),
-        ("NoSchedule", ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")),
-    )
-    for key in keys
-)
-"""The tolerations that the DaemonSet controller adds to its pods."""
 _COUNTED_OTHERWISE = frozenset({*WORKLOAD_KINDS, "Node", "PersistentVolumeClaim", "ResourceQuota"})
 """Kinds that quotas count by other rules, or not at all."""
-_ON_HOST_NETWORK = (
-    {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"},
-)
-"""The tolerations that the controller also adds to pods in the network of their nodes."""
 
 
 class Admission:
@@ -83,38 +65,35 @@ class Admission:
     """
 
     def __init__(self, cluster: Cluster, objects: Sequence[Manifest]) -> None:
-        """Look up the objects that admission compares workloads with.
-
-        Args:
-            cluster: The objects in the cluster before the workloads.
-            objects: All declared objects, which quotas count.
-        """
+        """Look up what admission compares workloads with. Quotas count the declared objects."""
         self._cluster = cluster
         self._adoptions = adoptions(cluster)
-        self._namespaces = set(map(name_of, cluster.by_kind["Namespace"]))
+        namespaces = cluster.by_kind["Namespace"]
+        self._namespaces = set(map(name_of, namespaces))
+        self._stored_namespaces = set(map(name_of, filter(is_stored, namespaces)))
         # Who enforces restricted in one namespace may do so in another.
-        levels = {labels_of(namespace).get(_LEVEL) for namespace in cluster.by_kind["Namespace"]}
+        levels = [labels_of(namespace).get(_LEVEL) for namespace in namespaces]
         self._strictest = "restricted" if "restricted" in levels else "baseline"
         self._some_come_on_request = any(map(comes_on_request, cluster.declared))
         self._plain: dict[tuple[bytes, bytes] | bytes, AdmittedWorkload] = {}
         """Workloads without a remark, by their equivalence keys and by the shapes in these keys."""
 
-        selectors: set[str] = set()
+        selected: set[str] = set()
         for workload in cluster.workloads:
             for pods in workload.pods:
-                selectors.update(selector_keys(pods.spec))
+                selected.update(selector_keys(pods.spec))
         self._single_pods: dict[Workload, Sequence[PodSet]] = {}
         """The pods of workloads whose pods differ in a label that some selector looks at."""
-        indistinct_keys: set[str] = set()
+        self._indistinct_keys: set[str] = set()
+        """The labels of other such workloads, with too many pods to list."""
         for workload in cluster.workloads:
-            if keys := differing_labels(workload) & selectors:
-                if pod_sets := single_pods(workload):
-                    self._single_pods[workload] = pod_sets
-                else:
-                    indistinct_keys |= keys
-        self._unknowns = Unknowns(cluster, indistinct_keys)
+            keys = differing_labels(workload) & selected
+            if keys and (pod_sets := single_pods(workload)):
+                self._single_pods[workload] = pod_sets
+            else:
+                self._indistinct_keys |= keys
         self._queue_admission = QueueAdmission(cluster)
-        self._selected = {labels.KUEUE_QUEUE, labels.KUEUE_PRIORITY, *selectors}
+        self._selected = {labels.KUEUE_QUEUE, labels.KUEUE_PRIORITY, *selected}
         for pod in (*chain(*cluster.running.values()), *cluster.replaced):
             self._selected.update(selector_keys(pod.spec))
 
@@ -138,6 +117,7 @@ class Admission:
             return self._with_claims(workload, outcome=unknown)
         if workload in self._cluster.fully_running:
             return self._with_claims(workload, outcome=Outcome.of(Verdict.FITS))
+        # Messages about adoptions and single pods name this workload alone.
         if str(workload) in self._adoptions or workload in self._single_pods:
             return self._admit(workload)
         key = equivalence_key(workload, self._selected, self._declared)
@@ -163,78 +143,56 @@ class Admission:
     def _admit(self, workload: Workload, like: AdmittedWorkload | None = None) -> AdmittedWorkload:
         """Complete the pods, check all rules, and charge the queue and the quotas.
 
-        Args:
-            workload: The workload.
-            like: A plain workload that differs in its name and amounts alone. Then only the rules
-                about amounts are checked.
+        If ``like`` is a plain workload that differs in its name and amounts alone, only the rules
+        about amounts are checked.
         """
         if like:
             [pod_set], [(_, plain_pod)] = workload.pods, like.pod_sets
             declared, stored = self._completed(workload, pod_set)
-            name, namespace = str(workload), workload.namespace
-            pod = plain_pod.of(
-                name=name,
-                namespace=namespace,
-                labels=pod_set.labels,
-                spec=stored,
-                declared_spec=declared,
-            )
+            specs = {"spec": stored, "declared_spec": declared}
+            names = {"name": str(workload), "namespace": workload.namespace}
+            pod = plain_pod.of(**names, **specs, labels=pod_set.labels)
             outcome = _refused_pods(pod_set, self._of_amounts(workload, pod_set, stored))
-            return self._charge(AdmittedWorkload(workload, ((pod_set, pod),), outcome=outcome))
-        invalid = list(validation.refusals(workload))
-        invalid_fields = [refusal.path for refusal in invalid]
+            copied = AdmittedWorkload(workload, ((pod_set, pod),), outcome=outcome)
+            return self._with_queue_and_quota_decisions(copied)
+        invalid = validation.refusals(workload)
         outcome = Outcome.refused(invalid)
         if workload.kind == "JobSet":
             outcome += Outcome.refused(exclusive.refusals(workload.manifest))
-        if any("ffinity" in field or "topologySpread" in field for field in invalid_fields):
+        if any("ffinity" in path or "topologySpread" in path for _, path, *_ in invalid):
             # An invalid selector cannot be compared with labels.
             return self._with_claims(workload, outcome=outcome)
-        pod_sets: list[tuple[PodSet, PodClass]] = []
-        for declared_set in self._single_pods.get(workload, workload.pods):
-            pod_set, pod = self._pods(workload, declared_set)
-            pod_sets.append((pod_set, pod))
+        declared_sets = self._single_pods.get(workload, workload.pods)
+        pod_sets = [self._pods(workload, declared_set) for declared_set in declared_sets]
+        for pod_set, pod in pod_sets:
             outcome += self._checked_pods(workload, pod_set, pod)
         admitted = self._with_claims(workload, tuple(pod_sets))
         outcome += Outcome.refused(self._ambiguities(workload)) + self._checked_claims(admitted)
-        return self._charge(admitted.with_outcome(outcome))
+        return self._with_queue_and_quota_decisions(admitted.with_outcome(outcome))
 
     def _ambiguities(self, workload: Workload) -> Iterator[Refusal]:
         """Yield reasons that make it uncertain which pods a workload has, or which defaults."""
         for message in self._adoptions.get(str(workload), ()):
-            yield Refusal(
-                rule="beyond-planning",
-                path="metadata.labels",
-                message=message,
-                remedy="Give them separate labels.",
-                certain=False,
-            )
-        limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        if resources := ", ".join(ambiguous_defaults(limit_ranges)):
+            yield beyond_planning("metadata.labels", message, "Give them separate labels.")
+        if resources := ", ".join(defaults.ambiguous_defaults(self._limit_ranges(workload))):
             differ = f"LimitRanges of {workload.namespace} give different defaults for {resources}"
-            yield Refusal(
-                rule="limit-range-defaults",
-                path="LimitRange.spec.limits",
-                message=f"{differ}; which one wins is undefined",
-                remedy="Keep one LimitRange that gives defaults.",
-                certain=False,
-            )
+            message = f"{differ}; which one wins is undefined"
+            remedy = "Keep one LimitRange that gives defaults."
+            yield doubt("limit-range-defaults", "LimitRange.spec.limits", message, remedy)
 
     def _checked_claims(self, admitted: AdmittedWorkload) -> Outcome:
         """Return the outcome for the claims that are created for pods, or that pods mount."""
         volumes, outcome = self._cluster.volumes, NOTHING_DECIDED
-        limit_ranges = self._cluster.limit_ranges.get(admitted.workload.namespace, [])
+        limit_ranges = self._limit_ranges(admitted.workload)
         made = unique(claim for _, pod in admitted.pod_sets for claim in pod.made_claims)
         for claim in (*made, *admitted.claims):
             prefix = f"the API server refuses the claim {name_of(claim)}: "
-            refused = claim_refusals(claim, limit_ranges)
-            outcome += Outcome.refused(
-                _below("PersistentVolumeClaim.spec", each, prefix) for each in refused
-            )
+            refused = limits.claim_refusals(claim, limit_ranges)
+            outcome += _refused_below("PersistentVolumeClaim.spec", refused, prefix)
             for refusal in volumes.class_refusals(claim):
-                if refusal.certain:
-                    outcome += Outcome.refused([refusal])
-                else:  # the volume is larger than the claim
-                    outcome += Outcome.warned([refusal])
+                # An uncertain one is about a volume that is larger than the claim.
+                decide = Outcome.refused if refusal.certain else Outcome.warned
+                outcome += decide([refusal])
         if admitted.workload.kind != "DaemonSet":
             scarce = list(volumes.shortage(needed_claims([admitted])))
             if not scarce:
@@ -243,7 +201,7 @@ class Admission:
             outcome += Outcome.refused(scarce)
         return outcome
 
-    def _charge(self, admitted: AdmittedWorkload) -> AdmittedWorkload:
+    def _with_queue_and_quota_decisions(self, admitted: AdmittedWorkload) -> AdmittedWorkload:
         """Return a workload with the decisions of its queue and of its namespace's quotas."""
         workload = admitted.workload
         if workload.queue is not None:
@@ -262,13 +220,15 @@ class Admission:
     def _completed(self, workload: Workload, pod_set: PodSet) -> tuple[Manifest, Manifest]:
         """Return the spec of pods as their controller declares it, and as it is stored."""
         declared = self._with_controller_fields(workload, pod_set)
-        limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        stored = admitted(declared, limit_ranges, self._cluster.runtime_classes)
+        stored = self._cluster.stored(declared, workload.namespace)
         requested, _ = self._interfaces(pod_set, stored)
         if not requested:
             return declared, stored
         declared = interfaces.with_requests(declared, requested)
-        return declared, admitted(declared, limit_ranges, self._cluster.runtime_classes)
+        return declared, self._cluster.stored(declared, workload.namespace)
+
+    def _limit_ranges(self, workload: Workload) -> Sequence[Manifest]:
+        return self._cluster.limit_ranges.get(workload.namespace, ())
 
     def _interfaces(self, pod_set: PodSet, spec: Manifest) -> tuple[list[str], str]:
         """Return the requests of pods for interfaces in node networks, and unknown networks."""
@@ -309,8 +269,7 @@ class Admission:
             refused += validation.refused_label_keys(spec, pod_set.labels)
             refused += self._against_classes(pod_set, spec)
             refused += pod_security.refusals(namespace_labels, pod_set.template)
-            beyond = self._beyond_namespace(workload, pod_set, pod)
-            outcome += Outcome.refused(_below(pod_set.path, each) for each in beyond)
+            outcome += _refused_below(pod_set.path, self._beyond_namespace(workload, pod_set, pod))
         outcome += _refused_pods(pod_set, refused)
         more = list(cluster.volumes.without_driver(pod_set.template, namespace))
         more += cluster.volumes.without_sidecar(pod_set.template, namespace)
@@ -319,23 +278,23 @@ class Admission:
             nodes = [group.node for group in node_groups or cluster.node_groups]
             more += cluster.devices.refusals(spec, namespace, nodes)
         _, networks = self._interfaces(pod_set, spec)
-        more += self._unknowns.refusals(workload, pod_set, pod, networks)
-        return outcome + Outcome.refused(_below(pod_set.path, each) for each in more)
+        more += unknown_facts(cluster, workload, pod_set, pod, self._indistinct_keys, networks)
+        return outcome + _refused_below(pod_set.path, more)
 
     def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """Yield refusals of the amounts in a template, and in its admitted spec."""
         if workload.kind != "Pod":
-            yield from invalid_resources(pod_set.spec)
+            yield from limits.invalid_resources(pod_set.spec)
         if pod_set.count:
             # Without these, admission only copies limits to requests.
-            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+            limit_ranges = self._limit_ranges(workload)
             if limit_ranges or spec.get("resources") or workload.kind == "Pod":
-                yield from invalid_resources(spec)
-            yield from out_of_range(spec, limit_ranges)
+                yield from limits.invalid_resources(spec)
+            yield from limits.out_of_range(spec, limit_ranges)
 
     def _node_refusals(
         self, spec: Manifest, workload: Workload, pods: PodSet
-    ) -> _NodeRefusals | None:
+    ) -> Callable[[NodeClass], list[Refusal]] | None:
         """Return the rules about nodes that the scheduler does not check, if there are any.
 
         They are about disks that do not attach, and about nodes that the autoscaler does not add.
@@ -345,13 +304,12 @@ class Admission:
             return of_volumes
         if self._cluster.priority(spec)[0] < EXPENDABLE_BELOW:
             return lambda node: [*(of_volumes(node) if of_volumes else ()), *_not_added(node)]
-        annotations = section(pods.template, "metadata", "annotations")
-        asks = any(key.endswith("/consume-provisioning-request") for key in annotations)
+        keys = annotations_of(pods.template)
+        asks = any(key.endswith("/consume-provisioning-request") for key in keys)
         if asks or not self._some_come_on_request:
             return of_volumes
-        missing = self._cluster.queues.not_provisioned(
-            workload.namespace, workload.queue, pods.spec
-        )
+        queues = self._cluster.queues
+        missing = queues.not_provisioned(workload.namespace, workload.queue, pods.spec)
         if missing is None:
             return of_volumes
 
@@ -367,11 +325,9 @@ class Admission:
         if "priorityClassName" not in spec and self._cluster.default_priority is not None:
             spec["priorityClassName"] = name_of(self._cluster.default_priority)
         if workload.kind == "DaemonSet":
-            of_host = _ON_HOST_NETWORK if spec.get("hostNetwork") else ()
-            spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS, *of_host]
-        if not self._cluster.is_gke:
-            return spec
-        return with_gcsfuse(spec, annotations_of(pod_set.template))
+            spec["tolerations"] = [*items(spec, "tolerations"), *defaults.daemon_tolerations(spec)]
+        is_gke = self._cluster.is_gke
+        return defaults.with_gcsfuse(spec, annotations_of(pod_set.template)) if is_gke else spec
 
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass
@@ -386,33 +342,23 @@ class Admission:
             return
         is_declared = namespace in self._namespaces
         if not is_declared:
-            level = self._strictest
-            for broken in [*pod_security.refusals({_LEVEL: level}, pods.template)][:1]:
-                field = broken.path or "an annotation"
-                breaks = f"{field} breaks the Pod Security level {level}"
-                yield broken._replace(
-                    message=f"{breaks}; whether {namespace} enforces it is not known",
-                    remedy=f"Add the Namespace {namespace} to what is judged.",
-                    certain=False,
-                    only_refuses=True,
-                )
+            level, remedy = self._strictest, f"Add the Namespace {namespace} to what is judged."
+            for rule, path, *_ in [*pod_security.refusals({_LEVEL: level}, pods.template)][:1]:
+                breaks = f"{path or 'an annotation'} breaks the Pod Security level {level}"
+                message = f"{breaks}; whether {namespace} enforces it is not known"
+                yield doubt(rule, path, message, remedy, only_refuses=True)
         quotas = self.quotas.get(namespace, [])
         has_quota = any(quota.is_for_class_of(pod) for quota in quotas)
         if self._cluster.is_gke and priority in SYSTEM_PRIORITIES and not has_quota:
             # The export of a cluster may leave out its quotas; a new namespace has none.
-            namespaces = self._cluster.by_kind["Namespace"]
-            stored = (is_stored(each) for each in namespaces if name_of(each) == namespace)
-            has_quotas = (is_declared and not any(stored)) or "kube-system" in self.quotas
+            is_new = is_declared and namespace not in self._stored_namespaces
+            is_certain = is_new or "kube-system" in self.quotas
             admits = f"GKE admits pods of {priority} in {namespace}"
-            yield Refusal(
-                rule="critical-pods",
-                path="priorityClassName",
-                message=f"{admits} under a quota for that class only, and there is none",
-                remedy=f"Declare a ResourceQuota there whose scopeSelector names {priority},"
-                " or choose another class.",
-                certain=has_quotas,
-                only_refuses=True,
-            )
+            message = f"{admits} under a quota for that class only, and there is none"
+            quota = f"a ResourceQuota there whose scopeSelector names {priority}"
+            remedy = f"Declare {quota}, or choose another class."
+            refusal = Refusal("critical-pods", "priorityClassName", message, remedy, is_certain)
+            yield refusal._replace(only_refuses=True)
 
     def _against_classes(self, pods: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """Yield pod fields that conflict with the pod's PriorityClass or RuntimeClass."""
@@ -424,43 +370,32 @@ class Admission:
             policy = declared.get("preemptionPolicy") or "PreemptLowerPriority"
             for field, wanted in (("priority", value), ("preemptionPolicy", policy)):
                 if spec.get(field) not in (None, wanted):
-                    yield Refusal(
-                        rule="priority-class",
-                        path=field,
-                        message=f"{field} is {spec[field]}, and its priority class gives {wanted}",
-                        remedy=f"Leave {field} to the PriorityClass.",
-                    )
+                    message = f"{field} is {spec[field]}, and its priority class gives {wanted}"
+                    remedy = f"Leave {field} to the PriorityClass."
+                    yield Refusal("priority-class", field, message, remedy)
         template, runtime_name = section(pods.template, "spec"), spec.get("runtimeClassName")
         runtime = self._cluster.runtime_classes.get(runtime_name or "", {})
         of_class = millis(section(runtime, "overhead", "podFixed"))
         is_known = bool(runtime) or not runtime_name
         overhead = template.get("overhead")
         if is_known and overhead is not None and millis(section(template, "overhead")) != of_class:
-            yield Refusal(
-                rule="runtime-class",
-                path="overhead",
-                message="its overhead is not that of its runtime class",
-                remedy="Leave overhead to the RuntimeClass.",
-            )
+            message = "its overhead is not that of its runtime class"
+            remedy = "Leave overhead to the RuntimeClass."
+            yield Refusal("runtime-class", "overhead", message, remedy)
         for key, value in section(runtime, "scheduling", "nodeSelector").items():
             if section(template, "nodeSelector").get(key, value) != value:
-                yield Refusal(
-                    rule="runtime-class",
-                    path=f"nodeSelector.{key}",
-                    message=f"its runtime class selects nodes with {key}={value}",
-                    remedy=f"Leave {key} to the RuntimeClass.",
-                )
+                message = f"its runtime class selects nodes with {key}={value}"
+                remedy = f"Leave {key} to the RuntimeClass."
+                yield Refusal("runtime-class", f"nodeSelector.{key}", message, remedy)
 
 
 def _unknown_value(path: str) -> Refusal:
-    message = f"{path} is not known yet"
-    return Refusal("unknown-value", path, message, f"Give {path} a plain value.", certain=False)
+    return doubt("unknown-value", path, f"{path} is not known yet", f"Give {path} a plain value.")
 
 
 def _refused_pods(pod_set: PodSet, refused: Iterable[Refusal]) -> Outcome:
     """Return the API server's refusals of pods, each once."""
-    prefix = "the API server refuses the pods: "
-    return Outcome.refused(_below(pod_set.path, each, prefix) for each in dict.fromkeys(refused))
+    return _refused_below(pod_set.path, dict.fromkeys(refused), "the API server refuses the pods: ")
 
 
 def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
@@ -472,7 +407,7 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
     workload, outcome = admitted.workload, NOTHING_DECIDED
     covered = [(pods, pod) for pods, pod in admitted.pod_sets if pods.count and quota.covers(pod)]
     for pod_set, pod in covered:
-        outcome += Outcome.refused(_below(pod_set.path, each) for each in quota.refusals(pod))
+        outcome += _refused_below(pod_set.path, quota.refusals(pod))
     exceeded = quota.exceeded(quota.pods_charge(admitted))
     if not exceeded:
         return outcome + _stopped_growth(admitted, quota)
@@ -481,6 +416,7 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
         if most := quota.most_pods(pod, pod_set.count):
             limit = f"ResourceQuota {name_of(quota.manifest)} allows"
             return outcome + Outcome.warned([in_turns(pod_set, most, limit)])
+    # A Job with a pod that alone exceeds the quota never ends, so it cannot wait for its turn.
     one_fits = not any(quota.exceeded(pod.charge) for _, pod in covered)
     may_wait = workload.may_start_in_parts and one_fits
     verdict = Verdict.UNDETERMINED if may_wait else Verdict.CANNOT_FIT
@@ -497,18 +433,19 @@ def _stopped_growth(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
     return Outcome.warned(warnings)
 
 
-def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:
-    return refusal._replace(path=f"{path}.{refusal.path}", message=f"{prefix}{refusal.message}")
+def _refused_below(path: str, refusals: Iterable[Refusal], prefix: str = "") -> Outcome:
+    """Return the outcome of refusals whose paths begin at a field of the workload."""
+    return Outcome.refused(
+        each._replace(path=f"{path}.{each.path}", message=f"{prefix}{each.message}")
+        for each in refusals
+    )
 
 
 def _not_added(node: NodeClass) -> Iterable[Refusal]:
     """Yield a refusal if the autoscaler adds no nodes for pods of a priority below its limit."""
     if node.is_template and node.fewest < node.count:
         least = EXPENDABLE_BELOW
-        yield Refusal(
-            rule="expendable",
-            path="priorityClassName",
-            message=f"its priority is below {least}, for which the autoscaler adds no node",
-            remedy=f"Raise its priority to {least} or more, or let the pool keep nodes.",
-            certain=not node.fewest,
-        )
+        message = f"its priority is below {least}, for which the autoscaler adds no node"
+        remedy = f"Raise its priority to {least} or more, or let the pool keep nodes."
+        is_certain = not node.fewest
+        yield Refusal("expendable", "priorityClassName", message, remedy, is_certain)

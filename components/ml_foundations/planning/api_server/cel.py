@@ -105,85 +105,38 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "")
 
 
-_PRECEDENCE = (
-    ("||",),
-    ("&&",),
-    ("==", "!=", "<=", ">=", "<", ">", "in"),
-    ("+", "-"),
-    ("*", "/", "%"),
-)
+_COMPARISONS = ("==", "!=", "<=", ">=", "<", ">", "in")
+_PRECEDENCE = (("||",), ("&&",), _COMPARISONS, ("+", "-"), ("*", "/", "%"))
 """The binary operators, from those that bind loosest."""
 _ARITHMETIC = 3
 """The first level of the operators that return what their operands are."""
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _LITERALS = {"true": Type.BOOL, "false": Type.BOOL, "null": Type.VALUE}
-_NAMESPACES = frozenset(
-    [
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bool",
-        "bytes",
-        "list",
-        "map",
-        "type",
-        "null_type",
-        "google",
-        "optional",
-        "optional_type",
-        "sets",
-        "lists",
-        "strings",
-        "format",
-        "ip",
-        "cidr",
-        "url",
-        "semver",
-        "quantity",
-        "jsonpatch",
-    ]
+_NAMESPACES = _words(
+    "int uint double string bool bytes list map type null_type google optional optional_type "
+    "sets lists strings format ip cidr url semver quantity jsonpatch"
 )
 """The names of types and libraries: they are not variables."""
-_MACROS = frozenset(
-    [
-        "all",
-        "exists",
-        "exists_one",
-        "existsOne",
-        "map",
-        "filter",
-        "optMap",
-        "optFlatMap",
-        "sortBy",
-        "transformList",
-        "transformMap",
-        "transformMapEntry",
-    ]
+_MACROS = _words(
+    "all exists exists_one existsOne map filter optMap optFlatMap sortBy transformList "
+    "transformMap transformMapEntry"
 )
 """Methods whose first arguments are names of variables that their last arguments use."""
 _FIELDS = {
-    "request": frozenset(
-        [
-            "kind",
-            "resource",
-            "subResource",
-            "requestKind",
-            "requestResource",
-            "requestSubResource",
-            "name",
-            "namespace",
-            "operation",
-            "userInfo",
-            "dryRun",
-            "options",
-        ]
+    "request": _words(
+        "kind resource subResource requestKind requestResource requestSubResource name "
+        "namespace operation userInfo dryRun options"
     ),
-    "namespaceObject": frozenset({"metadata", "spec", "status"}),
+    "namespaceObject": _words("metadata spec status"),
 }
 """The variables whose fields are known."""
-_STRING_FIELDS = frozenset(
-    {"request.name", "request.namespace", "request.operation", "request.userInfo.username"}
+_STRING_FIELDS = _words(
+    "request.name request.namespace request.operation request.userInfo.username"
 )
 _UNTYPED = ("object", "oldObject", "params")
 _RETURNS = {
@@ -269,16 +222,14 @@ class _Parser:
         return type_
 
     def unary(self) -> Type:
-        if self.take("!"):
-            while self.take("!"):
-                pass
-            self.member()
-            return Type.BOOL
-        if self.take("-"):
-            while self.take("-"):
-                pass
-            type_ = self.member()
-            return Type.VALUE if type_ is Type.VALUE else Type.ANY
+        for sign in ("!", "-"):  # repeated, but never mixed: that is the grammar of cel-spec
+            if self.take(sign):
+                while self.take(sign):
+                    pass
+                type_ = self.member()
+                if sign == "!":
+                    return Type.BOOL
+                return Type.VALUE if type_ is Type.VALUE else Type.ANY
         return self.member()
 
     def member(self) -> Type:

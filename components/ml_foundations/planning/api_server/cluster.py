@@ -1,5 +1,6 @@
 """The objects that exist before the workloads: nodes, limits, volumes, queues, running pods."""
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,7 +22,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
-from ml_foundations.planning.api_server.queues import Queues
+from ml_foundations.planning.api_server.queues import Queues, by_name
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.equivalence import grouped, mentions
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
@@ -109,8 +110,8 @@ class Cluster:
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
             self.by_kind[document["kind"]].append(document)
-        self.priority_classes = {name_of(cls): cls for cls in self.by_kind["PriorityClass"]}
-        self.runtime_classes = {name_of(cls): cls for cls in self.by_kind["RuntimeClass"]}
+        self.priority_classes = by_name(self.by_kind["PriorityClass"])
+        self.runtime_classes = by_name(self.by_kind["RuntimeClass"])
         self.service_accounts: dict[tuple[str, str], Manifest] = {}
         for account in self.by_kind["ServiceAccount"]:
             self.service_accounts[namespace_of(account), name_of(account)] = account
@@ -141,8 +142,10 @@ class Cluster:
         if not self.is_split or self._spread is Spread.UNKNOWN:
             return by_host(self.declared)
         is_full = self._spread is Spread.FULL
-        parts = [part for node in self.declared for part in by_zone(node, most=is_full)]
-        return by_host([part for part in parts if part.count])
+        parts: list[NodeClass] = []
+        for node in self.declared:
+            parts += (part for part in by_zone(node, most=is_full) if part.count)
+        return by_host(parts)
 
     @cached_property
     def _shares_hosts(self) -> bool:
@@ -154,11 +157,10 @@ class Cluster:
 
         Running and finished pods are not workloads, nor is an object that another workload creates.
         """
-        declared = {
-            (kind, namespace_of(document), name_of(document))
-            for kind in WORKLOAD_KINDS
-            for document in self.by_kind[kind]
-        }
+        declared: set[tuple[str, str, str]] = set()
+        for kind in WORKLOAD_KINDS:
+            for document in self.by_kind[kind]:
+                declared.add((kind, namespace_of(document), name_of(document)))
         running_pods = Counter[tuple[str, str, str]]()
         for pod in self.by_kind["Pod"]:
             if is_running(pod):
@@ -171,16 +173,16 @@ class Cluster:
                 continue
             if _owners(document) & declared:
                 continue
-            found = workload(document, self.scalers, self._priority_label)
-            if found.claims:
-                claims = tuple(map(self._unsettled_volumes.with_default_class, found.claims))
-                found = replace(found, claims=claims)
-            if is_stored(document) and not found.unknown:
-                running = running_pods[found.kind, found.namespace, found.name]
-                found = without_running(found, running)
-                if _has_all_pods(found, running):
-                    fully_running.add(found)
-            workloads.append(found)
+            pending = workload(document, self.scalers, self._priority_label)
+            if pending.claims:
+                claims = tuple(map(self._unsettled_volumes.with_default_class, pending.claims))
+                pending = replace(pending, claims=claims)
+            if is_stored(document) and not pending.unknown:
+                running = running_pods[pending.kind, pending.namespace, pending.name]
+                pending = without_running(pending, running)
+                if _has_all_pods(pending, running):
+                    fully_running.add(pending)
+            workloads.append(pending)
         return workloads, frozenset(fully_running)
 
     @property
@@ -222,7 +224,7 @@ class Cluster:
     def node_groups(self) -> list[NodeGroup]:
         """The nodes with the resources that the running pods leave free."""
         groups = grouped(self._nodes, self.running, self._mentioned)
-        return [carrying(node, pods) for node, pods in groups]
+        return list(itertools.starmap(carrying, groups))
 
     @cached_property
     def some_end(self) -> bool:
@@ -237,17 +239,22 @@ class Cluster:
     @cached_property
     def lacks_host_names(self) -> bool:
         """True if some Node has no label with its host name."""
-        nodes = (node for node in self.by_kind["Node"] if MAX_NODES not in annotations_of(node))
-        return any(labels.HOSTNAME not in labels_of(node) for node in nodes)
+        for node in self.by_kind["Node"]:
+            if MAX_NODES not in annotations_of(node) and labels.HOSTNAME not in labels_of(node):
+                return True
+        return False
 
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
-        declared = {name_of(each): labels_of(each) for each in self.by_kind["Namespace"]}
-        names = set(declared)
+        by_name: dict[str, Mapping[str, Any]] = {}
         for kind in WORKLOAD_KINDS:
-            names.update(map(namespace_of, self.by_kind[kind]))
-        return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in names}
+            for name in map(namespace_of, self.by_kind[kind]):
+                by_name[name] = {labels.NAMESPACE_NAME: name}
+        for namespace in self.by_kind["Namespace"]:
+            name = name_of(namespace)
+            by_name[name] = {labels.NAMESPACE_NAME: name, **labels_of(namespace)}
+        return by_name
 
     @cached_property
     def _stored_pods(self) -> tuple[dict[str, list[PodClass]], list[PodClass]]:
@@ -256,19 +263,17 @@ class Cluster:
         A pod does not stay if its workload is judged with all its pods. A pod that may leave its
         node stays only if nodes are spread evenly: a relaxed cluster is without it.
         """
-        judged_whole = {
-            (workload.kind, workload.namespace, workload.name)
-            for workload in self.workloads
-            if workload not in self.fully_running
-            and not (is_stored(workload.manifest) and workload.kind in COUNTED)
-        }
+        judged_whole: set[tuple[str, str, str]] = set()
+        for pending in self.workloads:
+            is_counted = is_stored(pending.manifest) and pending.kind in COUNTED
+            if not is_counted and pending not in self.fully_running:
+                judged_whole.add((pending.kind, pending.namespace, pending.name))
         staying: dict[str, list[PodClass]] = {}
         not_staying: list[PodClass] = []
         for document in self.by_kind["Pod"]:
             is_there = is_running(document)
-            if is_finished(document) or not (is_there or is_stored(document)):
-                continue
-            if self._is_evicted(document):
+            is_new = not (is_there or is_stored(document))
+            if is_new or is_finished(document) or self._is_evicted(document):
                 continue
             spec = section(document, "spec")
             stored = admitted(read_fields(spec), ())
@@ -282,21 +287,15 @@ class Cluster:
         return staying, not_staying
 
     @cached_property
-    def _taints(self) -> Mapping[str, list[Manifest]]:
-        nodes = self.by_kind["Node"]
-        return {name_of(node): [*items(section(node, "spec"), "taints")] for node in nodes}
+    def _nodes_by_name(self) -> Mapping[str, Manifest]:
+        return by_name(self.by_kind["Node"])
 
-    @cached_property
-    def _deleted_nodes(self) -> frozenset[str]:
-        nodes = self.by_kind["Node"]
-        deleted = (n for n in nodes if section(n, "metadata").get("deletionTimestamp"))
-        return frozenset(map(name_of, deleted))
+    def _node_of(self, pod: Manifest) -> Manifest:
+        return self._nodes_by_name.get(str(section(pod, "spec").get("nodeName")), {})
 
     def _may_leave(self, pod: Manifest) -> bool:
         """Return whether a running pod may leave: it ends, is deleted, or is evicted by a taint."""
-        node = section(pod, "spec").get("nodeName")
-        is_deleted = bool(section(pod, "metadata").get("deletionTimestamp"))
-        is_deleted = is_deleted or node in self._deleted_nodes
+        is_deleted = _is_deleted(pod) or _is_deleted(self._node_of(pod))
         return is_deleted or may_end(pod) or bool(self._evicting_taints(pod))
 
     def _is_evicted(self, pod: Manifest) -> bool:
@@ -313,10 +312,9 @@ class Cluster:
         """
         if _MIRROR in annotations_of(pod):
             return []
-        spec = section(pod, "spec")
-        taints = self._taints.get(str(spec.get("nodeName")), ())
+        taints = items(section(self._node_of(pod), "spec"), "taints")
         evicting = [taint for taint in taints if taint.get("effect") == "NoExecute"]
-        tolerations = items(spec, "tolerations")
+        tolerations = items(section(pod, "spec"), "tolerations")
         forever = [item for item in tolerations if item.get("tolerationSeconds") is None]
         return untolerated_taints(forever, evicting)
 
@@ -333,17 +331,12 @@ class Cluster:
         for pending in self.workloads:
             if pending.kind in ("Pod", "Job"):
                 trees += (pods.spec for pods in pending.pods)
-        for pods in self.running.values():
-            trees += (section(pod.spec, "affinity").get("podAntiAffinity") for pod in pods)
+        for pod in itertools.chain.from_iterable(self.running.values()):
+            trees.append(section(pod.spec, "affinity").get("podAntiAffinity"))
         return mentions(trees)
 
     def pod_class(
-        self,
-        name: str,
-        namespace: str,
-        own_labels: Mapping[str, Any],
-        spec: Manifest,
-        **others: Any,
+        self, name: str, namespace: str, own_labels: Manifest, spec: Manifest, **others: Any
     ) -> PodClass:
         """Return the class of pods with an admitted spec; their priority and claims are looked up.
 
@@ -363,10 +356,13 @@ class Cluster:
             **others,
         )
         if self.ignored:
-            rules = _FIELDS_OF_RULES.items()
-            dropped = {field: () for rule, field in rules if rule in self.ignored}
-            pod = replace(pod, ignored=self.ignored, **dropped)
+            fields = [_FIELDS_OF_RULES[rule] for rule in self.ignored & _FIELDS_OF_RULES.keys()]
+            pod = replace(pod, ignored=self.ignored, **dict.fromkeys(fields, ()))
         return _with_shared_hosts(pod) if self._shares_hosts else pod
+
+    def stored(self, spec: Manifest, namespace: str) -> Manifest:
+        """Return the spec of a pod in a namespace as the API server stores it."""
+        return admitted(spec, self.limit_ranges.get(namespace, ()), self.runtime_classes)
 
     def priority(self, spec: Manifest) -> tuple[int, bool]:
         """Return the priority of pods, and whether they preempt others."""
@@ -394,11 +390,8 @@ class Cluster:
     def accepting(self, pod: PodClass, among: Sequence[NodeGroup] | None = None) -> list[NodeGroup]:
         """Return the node groups that accept the pods, whatever is free on them.
 
-        Of a DaemonSet, these are the groups on which its controller wants a pod.
-
-        Args:
-            pod: The pods.
-            among: The cluster's node groups with more pods on them, in the same order.
+        Of a DaemonSet, these are the groups on which its controller wants a pod. ``among`` are the
+        cluster's node groups with more pods on them, in the same order.
         """
         among = self.node_groups if among is None else among
         if pod.one_per_node:
@@ -407,9 +400,10 @@ class Cluster:
             return [place for place in among if not refusals(pod, place.node)]
         # Thousands of workloads have few keys: each key looks at the nodes once.
         if pod.node_key not in self._accepted:
-            places = enumerate(self.node_groups)
-            accepting = [index for index, place in places if not refusals(pod, place.node)]
-            self._accepted[pod.node_key] = accepting
+            accepting = self._accepted[pod.node_key] = []
+            for index, place in enumerate(self.node_groups):
+                if not refusals(pod, place.node):
+                    accepting.append(index)
         return [among[index] for index in self._accepted[pod.node_key]]
 
     def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
@@ -420,6 +414,10 @@ class Cluster:
             if refused and not any(refusal.certain for refusal in refused):
                 possible.append(place)
         return possible
+
+
+def _is_deleted(document: Manifest) -> bool:
+    return bool(section(document, "metadata").get("deletionTimestamp"))
 
 
 def _has_all_pods(workload: Workload, running: int) -> bool:
@@ -433,11 +431,12 @@ def _has_all_pods(workload: Workload, running: int) -> bool:
 def _with_shared_hosts(pod: PodClass) -> PodClass:
     """Return a pod class whose rules about host names are about groups of nodes that share one."""
     fields: dict[str, Any] = {}
-    for name in ("affinity", "anti_affinity", "spread"):
-        fields[name] = tuple(
-            replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
-            for rule in getattr(pod, name)
-        )
+    for name in _FIELDS_OF_RULES.values():
+        rules: list[Any] = []
+        for rule in getattr(pod, name):
+            is_of_hosts = rule.key == labels.HOSTNAME
+            rules.append(replace(rule, key=SHARED_HOSTNAME) if is_of_hosts else rule)
+        fields[name] = tuple(rules)
     return replace(pod, **fields)
 
 

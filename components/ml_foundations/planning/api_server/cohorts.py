@@ -62,14 +62,9 @@ class Cohorts:
         if Unknown in map(type, (name_of(node.manifest), node.manifest.get("spec"))):
             return False
         spec = section(node.manifest, "spec")
-        name = next(
-            (
-                spec[key]
-                for key in ("cohortName", "cohort", "parentName", "parent")
-                if spec.get(key)
-            ),
-            None,
-        )
+        # The field of a ClusterQueue and that of a Cohort, each with its earlier name.
+        names = map(spec.get, ("cohortName", "cohort", "parentName", "parent"))
+        name = next(filter(None, names), None)
         if name is None:
             return True
         parent = self._cohorts.setdefault(name, _Node({})) if isinstance(name, str) else node
@@ -85,15 +80,12 @@ class Cohorts:
 
     def available(self, queue: Manifest, flavor: str, resource: str, taken: Taken = NOTHING) -> int:
         """Return how much of a resource in a flavor a queue may still use, in thousandths."""
-        key = name_of(queue), flavor, resource
-        if taken or key not in self._most:
-            found = max(
-                0, _Resource(flavor, resource, taken).available(self._queues[name_of(queue)])
-            )
-            if taken:
-                return found
-            # Adding it up for each of 2,000 Jobs in 20 queues doubles the time of judging.
-            self._most[key] = found
+        key, node = (name_of(queue), flavor, resource), self._queues[name_of(queue)]
+        if taken:
+            return max(0, _Resource(flavor, resource, taken).available(node))
+        # Adding it up for each of 2,000 Jobs in 20 queues doubles the time of judging.
+        if key not in self._most:
+            self._most[key] = max(0, _Resource(flavor, resource, NOTHING).available(node))
         return self._most[key]
 
 
@@ -105,28 +97,24 @@ class _Resource(NamedTuple):
     taken: Taken
 
     def available(self, node: _Node) -> int:
-        quota, subtree, local, used = (
-            self._quota(node),
-            self._subtree(node),
-            self._local(node),
-            self._used(node),
-        )
+        subtree, local, used = self._subtree(node), self._local(node), self._used(node)
         if node.parent is None:
             return subtree - used
-        shared = self.available(node.parent)
-        if quota.borrowing is not None:
-            shared = min(shared, subtree - local - max(0, used - local) + quota.borrowing)
+        shared, borrowing = self.available(node.parent), self._quota(node).borrowing
+        if borrowing is not None:
+            shared = min(shared, subtree - local - max(0, used - local) + borrowing)
         return max(0, local - used) + shared
 
     def _quota(self, node: _Node) -> Quota:
-        flavors = [] if node.is_unknown else flavors_of(node.manifest)
-        own = (quota_of(each, self.name) for _, each in flavors if each["name"] == self.flavor)
-        return next(own, Quota())
+        for _, flavor in [] if node.is_unknown else flavors_of(node.manifest):
+            if flavor["name"] == self.flavor:
+                return quota_of(flavor, self.name)
+        return Quota()
 
     def _subtree(self, node: _Node) -> int:
         """Return the quota of a node, with what its children lend."""
-        lent = (self._subtree(child) - self._local(child) for child in node.children)
-        return self._quota(node).nominal + sum(lent)
+        lent = sum(self._subtree(child) - self._local(child) for child in node.children)
+        return self._quota(node).nominal + lent
 
     def _local(self, node: _Node) -> int:
         """Return the quota that a node keeps for itself."""
@@ -150,7 +138,7 @@ def quota_of(flavor: Manifest, resource: str) -> Quota:
     """Return the quota of a resource in one flavor."""
     for quota in items(flavor, "resources"):
         if quota.get("name") == resource:
-            limits = [quota.get(key) for key in ("borrowingLimit", "lendingLimit")]
-            borrowing, lending = (None if limit is None else milli(limit) for limit in limits)
+            limits = map(quota.get, ("borrowingLimit", "lendingLimit"))
+            borrowing, lending = [None if limit is None else milli(limit) for limit in limits]
             return Quota(milli(quota.get("nominalQuota", 0)), borrowing, lending)
     return Quota()

@@ -1,17 +1,17 @@
 """Constraints on the values of fields, by the names that the tables of fields use.
 
-``parse("in_range 0 511")`` calls the constructor ``in_range`` with two words. Formats of texts
-(``dns_label``) and conditions without arguments (``true``) are constraints already. A test may
+``parse("below a b")`` returns a constraint whose test calls ``below(value, "a", "b")``. A test may
 raise an error for a value of another type: such a value does not meet the constraint.
 """
 
 import base64
+import inspect
 import ipaddress
 import json
 import re
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ml_foundations.kubernetes.cron import is_schedule
@@ -30,6 +30,7 @@ from ml_foundations.planning.api_server.text_formats import (
 )
 
 _Test = Callable[[Any], Any]
+_TestWithArguments = Callable[..., Any]
 _MAX_BASE64 = 1398104
 """The characters of base64 for 1 MiB."""
 _DEFAULTS = {"protocol": "TCP"}
@@ -62,42 +63,27 @@ class Constraint:
             return any(unknown_paths(value))
 
 
-_CONSTRAINTS = {
-    name: Constraint(f"be {form.description}", form.matches) for name, form in FORMATS.items()
-} | {
-    "anything": Constraint("have a value", lambda value: True),
-    "empty": Constraint("be left out", lambda value: value in ("", [])),
-    "absent": Constraint("be left out", lambda value: False),
-    "true": Constraint("be true", lambda value: value is True),
-    "false": Constraint("be false", lambda value: not value),
-    "mapping": Constraint("be a mapping", is_mapping),
-    "quantity": Constraint("be a quantity", lambda value: parse_quantity(value) >= 0),
-    "positive_quantity": Constraint(
-        "be a quantity above 0", lambda value: parse_quantity(value) > 0
+_CONDITIONS: dict[str, tuple[str, _Test]] = {
+    "anything": ("have a value", lambda value: True),
+    "empty": ("be left out", lambda value: value in ("", [])),
+    "absent": ("be left out", lambda value: False),
+    "true": ("be true", lambda value: value is True),
+    "false": ("be false", lambda value: not value),
+    "mapping": ("be a mapping", is_mapping),
+    "quantity": ("be a quantity", lambda value: parse_quantity(value) >= 0),
+    "positive_quantity": ("be a quantity above 0", lambda value: parse_quantity(value) > 0),
+    "count_or_percentage": ("be a number or a percentage", lambda value: _share(value) >= 0),
+    "cron_schedule": ("be a cron schedule", is_schedule),
+    "one_item": ("have one item", lambda value: len(value) == 1),
+    "some_items": ("have an item", lambda value: len(value) > 0),
+    "no_items": ("have no items", lambda value: len(value) == 0),
+    "unique_items": ("have no item twice", lambda value: _are_unique([(item,) for item in value])),
+    "ascending_items": (
+        "have items in ascending order, none twice",
+        lambda value: value == sorted({*value}),
     ),
-    "count_or_percentage": Constraint(
-        "be a number or a percentage", lambda value: _share(value) >= 0
-    ),
-    "cron_schedule": Constraint("be a cron schedule", is_schedule),
-    "time_zone": Constraint(
-        "be a time zone", lambda value: not _time_zones() or value in _time_zones()
-    ),
-    "one_item": Constraint("have one item", lambda value: len(value) == 1),
-    "some_items": Constraint("have an item", lambda value: len(value) > 0),
-    "no_items": Constraint("have no items", lambda value: len(value) == 0),
-    "unique_items": Constraint(
-        "have no item twice", lambda value: _are_unique([(item,) for item in value])
-    ),
-    "ascending_items": Constraint(
-        "have items in ascending order, none twice", lambda value: value == sorted({*value})
-    ),
-    "one_per_ip_family": Constraint(
-        "have one item of each IP family",
-        lambda value: len({":" in address for address in value}) == len(value),
-    ),
-    "unique_projected_paths": Constraint(
-        "have no path twice in its sources", lambda value: _are_unique([*_projected_paths(value)])
-    ),
+    # A machine without a database of time zones cannot judge their names.
+    "time_zone": ("be a time zone", lambda value: value in (_time_zones() or [value])),
 }
 _CONSTRUCTORS: dict[str, Callable[..., Constraint]] = {}
 
@@ -115,14 +101,14 @@ def parse(text: str) -> Constraint:
     if name == "uncertain":
         return replace(parse(" ".join(arguments)), is_certain=False)
     try:
-        return _CONSTRUCTORS[name](*arguments) if arguments else _CONSTRAINTS[name]
+        return _CONSTRUCTORS[name](*arguments)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is not a constraint: {error}") from None
 
 
 def names() -> frozenset[str]:
     """Return the names of all constraints."""
-    return frozenset({*_CONSTRAINTS, *_CONSTRUCTORS})
+    return frozenset(_CONSTRUCTORS)
 
 
 def _constructor(function: Callable[..., Constraint]) -> Callable[..., Constraint]:
@@ -131,14 +117,44 @@ def _constructor(function: Callable[..., Constraint]) -> Callable[..., Constrain
     return function
 
 
-def _condition(requirement: str, *fields: str) -> Callable[[_Test], _Test]:
-    """Register a function as the test of a constraint without arguments."""
+def _condition(
+    requirement: str, *fields: str
+) -> Callable[[_TestWithArguments], _TestWithArguments]:
+    """Register a function as the test of a constraint; the arguments follow the value.
 
-    def register(test: _Test) -> _Test:
-        _CONSTRAINTS[test.__name__] = Constraint(requirement, test, fields)
+    In the requirement, ``{0}`` is the first argument, and ``{all}``, ``{both}`` and ``{either}``
+    are all of them with commas, "and" or "or". A field with ``{each}`` is one for each argument.
+    """
+
+    def register(test: _TestWithArguments) -> _TestWithArguments:
+        _CONSTRUCTORS[test.__name__] = partial(_constraint, requirement, fields, test)
         return test
 
     return register
+
+
+def _constraint(
+    requirement: str, fields: Iterable[str], test: _TestWithArguments, *arguments: str
+) -> Constraint:
+    inspect.signature(test).bind(None, *arguments)  # an error if there are too many or too few
+    paths: list[str] = []
+    for field in fields:
+        for argument in arguments if "{each}" in field else [""]:
+            paths.append(field.format(*arguments, each=argument))
+    sentence = requirement.format(
+        *arguments,
+        all=", ".join(arguments),
+        both=" and ".join(arguments),
+        either=" or ".join(arguments),
+    )
+    test_of_value: _Test = (lambda value: test(value, *arguments)) if arguments else test
+    return Constraint(sentence, test_of_value, tuple(paths))
+
+
+for _name, (_requirement, _test) in _CONDITIONS.items():
+    _CONSTRUCTORS[_name] = partial(_constraint, _requirement, (), _test)
+for _name, _form in FORMATS.items():
+    _CONSTRUCTORS[_name] = partial(_constraint, f"be {_form.description}", (), _form.matches)
 
 
 # --- Single values
@@ -147,17 +163,15 @@ def _condition(requirement: str, *fields: str) -> Callable[[_Test], _Test]:
 @_constructor
 def one_of(*values: str) -> Constraint:
     listed = ", ".join(values)
-    return Constraint(
-        f"be one of {listed}" if len(values) > 1 else f"be {listed}", lambda value: value in values
-    )
+    requirement = f"be one of {listed}" if len(values) > 1 else f"be {listed}"
+    return Constraint(requirement, lambda value: value in values)
 
 
 @_constructor
 def in_range(minimum: str, maximum: str) -> Constraint:
     least, most = int(minimum), int(maximum)
-    return Constraint(
-        f"be from {least} to {most}", lambda value: type(value) is int and least <= value <= most
-    )
+    requirement = f"be from {least} to {most}"
+    return Constraint(requirement, lambda value: type(value) is int and least <= value <= most)
 
 
 @_constructor
@@ -169,9 +183,8 @@ def other_than(number: str) -> Constraint:
 @_constructor
 def quantity_of(*amounts: str) -> Constraint:
     accepted = [*map(parse_quantity, amounts)]
-    return Constraint(
-        f"be one of {', '.join(amounts)}", lambda value: parse_quantity(value) in accepted
-    )
+    requirement = f"be one of {', '.join(amounts)}"
+    return Constraint(requirement, lambda value: parse_quantity(value) in accepted)
 
 
 @_constructor
@@ -191,9 +204,8 @@ def cel_expression(types: str, *variables: str) -> Constraint:
         return is_known and expression.type in accepted
 
     described = types.replace("|", " or ")
-    return Constraint(
-        f"be a CEL expression of {', '.join(variables)} that returns {described}", test
-    )
+    requirement = f"be a CEL expression of {', '.join(variables)} that returns {described}"
+    return Constraint(requirement, test)
 
 
 @_condition("be an IP address")
@@ -229,6 +241,22 @@ def count_or_share(value: str | int) -> bool:
 # --- Lists, texts and maps
 
 
+@_condition("have one item of each IP family")
+def one_per_ip_family(value: list[str]) -> bool:
+    return len({":" in address for address in value}) == len(value)
+
+
+@_condition("have no path twice in its sources")
+def unique_projected_paths(sources: list[Manifest]) -> bool:
+    paths: list[tuple[Any]] = []
+    for source in sources:
+        # The files of tokens are not compared.
+        for kind in source.keys() - {"serviceAccountToken"}:
+            for holder in (section(source, kind), *items(section(source, kind), "items")):
+                paths += ((holder[key],) for key in holder if key.lower().endswith("path"))
+    return _are_unique(paths)
+
+
 @_constructor
 def max_items(count: str) -> Constraint:
     most = int(count)
@@ -241,59 +269,45 @@ def max_length(count: str) -> Constraint:
     return Constraint(f"have at most {most} characters", lambda value: len(value) <= most)
 
 
-@_constructor
-def unique_by(*keys: str) -> Constraint:
-    def test(listed: list[Manifest]) -> bool:
-        rows: list[tuple[Any, ...]] = []
-        for item in listed:
-            values = (item.get(key) or _DEFAULTS.get(key) for key in keys)
-            rows.append(tuple(values))
-        return _are_unique(rows)
-
-    fields = tuple(f"[].{key}" for key in keys)
-    return Constraint(f"have no two items with the same {' and '.join(keys)}", test, fields)
+@_condition("have no two items with the same {both}", "[].{each}")
+def unique_by(value: list[Manifest], *keys: str) -> bool:
+    rows: list[tuple[Any, ...]] = []
+    for item in value:
+        values = (item.get(key) or _DEFAULTS.get(key) for key in keys)
+        rows.append(tuple(values))
+    return _are_unique(rows)
 
 
-@_constructor
-def alone(item: str) -> Constraint:
-    return Constraint(
-        f"have no items besides {item}", lambda value: item not in value or len({*value}) == 1
-    )
+@_condition("have no items besides {0}")
+def alone(value: list[str], item: str) -> bool:
+    return item not in value or len({*value}) == 1
 
 
-@_constructor
-def not_both(first: str, second: str) -> Constraint:
-    return Constraint(
-        f"not have both {first} and {second}", lambda value: not {first, second} <= {*value}
-    )
+@_condition("not have both {0} and {1}")
+def not_both(value: list[str], first: str, second: str) -> bool:
+    return not {first, second} <= {*value}
 
 
-@_constructor
-def contains_one_of(*accepted: str) -> Constraint:
-    return Constraint(
-        f"have an item {' or '.join(accepted)}", lambda value: {UNKNOWN, *accepted} & {*value}
-    )
+@_condition("have an item {either}")
+def contains_one_of(value: list[Any], *accepted: str) -> bool:
+    return not {UNKNOWN, *accepted}.isdisjoint(value)
 
 
-@_constructor
-def only_keys(*keys: str) -> Constraint:
-    return Constraint(f"have only {', '.join(keys)}", lambda value: {*keys} == {*value}, keys)
+@_condition("have only {all}", "{each}")
+def only_keys(value: Manifest, *keys: str) -> bool:
+    return {*keys} == {*value}
 
 
 @_constructor
 def keys_of(name: str) -> Constraint:
     key = parse(name)
-    return Constraint(
-        f"have keys that must {key.requirement}", lambda value: all(map(key.is_met, value))
-    )
+    requirement = f"have keys that must {key.requirement}"
+    return Constraint(requirement, lambda value: all(map(key.is_met, value)))
 
 
-@_constructor
-def one_marked(key: str) -> Constraint:
-    def test(listed: list[Manifest]) -> bool:
-        return sum(item.get(key) in (True, UNKNOWN) for item in listed) == 1
-
-    return Constraint(f"have one item with {key}: true", test, (f"[].{key}",))
+@_condition("have one item with {0}: true", "[].{0}")
+def one_marked(value: list[Manifest], key: str) -> bool:
+    return sum(item.get(key) in (True, UNKNOWN) for item in value) == 1
 
 
 @_condition("have at most one item with controller: true", "[].controller")
@@ -308,9 +322,8 @@ def named_items(value: list[Manifest]) -> bool:
 
 @_condition("be labels")
 def labels(value: Manifest) -> bool:
-    return all(
-        QUALIFIED_NAME.matches(key) and LABEL_VALUE.matches(value[key] or "") for key in value
-    )
+    are_valid = all(map(QUALIFIED_NAME.matches, value))
+    return are_valid and all(LABEL_VALUE.matches(text or "") for text in value.values())
 
 
 @_condition("have at most 256 KiB")
@@ -330,110 +343,77 @@ def base64_size(value: Manifest) -> bool:
 
 @_condition("have whole numbers of what is counted")
 def whole_counts(value: Manifest) -> bool:
-    return all(
-        is_whole(milli(value[name] or 0)) for name in value if COUNTED_RESOURCE.matches(name)
-    )
+    counted = filter(COUNTED_RESOURCE.matches, value)
+    return all(is_whole(milli(value[name] or 0)) for name in counted)
 
 
 # --- Fields of a mapping against each other
 
 
-@_constructor
-def exactly_one(*keys: str) -> Constraint:
-    return Constraint(
-        f"have exactly one of {', '.join(keys)}", lambda value: _count(value, keys) == 1, keys
-    )
+@_condition("have exactly one of {all}", "{each}")
+def exactly_one(value: Manifest, *keys: str) -> bool:
+    return _count(value, keys) == 1
 
 
-@_constructor
-def at_most_one(*keys: str) -> Constraint:
-    return Constraint(
-        f"have at most one of {', '.join(keys)}", lambda value: _count(value, keys) <= 1, keys
-    )
+@_condition("have at most one of {all}", "{each}")
+def at_most_one(value: Manifest, *keys: str) -> bool:
+    return _count(value, keys) <= 1
 
 
-@_constructor
-def at_least_one(*keys: str) -> Constraint:
-    return Constraint(f"have one of {', '.join(keys)}", lambda value: _count(value, keys), keys)
+@_condition("have one of {all}", "{each}")
+def at_least_one(value: Manifest, *keys: str) -> bool:
+    return _count(value, keys) >= 1
 
 
-@_constructor
-def ascending(lower: str, upper: str) -> Constraint:
-    def test(value: Manifest) -> bool:
-        return parse_quantity(value[lower]) <= parse_quantity(value[upper])
-
-    return Constraint(f"have {lower} of at most {upper}", test, (lower, upper))
+@_condition("have {0} of at most {1}", "{each}")
+def ascending(value: Manifest, lower: str, upper: str) -> bool:
+    return parse_quantity(value[lower]) <= parse_quantity(value[upper])
 
 
-@_constructor
-def below(lower: str, upper: str) -> Constraint:
-    return Constraint(
-        f"have {lower} below {upper}", lambda value: value[lower] < value[upper], (lower, upper)
-    )
+@_condition("have {0} below {1}", "{each}")
+def below(value: Manifest, lower: str, upper: str) -> bool:
+    return value[lower] < value[upper]
 
 
-@_constructor
-def equal(first: str, second: str) -> Constraint:
-    def test(value: Manifest) -> bool:
-        return len({value_at(value, first), value_at(value, second)} - {UNKNOWN}) < 2
-
-    return Constraint(f"have the same {first} and {second}", test, (first, second))
+@_condition("have the same {0} and {1}", "{each}")
+def equal(value: Manifest, first: str, second: str) -> bool:
+    return len({value_at(value, first), value_at(value, second)} - {UNKNOWN}) < 2
 
 
-@_constructor
-def disjoint(first: str, second: str) -> Constraint:
-    def test(value: Manifest) -> bool:
-        return not {*(value.get(first) or ())} & {*(value.get(second) or ())}
-
-    return Constraint(f"have no key both in {first} and {second}", test, (first, second))
+@_condition("have no key both in {0} and {1}", "{each}")
+def disjoint(value: Manifest, first: str, second: str) -> bool:
+    return not {*(value.get(first) or ())} & {*(value.get(second) or ())}
 
 
-@_constructor
-def named_by(*paths: str) -> Constraint:
-    def test(value: Manifest) -> bool:
-        return "".join([value_at(value, "metadata.name")]) == ".".join(
-            value_at(value, path) for path in paths
-        )
-
-    return Constraint(f"be named by {' and '.join(paths)}", test, paths)
+@_condition("be named by {both}", "{each}")
+def named_by(value: Manifest, *paths: str) -> bool:
+    # join raises an error for a name that is not a text, such as an unknown one.
+    name = "".join([value_at(value, "metadata.name")])
+    return name == ".".join(value_at(value, path) for path in paths)
 
 
-@_constructor
-def secret_key(*keys: str) -> Constraint:
-    def test(secret: Manifest) -> bool:
-        return any({*keys} & {*section(secret, field)} for field in ("data", "stringData"))
-
-    return Constraint(f"have the key {' or '.join(keys)}", test)
+@_condition("have the key {either}")
+def secret_key(secret: Manifest, *keys: str) -> bool:
+    return not {*section(secret, "data"), *section(secret, "stringData")}.isdisjoint(keys)
 
 
-@_constructor
-def secret_json(key: str) -> Constraint:
-    """Return a constraint on a Secret with a JSON object under a key."""
-
-    def test(secret: Manifest) -> bool:
-        # Kubernetes replaces data by stringData.
-        text = section(secret, "stringData").get(key)
-        decoded = base64.b64decode(secret["data"][key]) if text is None else text
-        return isinstance(json.loads(decoded), dict | None)
-
-    return Constraint(f"have JSON in {key}", test)
+@_condition("have JSON in {0}")
+def secret_json(secret: Manifest, key: str) -> bool:
+    # Kubernetes replaces data by stringData.
+    text = section(secret, "stringData").get(key)
+    decoded = base64.b64decode(secret["data"][key]) if text is None else text
+    return isinstance(json.loads(decoded), dict | None)
 
 
-@_constructor
-def cel_variables(items_key: str, expression_path: str, *declared: str) -> Constraint:
-    """Return a constraint: expressions of CEL use only variables or properties of the object."""
-
-    def test(value: Manifest) -> bool:
-        names = {variable["name"] for variable in value.get("variables") or ()}
-        names.update(declared, value.get("properties") or ())
-        used: set[str] = set()
-        for item in value.get(items_key) or ():
-            used |= cel.member_names(value_at(item, expression_path) or "''")
-        return used <= names or any(unknown_paths(value))
-
-    return Constraint(
-        f"declare the names that {items_key} use", test, (f"{items_key}[].{expression_path}",)
-    )
+@_condition("declare the names that {0} use", "{0}[].{1}")
+def cel_variables(value: Manifest, items_key: str, expression_path: str, *declared: str) -> bool:
+    """Return whether expressions of CEL use only variables or properties of the object."""
+    names = {variable["name"] for variable in value.get("variables") or ()}
+    names.update(declared, value.get("properties") or ())
+    used: set[str] = set()
+    for item in value.get(items_key) or ():
+        used |= cel.member_names(value_at(item, expression_path) or "''")
+    return used <= names or any(unknown_paths(value))
 
 
 @_condition("have a label or an expression", "matchLabels", "matchExpressions")
@@ -443,10 +423,11 @@ def some_selector(value: Manifest) -> Any:
 
 @_condition("have an except of parts of its cidr", "cidr", "except[]")
 def inner_exceptions(value: Manifest) -> bool:
-    return all(
-        excepted != value["cidr"] and _network(excepted).subnet_of(_network(value["cidr"]))
-        for excepted in value.get("except", ())
-    )
+    for excepted in value.get("except", ()):
+        is_inside = _network(excepted).subnet_of(_network(value["cidr"]))
+        if excepted == value["cidr"] or not is_inside:
+            return False
+    return True
 
 
 @_condition("have a maxSurge or a maxUnavailable above 0", "maxSurge", "maxUnavailable")
@@ -537,21 +518,6 @@ def _are_unique(items: list[tuple[Any, ...]]) -> bool:
     Items whose first value is empty, or with an unknown value, do not count.
     """
     return all(items.count(item) == 1 for item in items if item[0] and UNKNOWN not in item)
-
-
-def _projected_paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
-    """Yield the paths of the files of a projected volume, except those of tokens."""
-    kinds = [
-        section(source, kind)
-        for source in sources
-        for kind in source
-        if kind != "serviceAccountToken"
-    ]
-    files = [file for kind in kinds for file in items(kind, "items")]
-    for holder in (*kinds, *files):
-        for key, path in holder.items():
-            if key.lower().endswith("path"):
-                yield (path,)
 
 
 def _share(value: str | int) -> int:

@@ -17,15 +17,30 @@ from ml_foundations.planning.model.resources import (
 )
 
 _GCSFUSE = "gke-gcsfuse/"
-_FOR_MINUTES = tuple(
-    {
-        "key": f"node.kubernetes.io/{key}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for key in ("not-ready", "unreachable")
+_GCSFUSE_REQUESTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
+
+
+def _toleration(key: str, effect: str, **fields: Any) -> Manifest:
+    return {"key": key, "operator": "Exists", "effect": effect, **fields}
+
+
+def _of_node_conditions(effect: str, conditions: str, **fields: Any) -> list[Manifest]:
+    """Return tolerations of the taints that Kubernetes gives to nodes in some conditions."""
+    keys = (f"node.kubernetes.io/{condition}" for condition in conditions.split())
+    return [_toleration(key, effect, **fields) for key in keys]
+
+
+_FOR_MINUTES = _of_node_conditions("NoExecute", "not-ready unreachable", tolerationSeconds=300)
+_OF_DAEMONS = (
+    *_of_node_conditions("NoExecute", "not-ready unreachable"),
+    *_of_node_conditions("NoSchedule", "disk-pressure memory-pressure pid-pressure unschedulable"),
 )
+_ON_HOST_NETWORK = _of_node_conditions("NoSchedule", "network-unavailable")
+
+
+def daemon_tolerations(spec: Manifest) -> Sequence[Manifest]:
+    """Return the tolerations that the DaemonSet controller adds to its pods."""
+    return (*_OF_DAEMONS, *_ON_HOST_NETWORK) if spec.get("hostNetwork") else _OF_DAEMONS
 
 
 def admitted(
@@ -33,31 +48,19 @@ def admitted(
     limit_ranges: Sequence[Manifest],
     runtime_classes: Mapping[str, Manifest] | None = None,
 ) -> Manifest:
-    """Return the spec of a pod as the API server stores it.
-
-    Args:
-        spec: The declared spec.
-        limit_ranges: The LimitRanges of its namespace.
-        runtime_classes: The RuntimeClasses by name.
-    """
+    """Return a declared spec as the API server stores it, by its namespace's LimitRanges."""
     defaulted = _with_own_defaults(spec)
     if found := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
         defaulted = _with_runtime_class(defaulted, found)
     for limit_range in limit_ranges:
         defaulted = _with_limit_range(defaulted, limit_range)
-    containers = [*items(defaulted, "containers"), *items(defaulted, "initContainers")]
-    requested = {
-        name for container in containers for name in section(container, "resources", "requests")
-    }
-    extended = [
-        {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        for name in sorted(requested)
-        if is_extended(name)
-    ]
-    return {
-        **defaulted,
-        "tolerations": [*items(defaulted, "tolerations"), *_FOR_MINUTES, *extended],
-    }
+    requested: set[str] = set()
+    for container in (*items(defaulted, "containers"), *items(defaulted, "initContainers")):
+        requested.update(section(container, "resources", "requests"))
+    tolerations = [*items(defaulted, "tolerations"), *_FOR_MINUTES]
+    for name in filter(is_extended, sorted(requested)):
+        tolerations.append(_toleration(name, "NoSchedule"))
+    return {**defaulted, "tolerations": tolerations}
 
 
 def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
@@ -67,30 +70,30 @@ def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
     """
     if annotations.get(f"{_GCSFUSE}volumes") != "true":
         return spec
-    found: dict[str, dict[str, Any]] = {"requests": {}, "limits": {}}
-    for name, default in {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}.items():
-        request, limit = (
-            annotations.get(f"{_GCSFUSE}{name}-{kind}") for kind in ("request", "limit")
-        )
+    requests: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    for name, default in _GCSFUSE_REQUESTS.items():
+        request = annotations.get(f"{_GCSFUSE}{name}-request")
+        limit = annotations.get(f"{_GCSFUSE}{name}-limit")
         limit = request if limit is None else limit
-        if limit not in (None, "0"):
-            found["limits"][name] = limit
-        found["requests"][name] = request or found["limits"].get(name, default)
-    sidecar = {"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always", "resources": found}
+        if limit not in (None, "0"):  # "0" means no limit
+            limits[name] = limit
+        requests[name] = request or limits.get(name, default)
+    resources = {"requests": requests, "limits": limits}
+    sidecar = {"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always", "resources": resources}
     return {**spec, "initContainers": [sidecar, *items(spec, "initContainers")]}
 
 
 def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:
     """Return the resources with different defaults in several LimitRanges: any of them may win."""
     seen: dict[tuple[str, str], int] = {}
-    found: set[str] = set()
+    ambiguous: set[str] = set()
     for limit_range in limit_ranges:
-        limits, requests = _container_defaults(limit_range)
-        for kind, values in (("limits", limits), ("requests", requests)):
+        for kind, values in _container_defaults(limit_range).items():
             for name, value in millis(values).items():
                 if seen.setdefault((kind, name), value) != value:
-                    found.add(name)
-    return sorted(found)
+                    ambiguous.add(name)
+    return sorted(ambiguous)
 
 
 def _with_own_defaults(spec: Manifest) -> Manifest:
@@ -100,18 +103,12 @@ def _with_own_defaults(spec: Manifest) -> Manifest:
     limits = section(resources, "limits")
     if not limits:
         return result
-    of_all = {
-        name: format_milli(amount)
-        for name, amount in of_containers(result, "requests").items()
-        if is_pod_level(name) and is_overcommitted(name)
-    }
-    return {
-        **result,
-        "resources": {
-            **resources,
-            "requests": {**limits, **of_all, **section(resources, "requests")},
-        },
-    }
+    requests = dict(limits)
+    for name, amount in of_containers(result, "requests").items():
+        if is_pod_level(name) and is_overcommitted(name):
+            requests[name] = format_milli(amount)
+    requests |= section(resources, "requests")
+    return {**result, "resources": {**resources, "requests": requests}}
 
 
 def _limits_as_requests(container: Manifest) -> Manifest:
@@ -119,10 +116,8 @@ def _limits_as_requests(container: Manifest) -> Manifest:
     limits = section(resources, "limits")
     if not limits:
         return container
-    return {
-        **container,
-        "resources": {"requests": {**limits, **section(resources, "requests")}, "limits": limits},
-    }
+    requests = {**limits, **section(resources, "requests")}
+    return {**container, "resources": {"requests": requests, "limits": limits}}
 
 
 def _with_runtime_class(spec: Manifest, runtime_class: Manifest) -> Manifest:
@@ -136,26 +131,27 @@ def _with_runtime_class(spec: Manifest, runtime_class: Manifest) -> Manifest:
 
 
 def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:
-    limits, requests = _container_defaults(limit_range)
+    defaults = _container_defaults(limit_range)
 
     def defaulted(container: Manifest) -> Manifest:
-        own = section(container, "resources")
-        both = {
-            "requests": {**requests, **section(own, "requests")},
-            "limits": {**limits, **section(own, "limits")},
-        }
-        return {**container, "resources": both}
+        resources: dict[str, Any] = {}
+        for kind, values in defaults.items():
+            resources[kind] = {**values, **section(container, "resources", kind)}
+        return {**container, "resources": resources}
 
-    return _with_containers(spec, defaulted) if limits or requests else spec
+    return _with_containers(spec, defaulted) if any(defaults.values()) else spec
 
 
 def _with_containers(spec: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    keys = [key for key in ("containers", "initContainers") if items(spec, key)]
-    return {**spec, **{key: [*map(change, items(spec, key))] for key in keys}}
+    changed = dict(spec)
+    for key in ("containers", "initContainers"):
+        if containers := items(spec, key):
+            changed[key] = [*map(change, containers)]
+    return changed
 
 
-def _container_defaults(limit_range: Manifest) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return default limits and requests: a maximum is a default limit, that a default request."""
+def _container_defaults(limit_range: Manifest) -> Mapping[str, Mapping[str, Any]]:
+    """Return default requests and limits: a maximum is a default limit, that a default request."""
     limits: dict[str, Any] = {}
     requests: dict[str, Any] = {}
     for item in items(section(limit_range, "spec"), "limits"):
@@ -163,4 +159,4 @@ def _container_defaults(limit_range: Manifest) -> tuple[Mapping[str, Any], Mappi
             default = {**section(item, "max"), **section(item, "default")}
             limits |= default
             requests |= {**section(item, "min"), **default, **section(item, "defaultRequest")}
-    return limits, requests
+    return {"requests": requests, "limits": limits}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
@@ -22,19 +23,11 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
 from ml_foundations.planning.api_server import constraints
 from ml_foundations.planning.api_server.constraints import Constraint, value_at
 from ml_foundations.planning.input import field_catalog
+from ml_foundations.planning.input.field_catalog import Note, notes_below
 
 _PACKAGE = "ml_foundations.planning.api_server"
 _LIKE_PARENT = "like_parent"
 """In place of a constraint: the fields have the rules of the object that holds them."""
-
-
-class Violation(NamedTuple):
-    """A field that breaks a rule, or may break one."""
-
-    path: str
-    problem: str
-    is_certain: bool = True
-    """Whether the value is known, and the API server certainly refuses it."""
 
 
 class Presence(StrEnum):
@@ -68,9 +61,8 @@ class _Term(NamedTuple):
         return (value is None or value is False or value in ("", [], {})) == self.is_negated
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} is {'not ' if self.is_negated else ''}{' or '.join(self.values) or 'set'}"
-        )
+        values = " or ".join(self.values) or "set"
+        return f"{self.path} is {'not ' if self.is_negated else ''}{values}"
 
 
 @dataclass(frozen=True)
@@ -97,21 +89,20 @@ class Condition:
 
     def holds(self, holder: Manifest) -> bool:
         """Return whether all terms are true of an object."""
-        return (not self.key or self.key in holder) and all(
-            term.holds(holder) for term in self.terms
-        )
+        is_possible = not self.key or self.key in holder
+        return is_possible and all(term.holds(holder) for term in self.terms)
 
-    def as_cause_of(self, violation: Violation) -> Violation:
-        """Return a violation that names the other fields which cause it."""
-        causes = [
-            str(term)
-            for term in self.terms
-            if not f"{violation.path}.".startswith(f"{term.path}.")
-            and term.path not in violation.problem.replace(",", "").split()
-        ]
-        if not causes or not violation.is_certain:
-            return violation
-        return violation._replace(problem=f"{violation.problem}, because {' and '.join(causes)}")
+    def as_cause_of(self, note: Note) -> Note:
+        """Return a note on a violation that names the other fields which cause it."""
+        path, reason, is_error = note
+        causes: list[str] = []
+        for term in self.terms:
+            is_above = f"{path}.".startswith(f"{term.path}.")
+            if not is_above and term.path not in reason.replace(",", "").split():
+                causes.append(str(term))
+        if not causes or not is_error:
+            return note
+        return note._replace(reason=f"{reason}, because {' and '.join(causes)}")
 
 
 class _Row(NamedTuple):
@@ -177,48 +168,41 @@ class FieldRules:
                 if row.presence in (Presence.REQUIRED, Presence.PRESENT):
                     holder.at(parent_path).required.append(key)
 
-    def violations(self, value: Any) -> list[Violation]:
+    def violations(self, value: Any) -> list[Note]:
         """Return the fields of a value that break a rule."""
         if value is UNKNOWN:
-            return [Violation("", field_catalog.NOT_YET, is_certain=False)]
-        violations: list[Violation] = []
-        for constraint in (
-            self.constraints if value != "" or self.presence is Presence.STRICT else ()
-        ):
+            return [Note("", field_catalog.NOT_YET, is_error=False)]
+        violations: list[Note] = []
+        is_compared = value != "" or self.presence is Presence.STRICT
+        for constraint in self.constraints if is_compared else ():
             if not constraint.is_met(value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
                 problem = f"must {constraint.requirement}{shown}"
-                violations.append(Violation("", problem, constraint.is_certain))
+                violations.append(Note("", problem, constraint.is_certain))
         if is_mapping(value):
             violations += self._violations_of_mapping(value)
         elif isinstance(value, list) and (rules := self.children.get("[]")):
             # Kubernetes reads null in a list as an empty item.
             empty: Any = {} if rules.children else ""
             for index, item in enumerate(cast("list[Any]", value)):
-                violations += _below(
-                    f"[{index}]", rules.violations(empty if item is None else item)
-                )
+                below = rules.violations(empty if item is None else item)
+                violations += notes_below(f"[{index}]", below)
         return violations
 
-    def _violations_of_mapping(self, value: Manifest) -> list[Violation]:
-        violations: list[Violation] = []
+    def _violations_of_mapping(self, value: Manifest) -> list[Note]:
+        violations: list[Note] = []
         for condition, rules in self.conditional.items():
             if condition.holds(value):
                 violations += map(condition.as_cause_of, rules.violations(value))
         for key in self.required:
             can_be_empty = self.children[key].presence is not Presence.REQUIRED
             if value.get(key) is None or (not can_be_empty and value[key] in ("", [], {})):
-                violations.append(Violation(key, "must be given"))
+                violations.append(Note(key, "must be given"))
         for key, item in value.items():
             rules = self.children.get(key) or self.children.get("*")
             if item is not None and rules and (below := rules.violations(item)):
-                violations += _below(key, below)
+                violations += notes_below(key, below)
         return violations
-
-
-def _below(key: str, violations: Iterable[Violation]) -> Iterator[Violation]:
-    for violation in violations:
-        yield violation._replace(path=joined(key, violation.path))
 
 
 def _keys(path: str) -> Iterator[str]:
@@ -267,7 +251,7 @@ def _require_fields(row: _Row) -> None:
     asked = [term.path for term in row.condition.terms] if row.condition else []
     for path in row.fields:
         below = row.constraint.fields if row.constraint else ()
-        asked += [path, *(f"{path}{'' if name[0] == '[' else '.'}{name}" for name in below)]
+        asked += [path, *(joined(path, name) for name in below)]
     for kind in row.kinds or (_POD_SPEC,):
         for path in asked:
             full_paths = [f"{place}{inside}{path.lstrip('.')}" for place in row.paths]
@@ -280,14 +264,13 @@ _PLACES: defaultdict[str, list[str]] = defaultdict(list)
 for _place in rows("places.csv", _PACKAGE):
     _PLACES[_place["name"]].append(_place["path"])
 POD_ROWS, POD_SECURITY_ROWS = _read("pod_fields.csv"), _read("pod_security.csv")
-OBJECT_ROWS = [
-    row
-    for table in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv")
-    for row in _read(table)
-]
-NAMESPACED_KINDS = frozenset(
-    kind for row in OBJECT_ROWS if "metadata.namespace" in row.fields for kind in row.kinds
+OBJECT_ROWS = (
+    *_read("workload_fields.csv"),
+    *_read("object_fields.csv"),
+    *_read("platform_fields.csv"),
 )
+_OF_NAMESPACED = [row.kinds for row in OBJECT_ROWS if "metadata.namespace" in row.fields]
+NAMESPACED_KINDS = frozenset(chain.from_iterable(_OF_NAMESPACED))
 
 
 @lru_cache
@@ -305,13 +288,13 @@ def of_object(kind: str) -> FieldRules:
 @lru_cache
 def pod_security(level: str, version: int, exemptions: frozenset[str]) -> FieldRules:
     """Return the rules of a Pod Security level in a minor version, for pods with exemptions."""
-    return _rules(
-        row
-        for row in POD_SECURITY_ROWS
-        if row.cells["level"] in ("baseline", level)
-        and int(row.cells["since"]) <= version < int(row.cells["before"] or version + 1)
-        and row.cells["exempt"] not in exemptions
-    )
+    rows_of_level: list[_Row] = []
+    for row in POD_SECURITY_ROWS:
+        since, before = int(row.cells["since"]), int(row.cells["before"] or version + 1)
+        is_of_level = row.cells["level"] in ("baseline", level) and since <= version < before
+        if is_of_level and row.cells["exempt"] not in exemptions:
+            rows_of_level.append(row)
+    return _rules(rows_of_level)
 
 
 def _rules(table: Iterable[_Row]) -> FieldRules:

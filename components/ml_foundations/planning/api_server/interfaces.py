@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from ml_foundations.kubernetes import labels
@@ -16,12 +17,8 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     """Return the extended resources that interfaces of a pod request, and uncertain networks.
 
     A network is uncertain if some node may have or lack it. Nodes advertise NAME or NAME.IP for
-    each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam).
-
-    Args:
-        interfaces: The annotation of the pod.
-        spec: The pod's spec as the API server stores it.
-        nodes: All nodes.
+    each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam). The interfaces are the
+    pod's annotation, and the spec is as the API server stores it.
     """
     names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     if not names and str(interfaces).strip() != "[]":
@@ -31,38 +28,28 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     unclear: list[str] = []
     for name in sorted(names):
         wanted = {f"{labels.GKE_NETWORKS}{name}", f"{labels.GKE_NETWORKS}{name}.IP"}
-        offered = {resource for node in accepting for resource in wanted & node.allocatable.keys()}
-        is_clear = offered and not any(_may_offer(node, wanted) for node in accepting)
-        resources += sorted(offered) if is_clear else ()
-        unclear += [] if is_clear else [name]
+        offered = wanted.intersection(chain.from_iterable(node.allocatable for node in accepting))
+        if offered and not any(_may_offer(node, wanted) for node in accepting):
+            resources += sorted(offered)
+        else:
+            unclear.append(name)
     return resources, ", ".join(unclear)
 
 
 def _may_accept(spec: Manifest, node: NodeClass) -> bool:
-    if node.unknown:
-        return True
-    return not any(refusal.certain for refusal in spec_refusals(spec, node))
+    return bool(node.unknown) or not any(each.certain for each in spec_refusals(spec, node))
 
 
 def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
     is_planned = bool(node.unknown) or node.is_template
-    return (
-        is_planned
-        and labels.GKE_NETWORKS not in node.lacks
-        and not wanted & node.allocatable.keys()
-    )
+    may_have_more = is_planned and labels.GKE_NETWORKS not in node.lacks
+    return may_have_more and not wanted & node.allocatable.keys()
 
 
 def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
     """Return a pod's spec whose first container requests one of each resource."""
     first, *other_containers = items(spec, "containers")
-    declared, ones = section(first, "resources"), dict.fromkeys(resources, "1")
-    first = {
-        **first,
-        "resources": {
-            **declared,
-            "requests": {**ones, **section(declared, "requests")},
-            "limits": {**ones, **section(declared, "limits")},
-        },
-    }
-    return {**spec, "containers": [first, *other_containers]}
+    requested = dict(section(first, "resources"))
+    for field in ("requests", "limits"):
+        requested[field] = {**dict.fromkeys(resources, "1"), **section(requested, field)}
+    return {**spec, "containers": [{**first, "resources": requested}, *other_containers]}

@@ -49,11 +49,8 @@ def _above_pod(
     spec: Manifest, pod: _Resources, containers: Iterable[_Resources]
 ) -> Iterator[Refusal]:
     """Yield refusals for containers whose requests or limits are above those of the pod."""
-    huge_pages = {
-        name: amount
-        for name, amount in of_containers(spec, "limits").items()
-        if not is_overcommitted(name)
-    }
+    limits = of_containers(spec, "limits").items()
+    huge_pages = {name: amount for name, amount in limits if not is_overcommitted(name)}
     compared = [
         ("requests", "resources", of_containers(spec, "requests"), pod.requests),
         ("limits", "resources", huge_pages, pod.limits),
@@ -66,13 +63,10 @@ def _above_pod(
             maximum = maximums.get(name, amount)
             if amount > maximum:
                 shown, most = format_milli(amount), format_milli(maximum)
-                yield Refusal(
-                    "invalid",
-                    f"{path}.{field}.{name}",
-                    f"its containers have {shown} of {name}, and the {field} of the pod as a whole "
-                    f"are {most}",
-                    f"Raise resources.{field}.{name} of the pod to {shown}.",
-                )
+                of_pod = f"the {field} of the pod as a whole are {most}"
+                message = f"its containers have {shown} of {name}, and {of_pod}"
+                remedy = f"Raise resources.{field}.{name} of the pod to {shown}."
+                yield Refusal("invalid", f"{path}.{field}.{name}", message, remedy)
 
 
 def out_of_range(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
@@ -126,10 +120,11 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
 
     Huge pages of the pod as a whole do not count.
     """
-    whole = without_overhead(spec, field)
-    return of_containers(spec, field) | {
-        name: whole[name] for name in ("cpu", "memory") if name in whole
-    }
+    amounts, whole = of_containers(spec, field), without_overhead(spec, field)
+    for name in ("cpu", "memory"):
+        if name in whole:
+            amounts[name] = whole[name]
+    return amounts
 
 
 def _invalid(resources: _Resources, *, of_pod: bool = False) -> Iterator[Refusal]:
@@ -139,22 +134,16 @@ def _invalid(resources: _Resources, *, of_pod: bool = False) -> Iterator[Refusal
         page_size = name.removeprefix(HUGE_PAGES)
         is_page = page_size == name or _is_multiple(amount, page_size)
         if not is_name or amount < 0 or not is_page:
-            yield Refusal(
-                "invalid",
-                f"{path}.limits.{name}",
-                f"has {format_milli(amount)} of {name}, which is not an amount of a resource that "
-                "it can have",
-                "Correct the name or the amount.",
-            )
+            shown = f"{format_milli(amount)} of {name}"
+            message = f"has {shown}, which is not an amount of a resource that it can have"
+            remedy = "Correct the name or the amount."
+            yield Refusal("invalid", f"{path}.limits.{name}", message, remedy)
     names = requests.keys() | limits.keys()
     has_huge_pages = any(name.startswith(HUGE_PAGES) for name in names)
     if has_huge_pages and names.isdisjoint({"cpu", "memory"}):
-        yield Refusal(
-            "invalid",
-            path,
-            "has huge pages without cpu or memory",
-            "Request cpu or memory as well.",
-        )
+        message = "has huge pages without cpu or memory"
+        remedy = "Request cpu or memory as well."
+        yield Refusal("invalid", path, message, remedy)
     for name, amount in sorted((limits | requests).items()):
         yield from _invalid_amount(path, name, amount, limits.get(name))
 
@@ -163,29 +152,21 @@ def _invalid_amount(path: str, name: str, amount: int, limit: int | None) -> Ite
     """Yield why a request is not a whole number, or does not agree with its limit."""
     shown, request_path = format_milli(amount), f"{path}.requests.{name}"
     if is_extended(name) and not is_whole(amount):
-        yield Refusal(
-            "extended-resource-fraction",
-            request_path,
-            f"requests {shown} of {name}, which comes in whole units only",
-            f"Request a whole number of {name}.",
-        )
+        message = f"requests {shown} of {name}, which comes in whole units only"
+        remedy = f"Request a whole number of {name}."
+        yield Refusal("extended-resource-fraction", request_path, message, remedy)
     if limit is None:
         if not is_overcommitted(name):
-            yield Refusal(
-                "extended-resource-limit",
-                f"{path}.limits.{name}",
-                f"requests {shown} of {name} without a limit, which the API server refuses",
-                f"Set limits.{name} to {shown}.",
-            )
+            message = f"requests {shown} of {name} without a limit, which the API server refuses"
+            remedy = f"Set limits.{name} to {shown}."
+            yield Refusal("extended-resource-limit", f"{path}.limits.{name}", message, remedy)
     elif amount > limit or (amount != limit and not is_overcommitted(name)):
-        is_bounded = is_overcommitted(name)
-        yield Refusal(
-            "request-above-limit" if is_bounded else "extended-resource-limit",
-            request_path,
-            f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be "
-            f"{'at most' if is_bounded else 'exactly'} that",
-            f"Set requests.{name} and limits.{name} to the same amount.",
-        )
+        rule, relation = "extended-resource-limit", "exactly"
+        if is_overcommitted(name):
+            rule, relation = "request-above-limit", "at most"
+        must_be = f"with its limit of {format_milli(limit)} it must be {relation} that"
+        remedy = f"Set requests.{name} and limits.{name} to the same amount."
+        yield Refusal(rule, request_path, f"requests {shown} of {name}; {must_be}", remedy)
 
 
 def _is_multiple(amount: int, size: str) -> bool:
@@ -198,13 +179,9 @@ def _is_multiple(amount: int, size: str) -> bool:
 def _outside(
     limit_range: str, limit: Manifest, resources: _Resources, maximum_of: str = "limits"
 ) -> Iterator[Refusal]:
-    """Yield why a limit of a LimitRange rejects resources.
+    """Yield why a limit of a LimitRange rejects the resources of a container, a pod or a claim.
 
-    Args:
-        limit_range: The name of the LimitRange.
-        limit: The item of its ``limits``.
-        resources: The resources of a container, a pod or a claim.
-        maximum_of: The field that the maximum is about: a claim has requests only.
+    ``maximum_of`` is the field that the maximum is about: a claim has requests only.
     """
     path, holder, requests, limits = resources
     for bound_name, field, relation, remedy in (
@@ -213,6 +190,7 @@ def _outside(
     ):
         for resource, text in section(limit, bound_name).items():
             bound = milli(text)
+            # LimitRanger compares a bound with the request and with the limit, if both exist.
             amounts = [of[resource] for of in (requests, limits) if resource in of]
             extreme = (min if bound_name == "min" else max)([bound, *amounts])
             rule, where = f"limit-range-{bound_name}", f"{path}.{field}.{resource}"
@@ -238,10 +216,8 @@ def _above_ratio(limit_range: str, limit: Manifest, resources: _Resources) -> It
             given = f"requests {format_milli(request)} with a limit of {format_milli(maximum)}"
         else:
             continue
-        yield Refusal(
-            "limit-range-ratio",
-            f"{resources.path}.requests.{resource}",
-            f"LimitRange {limit_range} allows {resources.holder} a limit of at most {ratio} times "
-            f"the request of {resource}, and it {given}",
-            f"Raise the request of {resource}, or lower its limit.",
-        )
+        path, holder, *_ = resources
+        most = f"a limit of at most {ratio} times the request of {resource}"
+        message = f"LimitRange {limit_range} allows {holder} {most}, and it {given}"
+        remedy = f"Raise the request of {resource}, or lower its limit."
+        yield Refusal("limit-range-ratio", f"{path}.requests.{resource}", message, remedy)

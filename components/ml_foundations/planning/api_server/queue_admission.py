@@ -10,7 +10,6 @@ from ml_foundations.kubernetes.objects import annotations_of, labels_of, name_of
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.model.decisions import (
     OTHER_FLAVOR,
     AdmittedWorkload,
@@ -19,7 +18,7 @@ from ml_foundations.planning.model.decisions import (
     QueueUsage,
 )
 from ml_foundations.planning.model.node_groups import PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.resources import PODS, pod_requests
 from ml_foundations.planning.model.workloads import PodSet, Workload
 
@@ -48,23 +47,16 @@ class QueueAdmission:
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
             missing = f"there is no LocalQueue {namespace}/{name} with its ClusterQueue"
-            no_queue = Refusal(
-                rule="queue",
-                path="metadata.labels",
-                message=f"it waits in the queue {name}, and {missing}",
-                remedy=f"Declare LocalQueue {name} in namespace {namespace}.",
-                certain=False,
-            )
+            message = f"it waits in the queue {name}, and {missing}"
+            remedy = f"Declare LocalQueue {name} in namespace {namespace}."
+            no_queue = doubt("queue", "metadata.labels", message, remedy)
             return waiting.with_outcome(outcome + Outcome.refused([no_queue]))
         if not queues.accepts(queue, self._cluster.namespaces[namespace]):
             rejects = f"does not accept workloads of namespace {namespace}"
-            closed = Refusal(
-                rule="queue",
-                path="metadata.labels",
-                message=f"ClusterQueue {name_of(queue)} {rejects}",
-                remedy="Let its namespaceSelector select the namespace.",
-                certain=namespace in self._namespaces,
-            )
+            message = f"ClusterQueue {name_of(queue)} {rejects}"
+            remedy = "Let its namespaceSelector select the namespace."
+            is_certain = namespace in self._namespaces
+            closed = Refusal("queue", "metadata.labels", message, remedy, is_certain)
             outcome += Outcome.refused([closed])
         outcome += Outcome.refused(queues.not_known(queue))
         outcome += Outcome.refused(_partial_admission_refusals(workload))
@@ -85,8 +77,7 @@ class QueueAdmission:
         """
         spec = pod.spec
         if workload.kind in ("Job", "CronJob", "JobSet"):
-            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-            spec = admitted(pods.spec, limit_ranges, self._cluster.runtime_classes)
+            spec = self._cluster.stored(pods.spec, workload.namespace)
         requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
         return requests | {PODS: WHOLE}
 
@@ -128,14 +119,10 @@ class QueueAdmission:
         name = labels_of(workload.manifest).get(labels.KUEUE_PRIORITY)
         if isinstance(name, str) and name and name not in self._priority_classes:
             missing = f"WorkloadPriorityClass does not exist, and {name} is not declared"
-            yield Refusal(
-                rule="queue",
-                path=f"metadata.labels.{labels.KUEUE_PRIORITY}",
-                message=f"Kueue admits no workload whose {missing}",
-                remedy=f"Declare the WorkloadPriorityClass {name}.",
-                certain=False,
-                only_refuses=True,
-            )
+            message = f"Kueue admits no workload whose {missing}"
+            remedy = f"Declare the WorkloadPriorityClass {name}."
+            path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
+            yield doubt("queue", path, message, remedy, only_refuses=True)
 
 
 def _fewest_admitted(workload: Workload, pods: PodSet) -> int:
@@ -155,10 +142,7 @@ def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
         return
     if not (str(value).isdecimal() and 0 < int(value) < parallelism):
         allowed = f"a number from 1 to {parallelism - 1}"
-        yield Refusal(
-            rule="queue",
-            path="metadata.annotations",
-            message=f"Kueue refuses the Job: {key} is {value}, and must be {allowed}",
-            remedy=f"Set it to {allowed}, or leave it out.",
-            certain=value is not UNKNOWN,
-        )
+        message = f"Kueue refuses the Job: {key} is {value}, and must be {allowed}"
+        remedy = f"Set it to {allowed}, or leave it out."
+        is_certain = value is not UNKNOWN
+        yield Refusal("queue", "metadata.annotations", message, remedy, is_certain)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, millis, readable, times, total
+from ml_foundations.kubernetes.quantities import Amounts, milli, readable, times, total
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import Cluster
@@ -39,24 +39,18 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
         if offered.get(name):
             yield _overcommitted(about, name, amount, holder, offered[name])
         else:
-            yield Refusal(
-                "queue-capacity",
-                "spec",
-                f"queues promise {readable(amount)} {name}, and no node of this flavor has any",
-                f"Declare nodes of the flavor that have {name}, or lower nominalQuota to 0.",
-                object=about,
-            )
+            promise = f"queues promise {readable(amount)} {name}"
+            message = f"{promise}, and no node of this flavor has any"
+            remedy = f"Declare nodes of the flavor that have {name}, or lower nominalQuota to 0."
+            yield Refusal("queue-capacity", "spec", message, remedy, object=about)
 
 
 def _more_than_quota(cluster: Cluster, quota: Manifest) -> Iterator[Refusal]:
     namespace = namespace_of(quota)
-    hard = millis(
-        {
-            name.removeprefix("requests."): amount
-            for name, amount in section(quota, "spec", "hard").items()
-            if name.startswith("requests.")
-        }
-    )
+    hard: Amounts = {}
+    for name, amount in section(quota, "spec", "hard").items():
+        if name.startswith("requests."):
+            hard[name.removeprefix("requests.")] = milli(amount)
     for local_queue in cluster.by_kind["LocalQueue"]:
         queue = cluster.queues.cluster_queue(namespace, name_of(local_queue))
         if queue is None or namespace_of(local_queue) != namespace:
@@ -64,9 +58,8 @@ def _more_than_quota(cluster: Cluster, quota: Manifest) -> Iterator[Refusal]:
         holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
         for name, amount in _excess(_nominal_quotas(queue), hard).items():
             if name in hard:
-                yield _overcommitted(
-                    f"ClusterQueue {name_of(queue)}", name, amount, holder, hard[name]
-                )
+                about = f"ClusterQueue {name_of(queue)}"
+                yield _overcommitted(about, name, amount, holder, hard[name])
 
 
 def _nominal_quotas(queue: Manifest, flavor_name: str | None = None) -> Amounts:
@@ -82,18 +75,11 @@ def _nominal_quotas(queue: Manifest, flavor_name: str | None = None) -> Amounts:
 
 def _excess(promised: Amounts, offered: Mapping[str, int]) -> Amounts:
     """Return the promised amounts of extended resources that exceed the offered ones."""
-    return {
-        name: amount
-        for name, amount in promised.items()
-        if is_extended(name) and amount > offered.get(name, 0)
-    }
+    names = [name for name in promised if promised[name] > offered.get(name, 0)]
+    return {name: promised[name] for name in filter(is_extended, names)}
 
 
 def _overcommitted(about: str, name: str, amount: int, holder: str, most: int) -> Refusal:
-    return Refusal(
-        "queue-capacity",
-        "spec",
-        f"queues promise {readable(amount)} {name}, and {holder} {readable(most)}",
-        f"Lower nominalQuota to {readable(most)} in all, or raise that amount.",
-        object=about,
-    )
+    message = f"queues promise {readable(amount)} {name}, and {holder} {readable(most)}"
+    remedy = f"Lower nominalQuota to {readable(most)} in all, or raise that amount."
+    return Refusal("queue-capacity", "spec", message, remedy, object=about)

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
+from operator import itemgetter
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
@@ -15,9 +17,9 @@ from ml_foundations.kubernetes.selectors import (
 )
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import unknown_paths
-from ml_foundations.planning.api_server.cohorts import Cohorts, flavors_of
+from ml_foundations.planning.api_server.cohorts import NOTHING, Cohorts, Taken, flavors_of
 from ml_foundations.planning.model.decisions import QueueUsage
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.resources import PODS, pod_requests
 
 _REQUESTER = "kueue.x-k8s.io/provisioning-request"
@@ -29,22 +31,17 @@ class Queues:
     """The declared LocalQueues, ClusterQueues, ResourceFlavors and AdmissionChecks."""
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
-        self._local = {
-            (namespace_of(queue), name_of(queue)): queue for queue in by_kind.get("LocalQueue", ())
-        }
-        self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
+        local_queues = by_kind.get("LocalQueue", ())
+        self._local = {(namespace_of(queue), name_of(queue)): queue for queue in local_queues}
+        self._cluster = by_name(by_kind.get("ClusterQueue", ()))
         self._cohorts = Cohorts(self._cluster.values(), by_kind.get("Cohort", ()))
-        self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
-        self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
-        self._configs = {
-            name_of(config): config for config in by_kind.get("ProvisioningRequestConfig", ())
-        }
+        self._flavors = by_name(by_kind.get("ResourceFlavor", ()))
+        self._checks = by_name(by_kind.get("AdmissionCheck", ()))
+        self._configs = by_name(by_kind.get("ProvisioningRequestConfig", ()))
         self._excluded: tuple[str, ...] = ()
         self._transformed: set[str] = set()
-        settings = [
-            configuration["resources"] for configuration in by_kind.get("Configuration", ())
-        ]
-        self._is_unknown = any(any(unknown_paths(resources)) for resources in settings)
+        settings = [document["resources"] for document in by_kind.get("Configuration", ())]
+        self._is_unknown = any(unknown_paths(settings))
         for resources in [] if self._is_unknown else settings:
             self._excluded += tuple(resources.get("excludeResourcePrefixes") or ())
             for transformation in items(resources, "transformations"):
@@ -52,9 +49,8 @@ class Queues:
 
     def counted(self, requests: Amounts) -> Amounts:
         """Return the requests that Kueue counts: its configuration may exclude prefixes."""
-        return {
-            name: amount for name, amount in requests.items() if not name.startswith(self._excluded)
-        }
+        excluded = self._excluded
+        return {name: requests[name] for name in requests if not name.startswith(excluded)}
 
     def _may_change(self, resource: str) -> bool:
         """Return whether Kueue's configuration may make it count another resource instead."""
@@ -77,14 +73,10 @@ class Queues:
             if reason is None:
                 return None
             reasons.append(reason)
-        no_request = Refusal(
-            "queued-nodes",
-            "tolerations",
-            f"{_ON_REQUEST}, and nothing declared creates one",
-            "Put it in a queue of a TrainingQueue whose flavor for the pool has "
-            "queued_provisioning.",
-            certain=not name or queue is not None,
-        )
+        message = f"{_ON_REQUEST}, and nothing declared creates one"
+        flavor = "a TrainingQueue whose flavor for the pool has queued_provisioning"
+        remedy, is_certain = f"Put it in a queue of {flavor}.", not name or queue is not None
+        no_request = Refusal("queued-nodes", "tolerations", message, remedy, is_certain)
         return min(reasons, key=lambda reason: reason.certain, default=no_request)
 
     def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> list[str]:
@@ -92,11 +84,10 @@ class Queues:
 
         With a template, return only those for flavors that accept its pods.
         """
-        flavors = {
-            flavor["name"]
-            for group, flavor in flavors_of(queue)
-            if template is None or self._accepts_pods(flavor["name"], group, template)
-        }
+        flavors: set[str] = set()
+        for group, flavor in flavors_of(queue):
+            if template is None or self._accepts_pods(flavor["name"], group, template):
+                flavors.add(flavor["name"])
         spec = section(queue, "spec")
         names = list[str](spec.get("admissionChecks") or ())
         for check in items(section(spec, "admissionChecksStrategy"), "admissionChecks"):
@@ -113,26 +104,20 @@ class Queues:
         config = self._configs.get(str(section(check, "parameters").get("name")))
         is_requester = check.get("controllerName") == _REQUESTER
         if not is_requester or config is None or any(unknown_paths(config)):
-            return Refusal(
-                "queued-nodes",
-                "tolerations",
-                f"{_ON_REQUEST}, and whether AdmissionCheck {name} creates one is not known",
-                f"Declare it, of {_REQUESTER}, and its ProvisioningRequestConfig, with plain "
-                "values.",
-                certain=False,
-            )
+            message = f"{_ON_REQUEST}, and whether AdmissionCheck {name} creates one is not known"
+            objects = f"it, of {_REQUESTER}, and its ProvisioningRequestConfig"
+            remedy = f"Declare {objects}, with plain values."
+            return doubt("queued-nodes", "tolerations", message, remedy)
         requested_class = section(config, "spec").get("provisioningClassName")
         managed = str(section(config, "spec").get("managedResources") or "")
         is_managed = not managed or any(f"'{name}'" in managed for name in pod_requests(spec))
         if requested_class == PROVISIONING_CLASS and is_managed:
             return None
-        return Refusal(
-            "queued-nodes",
-            "tolerations",
-            f"{_ON_REQUEST}, and ProvisioningRequestConfig {name_of(config)} creates one of the "
-            f"class {requested_class} for {managed or 'all'} alone",
-            f"Set its class to {PROVISIONING_CLASS}, for a resource that the pods request.",
-        )
+        of_class = f"one of the class {requested_class} for {managed or 'all'} alone"
+        creates = f"ProvisioningRequestConfig {name_of(config)} creates {of_class}"
+        message = f"{_ON_REQUEST}, and {creates}"
+        remedy = f"Set its class to {PROVISIONING_CLASS}, for a resource that the pods request."
+        return Refusal("queued-nodes", "tolerations", message, remedy)
 
     def accepts(self, queue: Manifest, namespace: Manifest) -> bool:
         """Return whether a ClusterQueue accepts workloads of a namespace with these labels.
@@ -143,25 +128,16 @@ class Queues:
 
     def not_known(self, queue: Manifest) -> Iterator[Refusal]:
         """Yield refusals for undeclared objects without which a ClusterQueue admits nothing."""
-        flavors = {flavor["name"] for _, flavor in flavors_of(queue)}
-        missing = [
-            f"ResourceFlavor {flavor['name']}"
-            for _, flavor in flavors_of(queue)
-            if flavor["name"] not in self._flavors
-        ]
+        flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
+        missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
         for name in self._checks_of(queue):
             check = section(self._checks.get(name, {}), "spec")
             if check.get("controllerName") != _REQUESTER:
                 missing.append(f"AdmissionCheck {name} of {_REQUESTER}")
         for what in missing if flavors else ["resource group"]:
-            yield Refusal(
-                "queue",
-                "metadata.labels",
-                f"ClusterQueue {name_of(queue)} admits nothing without its {what}, which is not "
-                "declared",
-                f"Declare the {what}.",
-                certain=False,
-            )
+            without = f"without its {what}, which is not declared"
+            message = f"ClusterQueue {name_of(queue)} admits nothing {without}"
+            yield doubt("queue", "metadata.labels", message, f"Declare the {what}.")
 
     def refusals(self, usages: Iterable[QueueUsage]) -> Iterator[Refusal]:
         """Yield resources that no flavor has enough of for a template and those before it."""
@@ -170,54 +146,50 @@ class Queues:
         for queue, path, spec, requests in usages:
             covered: set[str] = set()
             for group in items(section(queue, "spec"), "resourceGroups"):
-                names = _covered(group, requests)
-                covered.update(names)
-                if not names:
+                wanted = _covered(group, requests)
+                covered.update(wanted)
+                if not wanted:
                     continue
                 flavors = self._flavors_for(group, spec)
                 # Templates before this one may have another flavor.
                 certain &= len(flavors) < 2 or not used
                 if not flavors:
-                    yield Refusal(
-                        "queue",
-                        path,
-                        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods "
-                        "select and the taints that they tolerate",
-                        "Correct the node selector or the tolerations, or add a flavor for such "
-                        "nodes.",
-                    )
+                    yield _no_flavor(queue, path)
                     continue
-                left = {
-                    (flavor, name): self._cohorts.available(queue, flavor, name, used)
-                    for flavor in flavors
-                    for name in names
-                }
-                fitting = _with_enough(flavors, names, requests, left)
-                if fitting:
-                    used.update(
-                        {(name_of(queue), fitting[0], name): requests[name] for name in names}
-                    )
+                if fitting := self._with_enough(queue, flavors, wanted, used):
+                    for name, amount in wanted.items():
+                        used[name_of(queue), fitting[0], name] += amount
                     continue
-                sure = [name for name in names if not self._may_change(name)]
-                if not _with_enough(flavors, sure, requests, left):
-                    names = sure
-                most = {name: _most_left(left, flavors, name) for name in names}
-                name = _most_exceeded(requests, most)
+                sure = {name: wanted[name] for name in wanted if not self._may_change(name)}
+                if not self._with_enough(queue, flavors, sure, used):
+                    wanted = sure
+                # The message is about the resource with the highest share of what is available.
+                shares: list[tuple[float, str, int]] = []
+                for name, amount in wanted.items():
+                    available = partial(self._cohorts.available, queue, resource=name, taken=used)
+                    most = max(map(available, flavors))
+                    shares.append((amount / max(most, 1), name, most))
+                _, name, most = max(shares, key=itemgetter(0))
                 is_certain = certain and not self._may_change(name)
-                yield _exceeded(queue, path, name, requests[name], most[name], certain=is_certain)
+                yield _exceeded(queue, path, name, requests[name], most, certain=is_certain)
             for name in sorted(requests.keys() - covered - {PODS}):
                 is_certain = not self._may_change(name)
                 yield _exceeded(queue, path, name, requests[name], 0, certain=is_certain)
-            if transformed := sorted(self._transformed & requests.keys()):
-                yield Refusal(
-                    "queue-quota",
-                    path,
-                    f"Kueue's configuration transforms {transformed[0]}, and what it counts then "
-                    "is not known",
-                    "Check it by a rehearsal.",
-                    certain=False,
-                    only_refuses=True,
-                )
+            for name in sorted(self._transformed & requests.keys())[:1]:
+                then = "what it counts then is not known"
+                message = f"Kueue's configuration transforms {name}, and {then}"
+                remedy = "Check it by a rehearsal."
+                yield doubt("queue-quota", path, message, remedy, only_refuses=True)
+
+    def _with_enough(
+        self, queue: Manifest, flavors: Iterable[str], wanted: Amounts, used: Taken = NOTHING
+    ) -> list[str]:
+        """Return the flavors in which a queue has enough of each wanted resource."""
+        sufficient = list(flavors)
+        for name, amount in wanted.items():
+            available = partial(self._cohorts.available, queue, resource=name, taken=used)
+            sufficient = [flavor for flavor in sufficient if amount <= available(flavor)]
+        return sufficient
 
     def offer(self, usage: QueueUsage, resource: str) -> tuple[str, frozenset[str], int] | None:
         """Return the queue, its flavors that accept pods, and how much of a resource they have.
@@ -246,26 +218,22 @@ class Queues:
         queue, _, template, requests = usage
         specs = [spec]
         for group in items(section(queue, "spec"), "resourceGroups"):
-            names = _covered(group, requests)
-            if not names:
+            wanted = _covered(group, requests)
+            if not wanted:
                 continue
             flavors = self._flavors_for(group, template)
-            left = {
-                (flavor, name): self._cohorts.available(queue, flavor, name)
-                for flavor in flavors
-                for name in names
-            }
-            usable = _with_enough(flavors, names, requests, left) or flavors
-            declared = [
-                section(self._flavors[name], "spec") for name in usable if name in self._flavors
-            ]
+            usable = self._with_enough(queue, flavors, wanted) or flavors
+            declared = [self._flavors[name] for name in usable if name in self._flavors]
             specs = [_with_flavor(flavor, spec) for spec, flavor in product(specs, declared)]
         return specs
 
     def _flavors_for(self, group: Manifest, template: Manifest) -> list[str]:
         """Return the flavors of a group that accept pods of a template."""
-        names = [flavor["name"] for flavor in items(group, "flavors")]
-        return [name for name in names if self._accepts_pods(name, group, template)]
+        accepting: list[str] = []
+        for flavor in items(group, "flavors"):
+            if self._accepts_pods(flavor["name"], group, template):
+                accepting.append(flavor["name"])
+        return accepting
 
     def _accepts_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
         """Return whether a flavor accepts pods: by its taints and the labels of its group.
@@ -285,36 +253,16 @@ class Queues:
         return selects_node(_selection_by(keys, spec), node)
 
 
-def _with_enough(
-    flavors: Iterable[str],
-    names: Sequence[str],
-    requests: Amounts,
-    left: Mapping[tuple[str, str], int],
-) -> list[str]:
-    """Return the flavors that have enough left of each resource."""
-    sufficient: list[str] = []
-    for flavor in flavors:
-        if all(requests[name] <= left[flavor, name] for name in names):
-            sufficient.append(flavor)
-    return sufficient
-
-
-def _most_left(left: Mapping[tuple[str, str], int], flavors: Iterable[str], name: str) -> int:
-    return max(left[flavor, name] for flavor in flavors)
-
-
-def _most_exceeded(requests: Amounts, most: Amounts) -> str:
-    """Return the resource with the highest ratio of requests to the available amount."""
-    return max(most, key=lambda name: requests[name] / max(most[name], 1))
+def by_name(objects: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Return objects by their names."""
+    return {name_of(document): document for document in objects}
 
 
 def _with_flavor(flavor: Manifest, spec: Manifest) -> Manifest:
-    selector = {**section(spec, "nodeSelector"), **section(flavor, "nodeLabels")}
-    return {
-        **spec,
-        "nodeSelector": selector,
-        "tolerations": [*items(spec, "tolerations"), *items(flavor, "tolerations")],
-    }
+    added = section(flavor, "spec")
+    selector = {**section(spec, "nodeSelector"), **section(added, "nodeLabels")}
+    tolerations = [*items(spec, "tolerations"), *items(added, "tolerations")]
+    return {**spec, "nodeSelector": selector, "tolerations": tolerations}
 
 
 def _selection_by(keys: set[str], spec: Manifest) -> Manifest:
@@ -325,31 +273,32 @@ def _selection_by(keys: set[str], spec: Manifest) -> Manifest:
         expressions = [expression for expression in expressions if expression["key"] in keys]
         terms.append({"matchExpressions": expressions})
     # A term about other labels only accepts any flavor.
-    is_limited = terms and all(term["matchExpressions"] for term in terms)
+    is_limited = terms and all(map(itemgetter("matchExpressions"), terms))
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}} if is_limited else {}
     selector = {key: value for key, value in section(spec, "nodeSelector").items() if key in keys}
     return {"nodeSelector": selector, "affinity": affinity}
+
+
+def _no_flavor(queue: Manifest, path: str) -> Refusal:
+    requires = "the labels that its pods select and the taints that they tolerate"
+    message = f"no flavor of ClusterQueue {name_of(queue)} has {requires}"
+    remedy = "Correct the node selector or the tolerations, or add a flavor for such nodes."
+    return Refusal("queue", path, message, remedy)
 
 
 def _exceeded(
     queue: Manifest, path: str, resource: str, request: int, most: int, *, certain: bool
 ) -> Refusal:
     """Return the refusal of a workload that requests more of a resource than a flavor may have."""
-    short = format_milli(request - most)
-    return Refusal(
-        "queue-quota",
-        path,
-        f"it needs {format_milli(request)} {resource} at once, and one flavor of ClusterQueue "
-        f"{name_of(queue)} has {format_milli(most)} at most, borrowed ones included: {short} too "
-        "few",
-        f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or request "
-        "less.",
-        certain=certain,
-        only_refuses=True,
-    )
+    short, holder = format_milli(request - most), f"ClusterQueue {name_of(queue)}"
+    has = f"{holder} has {format_milli(most)} at most, borrowed ones included"
+    needs = f"it needs {format_milli(request)} {resource} at once"
+    message = f"{needs}, and one flavor of {has}: {short} too few"
+    remedy = f"Raise nominalQuota of {resource} in {holder} by {short}, or request less."
+    return Refusal("queue-quota", path, message, remedy, certain=certain, only_refuses=True)
 
 
-def _covered(group: Manifest, requests: Amounts) -> list[str]:
-    """Return the resources of a group that are requested."""
+def _covered(group: Manifest, requests: Amounts) -> Amounts:
+    """Return the requests of resources that a group covers."""
     covered: list[str] = group.get("coveredResources") or []
-    return [name for name in covered if name in requests]
+    return {name: requests[name] for name in covered if name in requests}

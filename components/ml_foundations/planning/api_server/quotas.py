@@ -12,7 +12,7 @@ from ml_foundations.kubernetes.objects import (
     plural,
     section,
 )
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, millis, times, total
 from ml_foundations.kubernetes.quotas import OF_CLAIMS, scoped_to, uncounted
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -24,11 +24,9 @@ from ml_foundations.planning.model.resources import is_pod_level
 from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
 _OBJECT_COUNTS = {
-    kind: [f"count/{kind.lower()}s.{group}".rstrip(".")]
-    for kind, group in GROUPS.items()
-    if kind != "Pod"
+    kind: [f"count/{kind.lower()}s.{group}"] for kind, group in GROUPS.items() if group
 }
-_OBJECT_COUNTS["ReplicationController"].append("replicationcontrollers")
+_OBJECT_COUNTS["ReplicationController"] = ["count/replicationcontrollers", "replicationcontrollers"]
 """The names under which quotas count a workload itself."""
 _MADE_COUNTS: Mapping[str, str] = {
     "Deployment": "count/replicasets.apps",
@@ -38,10 +36,7 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """The name under which quotas count the objects that a controller creates before its pods."""
-_REQUIRED = {
-    (field, resource) for field in ("", "requests", "limits") for resource in ("cpu", "memory")
-}
-"""Fields that every container must set if a quota counts them."""
+
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """A ConfigMap that every namespace has."""
 
@@ -61,12 +56,15 @@ class Quota:
         self._scopes = list(_scopes(manifest))
         hard = section(manifest, "spec", "hard").items()
         of = scoped_to(section(manifest, "spec"))
-        counted = {name: most for name, most in hard if not uncounted(name, of)}
-        self.hard = millis({name: most for name, most in counted.items() if most is not UNKNOWN})
+        self.hard: Amounts = {}
+        for name, most in hard:
+            if most is not UNKNOWN and not uncounted(name, of):
+                self.hard[name] = milli(most)
         self._required: list[tuple[str, str]] = []
+        """Fields that every container must set because the quota counts them."""
         for key in self.hard:
             field, _, resource = key.rpartition(".")
-            if (field, resource) in _REQUIRED:
+            if field in ("", "requests", "limits") and resource in ("cpu", "memory"):
                 self._required.append((field or "requests", resource))
         self._used = millis(section(manifest, "status", "used"))
         namespace = namespace_of(manifest)
@@ -74,22 +72,20 @@ class Quota:
         charges: list[Amounts] = []
         for claim in cluster.volumes.claims:
             if namespace_of(claim) == namespace and self._has(claim):
+                # A claim with a status exists: no workload is charged for it.
                 if section(claim, "status"):
                     charges.append(_claim_charge(claim))
                 else:
                     self._claims[name_of(claim)] = claim
         self.beside = self._charges_of(objects)
         # The used amounts include pods that are charged once more with their workload.
-        counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
-        pods = total(
-            pod.charge for pod in counted if pod.namespace == namespace and self.covers(pod)
-        )
+        pods = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
+        covered = [pod for pod in pods if pod.namespace == namespace and self.covers(pod)]
+        charge = total(pod.charge for pod in covered)
+        self.taken = total((charge, *charges))
         if self._used:
-            self.taken = {
-                name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()
-            }
-        else:
-            self.taken = total((pods, *charges))
+            used = self._used.items()
+            self.taken = {name: max(0, amount - charge.get(name, 0)) for name, amount in used}
 
     def _charges_of(self, objects: Iterable[Manifest]) -> dict[str, Amounts]:
         """Return the charges of the objects in the namespace that the status does not count."""
@@ -98,9 +94,8 @@ class Quota:
             return charges
         has_config_map = False
         for document in objects:
-            if namespace_of(document) != namespace_of(self.manifest):
-                continue
-            if self._used and is_stored(document):
+            is_elsewhere = namespace_of(document) != namespace_of(self.manifest)
+            if is_elsewhere or (self._used and is_stored(document)):
                 continue
             kind = document["kind"]
             has_config_map |= kind == "ConfigMap"
@@ -119,25 +114,25 @@ class Quota:
 
     def is_for_class_of(self, pod: PodClass) -> bool:
         """Return whether it has a scope for the priority class of a pod."""
-        return any(
-            scope["scopeName"] == "PriorityClass" and _in_scope(scope, pod.spec)
-            for scope in self._scopes
-        )
+        scopes = [scope for scope in self._scopes if scope["scopeName"] == "PriorityClass"]
+        return any(_in_scope(scope, pod.spec) for scope in scopes)
 
     def pods_charge(self, candidate: AdmittedWorkload, most: int | None = None) -> Amounts:
         """Return the charge of a workload's pods; of each set of pods, of at most ``most``."""
-        covered = [(pod_set.count, pod) for pod_set, pod in candidate.pod_sets if self.covers(pod)]
-        return total(
-            times(pod.charge, count if most is None else min(most, count)) for count, pod in covered
-        )
+        charges: list[Amounts] = []
+        for pod_set, pod in candidate.pod_sets:
+            if self.covers(pod):
+                count = pod_set.count if most is None else min(most, pod_set.count)
+                charges.append(times(pod.charge, count))
+        return total(charges)
 
     def own_charge(self, candidates: Iterable[AdmittedWorkload]) -> Amounts:
         """Return the charge of the workloads themselves, even if their pods run in turns."""
         charges: list[Amounts] = []
-        if not self._scopes:
-            for workload in (candidate.workload for candidate in candidates):
-                if not (self._used and is_stored(workload.manifest)):
-                    charges.append(dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE))
+        for candidate in () if self._scopes else candidates:
+            workload = candidate.workload
+            if not (self._used and is_stored(workload.manifest)):
+                charges.append(dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE))
         return total(charges)
 
     def objects_charges(
@@ -148,25 +143,28 @@ class Quota:
         Return three charges: at first, at first if all other declared claims exist before, and in
         all, with the objects that ended pods leave and those claims.
         """
-        own_charge, other_claims = self.own_charge(candidates), self.other_claims(candidates)
-        claims = [_claim_charge(self._claims[name]) for name in self._mounted(candidates)]
+        now = self._objects_charge(candidates, in_all=False)
+        in_all = self._objects_charge(candidates, in_all=True)
+        with_others, others = dict(now), self.other_claims(candidates)
+        # A quota that these workloads do not use is not theirs to exceed.
+        for name, amount in others.items():
+            if name in now:
+                with_others[name] += amount
+            if name in in_all:
+                in_all[name] += amount
+        return now, with_others, in_all
 
-        def charge(*, in_all: bool) -> Amounts:
-            objects: list[Amounts] = []
-            new_claims: list[Amounts] = []
-            for candidate in candidates:
-                is_charged = bool(self._used) and is_stored(candidate.workload.manifest)
-                if not self._scopes:
-                    objects.append(_objects_charge(candidate, is_charged, in_all=in_all))
-                for claim, count in candidate.made_claims(in_all=in_all):
-                    if self._has(claim):
-                        new_claims.append(times(_claim_charge(claim), count))
-            return total((own_charge, *objects, *new_claims, *claims))
-
-        now, in_all = charge(in_all=False), charge(in_all=True)
-        now_with_claims = {key: now[key] + other_claims.get(key, 0) for key in now}
-        in_all_with_claims = {key: in_all[key] + other_claims.get(key, 0) for key in in_all}
-        return now, now_with_claims, in_all_with_claims
+    def _objects_charge(self, candidates: Sequence[AdmittedWorkload], *, in_all: bool) -> Amounts:
+        charges, claims = [self.own_charge(candidates)], list[Amounts]()
+        for candidate in candidates:
+            is_charged = bool(self._used) and is_stored(candidate.workload.manifest)
+            if not self._scopes:
+                charges.append(_objects_charge(candidate, is_charged, in_all=in_all))
+            for claim, count in candidate.made_claims(in_all=in_all):
+                if self._has(claim):
+                    claims.append(times(_claim_charge(claim), count))
+        claims += (_claim_charge(self._claims[name]) for name in self._mounted(candidates))
+        return total((*charges, *claims))
 
     def charge(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """Return the charge of workloads in all."""
@@ -175,9 +173,8 @@ class Quota:
     def other_claims(self, candidates: Sequence[AdmittedWorkload]) -> Amounts:
         """Return the charge of the declared claims that none of some workloads mounts."""
         mounted = self._mounted(candidates)
-        return total(
-            _claim_charge(claim) for name, claim in self._claims.items() if name not in mounted
-        )
+        others = [claim for name, claim in self._claims.items() if name not in mounted]
+        return total(map(_claim_charge, others))
 
     def _mounted(self, candidates: Sequence[AdmittedWorkload]) -> set[str]:
         mounted: set[str] = set()
@@ -204,14 +201,12 @@ class Quota:
         """Return the resources for which a charge exceeds the quota, at once or in all."""
         names, exceeded = tuple(workloads), list[QuotaExceeded]()
         for resource, amount in charge.items():
-            hard = self.hard.get(resource)
-            if hard is None:
+            if (hard := self.hard.get(resource)) is None:
                 continue
             free = hard - self.taken.get(resource, 0)
             if amount > max(0, free):
-                exceeded.append(
-                    QuotaExceeded(self.manifest, resource, amount, free, hard, names, in_all)
-                )
+                reason = QuotaExceeded(self.manifest, resource, amount, free, hard, names, in_all)
+                exceeded.append(reason)
         return exceeded
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
@@ -230,15 +225,13 @@ class Quota:
         for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
-                    path, name = f"{field}.{resource}", container.get("name", "")
-                    yield Refusal(
-                        "quota-requires",
-                        "containers",
-                        f"ResourceQuota {name_of(self.manifest)} makes every container set {path}, "
-                        f"and container {name} does not",
-                        f"Set resources.{path} of container {name}, or give a default in a "
-                        "LimitRange.",
+                    path, holder = f"{field}.{resource}", f"container {container.get('name', '')}"
+                    rule = (
+                        f"ResourceQuota {name_of(self.manifest)} makes every container set {path}"
                     )
+                    remedy = f"Set resources.{path} of {holder}, or give a default in a LimitRange."
+                    message = f"{rule}, and {holder} does not"
+                    yield Refusal("quota-requires", "containers", message, remedy)
 
 
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
@@ -257,9 +250,9 @@ def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool
             count += 1 if replicas is None else replicas
         objects[created] = (count or 1) * WHOLE
     if in_all:
-        pod_sets = (pod_set for pod_set, _ in candidate.pod_sets)
-        count = sum(candidate.required_pods(pod_set, in_all=True) for pod_set in pod_sets)
-        objects["count/pods"] = count * WHOLE
+        objects["count/pods"] = 0
+        for pod_set, _ in candidate.pod_sets:
+            objects["count/pods"] += candidate.required_pods(pod_set, in_all=True) * WHOLE
     return objects
 
 
@@ -280,11 +273,8 @@ def _claim_charge(claim: Manifest) -> Amounts:
     """Return the charge of a PersistentVolumeClaim; with a class, also for the class."""
     spec = section(claim, "spec")
     storage = millis(section(spec, "resources", "requests")).get("storage", 0)
-    charge = {
-        "persistentvolumeclaims": WHOLE,
-        "count/persistentvolumeclaims": WHOLE,
-        "requests.storage": storage,
-    }
+    charge = {"persistentvolumeclaims": WHOLE, "count/persistentvolumeclaims": WHOLE}
+    charge["requests.storage"] = storage
     if storage_class := spec.get("storageClassName"):
         prefix = f"{storage_class}.storageclass.storage.k8s.io"
         charge |= {f"{prefix}/requests.storage": storage, f"{prefix}/persistentvolumeclaims": WHOLE}
@@ -294,7 +284,8 @@ def _claim_charge(claim: Manifest) -> Amounts:
 def _scopes(quota: Manifest) -> Iterable[Manifest]:
     spec = section(quota, "spec")
     plain: Sequence[str] = spec.get("scopes") or []
-    yield from ({"scopeName": scope, "operator": "Exists"} for scope in plain)
+    for scope in plain:
+        yield {"scopeName": scope, "operator": "Exists"}
     yield from items(section(spec, "scopeSelector"), "matchExpressions")
 
 
@@ -324,13 +315,13 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
     """Return whether the operator of a scope accepts a class's name; None if there is no class."""
-    return selects(
-        {"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {}
-    )
+    expression = {**requirement, "key": "class"}
+    return selects({"matchExpressions": [expression]}, {"class": name} if name else {})
 
 
 def _is_best_effort(spec: Manifest) -> bool:
     """Return whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
+    # If the pod as a whole has resources, those of its containers do not count (qos.go).
     holders = [spec]
     if not spec.get("resources"):
         holders = [*items(spec, "containers"), *items(spec, "initContainers")]
@@ -343,11 +334,10 @@ def _is_best_effort(spec: Manifest) -> bool:
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:
-    terms: list[Manifest] = []
     for kind in ("podAffinity", "podAntiAffinity"):
         affinity = section(spec, "affinity", kind)
-        terms += items(affinity, REQUIRED)
-        terms += (section(weighted, "podAffinityTerm") for weighted in items(affinity, PREFERRED))
-    return any(
-        term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms
-    )
+        weighted = [section(term, "podAffinityTerm") for term in items(affinity, PREFERRED)]
+        for term in (*items(affinity, REQUIRED), *weighted):
+            if term.get("namespaces") or term.get("namespaceSelector") is not None:
+                return True
+    return False

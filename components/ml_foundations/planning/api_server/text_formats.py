@@ -34,6 +34,7 @@ _NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _SHORT_PREFIX = "(?![^/]{254})"
 _QUALIFIED_NAME = f"{_SHORT_PREFIX}({_SUBDOMAIN}/)?{_NAME}"
 _DOMAIN_NAME = f"{_SUBDOMAIN}/{_NAME}"
+_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = rf"labels\['({_SUBDOMAIN}/)?{_NAME}"
 _ANNOTATION_KEY = rf"annotations\['({_MIXED_SUBDOMAIN}/)?{_NAME}"
 _METADATA_KEY = rf"metadata\.({_LABEL_KEY}|{_ANNOTATION_KEY})'\]"
@@ -62,9 +63,8 @@ DNS_SUBDOMAIN = _format("a DNS subdomain", 253, _SUBDOMAIN)
 DNS_SUBDOMAIN_52 = _format("a DNS subdomain of at most 52 characters", 52, _SUBDOMAIN)
 DNS_SUBDOMAIN_63 = _format("a DNS subdomain of at most 63 characters", 63, _SUBDOMAIN)
 DNS_SUBDOMAIN_64 = _format("a DNS subdomain of at most 64 characters", 64, _SUBDOMAIN)
-USER_PRIORITY_CLASS = _format(
-    "a DNS subdomain that does not begin with system-", 253, f"(?!system-){_SUBDOMAIN}"
-)
+_NOT_SYSTEM = f"(?!system-){_SUBDOMAIN}"
+USER_PRIORITY_CLASS = _format("a DNS subdomain that does not begin with system-", 253, _NOT_SYSTEM)
 FULL_DOMAIN_NAME = _format(
     "a DNS subdomain, with or without a dot at its end", 254, rf"{_SUBDOMAIN}\.?"
 )
@@ -72,20 +72,13 @@ TWO_PART_DOMAIN = _format("a domain of at least two parts", 253, rf"{_LABEL}(\.{
 THREE_PART_DOMAIN = _format("a domain of at least three parts", 253, rf"{_LABEL}(\.{_LABEL}){{2,}}")
 INGRESS_HOST = _format("a host of an Ingress", 253, rf"(?![0-9]+(\.[0-9]+)+$)(\*\.)?{_SUBDOMAIN}")
 CERTIFICATE_HOST = _format("a host of a certificate", 253, rf"(\*\.)?{_SUBDOMAIN}")
-SEARCH_DOMAIN = _format(
-    "a search domain",
-    254,
-    r"\.|_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*\.?",
-)
+SEARCH_DOMAIN = _format("a search domain", 254, rf"\.|_?{_PART}(\._?{_PART})*\.?")
 ADDRESS = _format("an address", 64, "(?!(?i:::ffff:[0-9]))[0-9a-fA-F:.]+")
 CIDR_TEXT = _format("an address with a prefix", 64, "(?!(?i:::ffff:[0-9.]+))[^/]+/(0|[1-9][0-9]*)")
 IPV4_TEXT = _format("an IPv4 address", 15, r"[0-9]+(\.[0-9]+){3}")
 IPV6_TEXT = _format("an IPv6 address", 64, "[^.]*:.*")
-OTHER_MACHINE = _format(
-    "an address of another machine",
-    64,
-    r"(?!0\.0\.0\.0$|127\.|169\.254\.|224\.0\.0\.|::1?$|(?i:fe[89ab].|ff02|::ffff):).*",
-)
+_OWN = r"0\.0\.0\.0$|127\.|169\.254\.|224\.0\.0\.|::1?$|(?i:fe[89ab].|ff02|::ffff):"
+OTHER_MACHINE = _format("an address of another machine", 64, f"(?!{_OWN}).*")
 
 QUALIFIED_NAME = _format("a qualified name", 317, _QUALIFIED_NAME)
 QUALIFIED_NAME_ANY_CASE = _format("a qualified name in any case", 317, f"(?i:{_QUALIFIED_NAME})")
@@ -97,19 +90,12 @@ DOMAIN_PATH = _format(
 API_VERSION = _format("an API version", 65536, "([^/]*/)?[^/]+")
 GROUP_VERSION = _format("a group with a version", 253, "[^/]+/[^/]*")
 OPTIONAL_GROUP_VERSION = _format("a group, with or without a version", 253, "[^/]*(/[^/]*)?")
-VERSION_WITH_GROUP = _format(
-    "a version, with or without a group",
-    317,
-    f"(({_SUBDOMAIN})?/)?[a-z]([-a-z0-9]{{0,61}}[a-z0-9])?",
-)
+_VERSION = f"(({_SUBDOMAIN})?/)?[a-z]([-a-z0-9]{{0,61}}[a-z0-9])?"
+VERSION_WITH_GROUP = _format("a version, with or without a group", 317, _VERSION)
 DRIVER_NAME = _format("the name of a driver", 63, _MIXED_SUBDOMAIN)
 PROVISIONER_NAME = _format("the name of a provisioner", 317, f"({_MIXED_SUBDOMAIN}/)?{_NAME}")
 PORT_NAME = _format("the name of a port", 15, f"(?=.*[a-z])(?!.*--){_LABEL}")
-SYSCTL = _format(
-    "the name of a sysctl",
-    253,
-    "([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?",
-)
+SYSCTL = _format("the name of a sysctl", 253, f"({_PART}[./])*{_PART}")
 SYSCTL_OUTSIDE_NETWORK = _format("a sysctl that is not of the network", 253, "(?!net[./]).+")
 SYSCTL_OUTSIDE_IPC = _format(
     "a sysctl that is not of shared memory", 253, r"(?!kernel[./](shm|msg|sem)|fs[./]mqueue[./]).+"
@@ -119,11 +105,8 @@ FAILURE_RULE_NAME = _format(
     "the name of a failure rule", 128, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 )
 TIME_ZONE_NAME = _format("the name of a time zone", 253, "(?!(?i:local)$).+")
-WINDOWS_USER = _format(
-    "the name of a Windows user",
-    361,
-    r'(?!.*[\x00-\x1f])([^\\]{1,255}\\)?(?![. ]+$)[^"/\\:\x3b|=,+*?<>@\[\]]{1,104}',
-)
+_WINDOWS = r'(?!.*[\x00-\x1f])([^\\]{1,255}\\)?(?![. ]+$)[^"/\\:\x3b|=,+*?<>@\[\]]{1,104}'
+WINDOWS_USER = _format("the name of a Windows user", 361, _WINDOWS)
 CEL_NAME = _format("a name in CEL", 253, f"(?!(?:{_CEL_RESERVED})$)[_a-zA-Z][_a-zA-Z0-9]*")
 HTTP_HEADER = _format("the name of an HTTP header", 32768, "[-A-Za-z0-9]+")
 VARIABLE_NAME = _format("printable text without =", 32768, "[ -<>-~]+")
@@ -164,21 +147,13 @@ VARIABLE_FIELD = _format(
     rf"metadata\.(name|namespace|uid)|spec\.(nodeName|serviceAccountName)|"
     rf"status\.(host|pod)IPs?|{_METADATA_KEY}",
 )
-RESOURCE_FIELD = _format(
-    "a field of a container's resources",
-    253,
-    r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-.*)",
-)
-MICROSECOND_TIME = _format(
-    "a time with microseconds",
-    64,
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}(Z|[-+][0-9]{2}:[0-9]{2})",
-)
+_RESOURCE_FIELD = r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-.*)"
+RESOURCE_FIELD = _format("a field of a container's resources", 253, _RESOURCE_FIELD)
+_MICROSECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)"
+MICROSECOND_TIME = _format("a time with microseconds", 64, _MICROSECONDS)
 
 LIMIT_TYPE = _format(
-    "the type of a limit",
-    317,
-    f"Container|PersistentVolumeClaim|Pod|{_SHORT_PREFIX}{_DOMAIN_NAME}",
+    "the type of a limit", 317, f"Container|PersistentVolumeClaim|Pod|{_SHORT_PREFIX}{_DOMAIN_NAME}"
 )
 RESOURCE = _format(
     "a resource",
@@ -192,11 +167,8 @@ QUOTA_RESOURCE = _format(
     rf"{_COMPUTE}|requests\.storage|(requests\.)?hugepages-.+|{_COUNTED}|"
     f"{_SHORT_PREFIX}{_DOMAIN_NAME}",
 )
-COUNTED_RESOURCE = _format(
-    "a resource in whole numbers",
-    317,
-    rf"{_COUNTED}|(?!requests\.)(?![^/]*kubernetes\.io/)(?![^/]{{245}}){_DOMAIN_NAME}",
-)
+_EXTENDED = rf"(?!requests\.)(?![^/]*kubernetes\.io/)(?![^/]{{245}}){_DOMAIN_NAME}"
+COUNTED_RESOURCE = _format("a resource in whole numbers", 317, f"{_COUNTED}|{_EXTENDED}")
 CONTAINER_RESOURCE = _format(
     "a resource of a container",
     317,

@@ -3,17 +3,9 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    items,
-    labels_of,
-    name_of,
-    plural,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, plural, section
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.performance import IdentityMap
@@ -39,63 +31,44 @@ _GPU_MODELS_RULE = (
 """The rule of our components that the pods of a PriorityClass run on one model of GPUs."""
 
 
-@dataclass(frozen=True)
 class AdmissionObjects:
-    """Webhooks, admission policies and definitions, with what decides what they match.
+    """Webhooks, admission policies and definitions among the documents of a cluster.
 
     Attributes:
         objects: All of them.
-        namespaces: The labels of the declared namespaces.
-        declared_resources: The resources of the other declared objects, such as "/services".
-        bindings: The specs of the policies' bindings, by the policy's name.
-        policies: The names of the policies.
-        incomplete: Those of the objects that hold unknown values.
     """
 
-    objects: Sequence[Manifest]
-    namespaces: Mapping[str, Manifest]
-    declared_resources: frozenset[str]
-    bindings: Mapping[str, Sequence[Manifest]]
-    policies: frozenset[str]
-    incomplete: IdentityMap[Manifest, bool]
-
-    @classmethod
-    def among(
-        cls, documents: Iterable[Manifest], objects: Sequence[Manifest]
-    ) -> "AdmissionObjects":
-        """Return admission objects among the other documents of a cluster."""
-        namespaces: dict[str, Manifest] = {}
-        resources: set[str] = set()
+    def __init__(self, documents: Iterable[Manifest], objects: Sequence[Manifest]) -> None:
+        """Look up the other documents, which decide what the objects match."""
+        self.objects = objects
+        self._namespaces: dict[str, Manifest] = {}
+        self._declared_resources: set[str] = set()
         for document in documents:
             if document["kind"] == "Namespace":
-                namespaces[name_of(document)] = labels_of(document)
+                self._namespaces[name_of(document)] = labels_of(document)
             if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
-                resources.add(_resource_of(document))
-        bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
+                self._declared_resources.add(_resource_of(document))
+        self._policies: set[str] = set()
+        self._bindings = defaultdict[str, list[Manifest]](list)
+        self._incomplete = IdentityMap[Manifest, bool]()
         for document in objects:
             spec = section(document, "spec")
-            bindings[str(spec.get("policyName"))].append(spec)
-        return cls(
-            objects,
-            namespaces,
-            frozenset(resources),
-            bindings,
-            frozenset(name_of(each) for each in objects if each["kind"].endswith("Policy")),
-            IdentityMap((each, True) for each in objects if any(unknown_paths(each))),
-        )
+            self._bindings[str(spec.get("policyName"))].append(spec)
+            if document["kind"].endswith("Policy"):
+                self._policies.add(name_of(document))
+            if any(unknown_paths(document)):
+                self._incomplete[document] = True
 
     def matching(self, workload: Workload, *prefixes: str) -> list[Manifest]:
-        """Return the objects that may reject or change a workload or its pods.
+        """Return the objects that may reject or change a workload, or an object without pods.
 
-        Args:
-            workload: The workload, or another object without pods.
-            prefixes: Beginnings of the kinds to return; all if there is none.
+        With prefixes, return only the kinds that begin with one of them.
         """
-        return [
-            document
-            for document in self.objects
-            if document["kind"].startswith(prefixes or "") and self._matches(document, workload)
-        ]
+        matching: list[Manifest] = []
+        for document in self.objects:
+            if document["kind"].startswith(prefixes or "") and self._matches(document, workload):
+                matching.append(document)
+        return matching
 
     def _matches(self, document: Manifest, workload: Workload) -> bool:
         spec = section(document, "spec")
@@ -110,18 +83,17 @@ class AdmissionObjects:
                     self._covers(hook, "rules", workload) for hook in hooks if is_mapping(hook)
                 )
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
-                if document not in self.incomplete and _accepts_gpu_models(document, workload):
+                if document not in self._incomplete and _accepts_gpu_models(document, workload):
                     return False
                 constraints = section(spec, "matchConstraints")
-                return self._covers(constraints, "resourceRules", workload) and self._is_bound(
-                    name_of(document), workload
-                )
+                is_covered = self._covers(constraints, "resourceRules", workload)
+                return is_covered and self._is_bound(name_of(document), workload)
             case _:
-                return spec.get("policyName") not in self.policies
+                return spec.get("policyName") not in self._policies
 
     def _is_bound(self, policy: str, workload: Workload) -> bool:
         """Return whether a policy may hold for a workload; without a declared binding, it may."""
-        bindings = self.bindings.get(policy, ())
+        bindings = self._bindings.get(policy, ())
         for binding in bindings:
             actions = items(binding, "validationActions") or ["Deny"]
             is_in = self._may_select(section(binding, "matchResources"), workload.namespace)
@@ -130,27 +102,22 @@ class AdmissionObjects:
         return not bindings
 
     def _covers(self, holder: Manifest, field: str, workload: Workload) -> bool:
-        """Return whether rules may cover a workload, or what must be created for it.
+        """Return whether the rules in a field of a webhook or a policy may cover a workload.
 
-        Of an object without pods, only the object itself counts.
-
-        Args:
-            holder: What holds the rules and the selectors, such as a webhook.
-            field: The field of the rules.
-            workload: The workload.
+        Rules may also cover what must be created for it. Of an object without pods, only the
+        object itself counts.
         """
         if any(unknown_paths(holder.get(field))):
             return True
         rules = [rule for rule in items(holder, field) if is_mapping(rule)]
-        if workload.pods and _any_covers(rules, self.declared_resources):
+        # A workload may need any declared object, so whatever rejects one of these matters.
+        if workload.pods and _any_covers(rules, self._declared_resources):
             return True
         if not _any_covers(rules, _required_resources(workload)):
             return False
         selector = section(holder, "objectSelector")
-        labels = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
-        is_selected = any(unknown_paths(selector)) or any(
-            selects(selector, each) for each in labels
-        )
+        label_sets = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
+        is_selected = any(unknown_paths(selector)) or any(selects(selector, s) for s in label_sets)
         return is_selected and self._may_select(holder, workload.namespace)
 
     def _may_select(self, holder: Manifest, namespace: str) -> bool:
@@ -162,13 +129,10 @@ class AdmissionObjects:
         if any(unknown_paths(selector)):
             return True
         name_label = {NAMESPACE_NAME: namespace}
-        if namespace in self.namespaces:
-            return selects(selector, {**name_label, **self.namespaces[namespace]})
-        by_name = [
-            requirement
-            for requirement in items(selector, "matchExpressions")
-            if requirement.get("key") == NAMESPACE_NAME
-        ]
+        if namespace in self._namespaces:
+            return selects(selector, {**name_label, **self._namespaces[namespace]})
+        requirements = items(selector, "matchExpressions")
+        by_name = [item for item in requirements if item.get("key") == NAMESPACE_NAME]
         wanted = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
         return wanted == namespace and selects({"matchExpressions": by_name}, name_label)
 
@@ -207,25 +171,19 @@ def _rule_covers(rule: Manifest, resource: str) -> bool:
 
 
 def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
-    """Return whether a policy is our rule of GPU models, and accepts all pods of a workload."""
-    return bool(workload.pods) and all(
-        _is_of_our_gpu_models(policy, pods.spec) for pods in workload.pods
-    )
-
-
-def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
-    """Return whether a policy is only our rule of GPU models, and accepts pods of a spec."""
-    validations = [*filter(is_mapping, items(section(policy, "spec"), "validations"))]
+    """Return whether a policy is only our rule of GPU models, and accepts a workload's pods."""
+    validations = filter(is_mapping, items(section(policy, "spec"), "validations"))
     if [validation.get("expression") for validation in validations] != [_GPU_MODELS_RULE]:
         return False
     try:
-        models_by_class = json.loads(_variable(policy, "models"))
-        accepted: list[list[list[str]]] | None = models_by_class.get(
-            spec.get("priorityClassName", "")
-        )
+        models_by_class: dict[str, list[list[list[str]]]] = json.loads(_variable(policy, "models"))
     except ValueError:  # somebody else has written the variable
         return False
-    return accepted is None or any(_requires_all(spec, model) for model in accepted)
+    for pods in workload.pods:
+        accepted = models_by_class.get(pods.spec.get("priorityClassName", ""))
+        if accepted is not None and not any(_requires_all(pods.spec, model) for model in accepted):
+            return False
+    return bool(workload.pods)
 
 
 def _variable(policy: Manifest, name: str) -> str:
@@ -243,10 +201,10 @@ def _requires_all(spec: Manifest, requirements: Iterable[list[str]]) -> bool:
     selected = [[key, "In", value] for key, value in section(spec, "nodeSelector").items()]
     terms = items(required_node_affinity(spec) or {}, "nodeSelectorTerms") or [{}]
     for term in terms:
-        expressions = [
-            [each.get("key"), each.get("operator"), *(each.get("values") or ())]
-            for each in items(term, "matchExpressions")
-        ]
-        if not all(requirement in (*selected, *expressions) for requirement in requirements):
+        required = list(selected)
+        for expression in items(term, "matchExpressions"):
+            key, operator = expression.get("key"), expression.get("operator")
+            required.append([key, operator, *(expression.get("values") or ())])
+        if not all(requirement in required for requirement in requirements):
             return False
     return True

@@ -1,12 +1,12 @@
 """A closed world: whatever planning does not know of the documents makes verdicts undetermined.
 
-``classify`` is the step after reading: it sorts the documents into those that planning judges,
-those that decide nothing about pods, and those that it does not know.
+This is the step after reading: it sorts the documents into those that planning judges, those that
+decide nothing about pods, and those that it does not know.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
@@ -23,7 +23,7 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.admission_objects import AdmissionObjects
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.performance import IdentityMap
-from ml_foundations.planning.model.refusals import Refusal, invalid
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt, invalid
 from ml_foundations.planning.model.workloads import (
     PodSet,
     Workload,
@@ -35,15 +35,14 @@ from ml_foundations.planning.model.workloads import (
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _JUDGED_HARMLESS_KINDS = frozenset(
     {
-        *("APIService", "AutoscalingMetric", "Configuration", "NetworkPolicy", "ResourceSlice"),
-        *("ServiceAccount", "WorkloadPriorityClass"),
-        *("AdmissionCheck", "ProvisioningRequestConfig", "Cohort"),
+        *("AdmissionCheck", "APIService", "AutoscalingMetric", "Cohort", "Configuration"),
+        *("NetworkPolicy", "ProvisioningRequestConfig", "ResourceSlice", "ServiceAccount"),
+        "WorkloadPriorityClass",
     }
 )
 """Harmless kinds that planning reads: by their names, or because they request nodes or devices."""
 
 
-@dataclass(frozen=True)
 class ClassifiedDocuments:
     """Documents by what planning knows of them.
 
@@ -57,19 +56,29 @@ class ClassifiedDocuments:
         admission: Webhooks, policies and definitions, which may reject or change what they match.
     """
 
-    judged: tuple[Manifest, ...]
-    harmless: tuple[Manifest, ...]
-    foreign: tuple[Workload, ...]
-    unknown: tuple[Refusal, ...]
-    malformed: tuple[tuple[Workload, list[Refusal]], ...]
-    refused: tuple[Refusal, ...]
-    admission: AdmissionObjects
-    _declared: IdentityMap[Manifest, Manifest]
-    _notes: IdentityMap[Manifest, list[Note]]
-    _everywhere: tuple[Refusal, ...]
-    _about_claims: tuple[Refusal, ...]
-    _in_namespace: Mapping[str, list[Refusal]]
-    _has_namespaced: bool
+    def __init__(self, documents: Iterable[Manifest]) -> None:
+        """Classify documents. An object without a name gets one.
+
+        If documents declare an object twice and differ, one of them is classified, and every
+        verdict is undetermined.
+        """
+        self.judged: list[Manifest] = []
+        self.harmless: list[Manifest] = []
+        self.foreign: list[Workload] = []
+        self.unknown: list[Refusal] = []
+        self.malformed: list[tuple[Workload, list[Refusal]]] = []
+        self.refused: list[Refusal] = []
+        self._admission: list[Manifest] = []
+        self._declared = IdentityMap[Manifest, Manifest]()
+        self._notes = IdentityMap[Manifest, list[Note]]()
+        self._about_claims: list[Refusal] = []
+        self._in_namespace = defaultdict[str, list[Refusal]](list)
+        self._has_namespaced = False
+        unique, self._everywhere = _without_duplicates(_with_names(documents))
+        for document in unique:
+            self._add(document)
+        self.admission = AdmissionObjects(self.judged, self._admission)
+        self._add_rejectable()
 
     def as_declared(self, document: Manifest) -> Manifest:
         """Return a judged document with the unknown values that it was declared with."""
@@ -101,9 +110,8 @@ class ClassifiedDocuments:
         for note in self._notes.get(workload.manifest, []):
             if note.reason != field_catalog.NOT_YET:  # admission reports those
                 yield as_refusal(note)
-        metadata = workload.manifest["metadata"]
         values = {
-            "metadata": metadata,
+            "metadata": workload.manifest["metadata"],
             "metadata.labels": section(workload.manifest, "metadata").get("labels"),
             "metadata.namespace": workload.namespace if self._has_namespaced else None,
         }
@@ -111,45 +119,7 @@ class ClassifiedDocuments:
             if value is UNKNOWN:
                 yield as_refusal(Note(path, field_catalog.NOT_YET, is_error=False))
 
-
-def classify(documents: Iterable[Manifest]) -> ClassifiedDocuments:
-    """Return documents by what planning knows of them.
-
-    An object without a name gets one. If documents declare an object twice and differ, one of them
-    is classified, and every verdict is undetermined.
-    """
-    unique, conflicts = _without_duplicates(_with_names(documents))
-    classifier = _Classifier(everywhere=conflicts)
-    for document in unique:
-        classifier.add(document)
-    return classifier.result()
-
-
-@dataclass
-class _Classifier:
-    """The documents that are classified already; see ``ClassifiedDocuments``."""
-
-    judged: list[Manifest] = field(default_factory=list[Manifest])
-    harmless: list[Manifest] = field(default_factory=list[Manifest])
-    admission: list[Manifest] = field(default_factory=list[Manifest])
-    foreign: list[Workload] = field(default_factory=list[Workload])
-    unknown: list[Refusal] = field(default_factory=list[Refusal])
-    malformed: list[tuple[Workload, list[Refusal]]] = field(
-        default_factory=list[tuple[Workload, list[Refusal]]]
-    )
-    refused: list[Refusal] = field(default_factory=list[Refusal])
-    declared: IdentityMap[Manifest, Manifest] = field(
-        default_factory=IdentityMap[Manifest, Manifest]
-    )
-    notes: IdentityMap[Manifest, list[Note]] = field(
-        default_factory=IdentityMap[Manifest, list[Note]]
-    )
-    everywhere: list[Refusal] = field(default_factory=list[Refusal])
-    about_claims: list[Refusal] = field(default_factory=list[Refusal])
-    in_namespace: defaultdict[str, list[Refusal]] = field(default_factory=lambda: defaultdict(list))
-    has_namespaced: bool = False
-
-    def add(self, document: Manifest) -> None:
+    def _add(self, document: Manifest) -> None:
         """Classify a document."""
         kind = document["kind"]
         category, reason = field_catalog.kind_of(str(document.get("apiVersion")), kind)
@@ -164,12 +134,12 @@ class _Classifier:
             if configuration := mounted_configuration(document):
                 self.judged.append(configuration)
         elif category == field_catalog.ADMISSION:
-            self.admission.append(document)
+            self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:
             self._add_unknown(document, reason)
         elif category == field_catalog.WORKLOADS and not is_running(document):
             self.judged.append(document)
-            self.notes[document] = notes
+            self._notes[document] = notes
         else:
             self._add_judged(document, notes, category)
 
@@ -193,7 +163,7 @@ class _Classifier:
         if any(note.reason == field_catalog.NOT_YET for note in notes):
             known = _without_unknowns(document)
             known["metadata"] = {} if metadata is UNKNOWN else metadata
-            self.declared[known] = document
+            self._declared[known] = document
             document = known
         namespace = namespace_of(document)
         if namespace is UNKNOWN:
@@ -204,23 +174,20 @@ class _Classifier:
         if not is_stored(document):
             no_field = [note for note in notes if note.reason == field_catalog.NO_FIELD]
             self.unknown += [as_refusal(note, about) for note in no_field]
+        # Notes make only those workloads undetermined that the object can concern.
         if category == field_catalog.NAMESPACED and UNKNOWN not in (metadata, namespace):
-            self.has_namespaced = True
-            self.in_namespace[namespace] += refusals
+            self._has_namespaced = True
+            self._in_namespace[namespace] += refusals
         elif document["kind"] == "Namespace":
-            self.in_namespace[name_of(document)] += refusals
+            self._in_namespace[name_of(document)] += refusals
         elif document["kind"] in ("PersistentVolume", "PersistentVolumeClaim"):
-            self.about_claims += refusals
+            self._about_claims += refusals
         else:
-            self.everywhere += refusals
+            self._everywhere += refusals
 
     def _add_malformed(self, document: Manifest, notes: Iterable[Note], category: str) -> None:
-        metadata: Manifest = {
-            key: value
-            for key, value in section(document, "metadata").items()
-            if isinstance(value, str)
-        }
-        kind = document["kind"]
+        kind, fields = document["kind"], section(document, "metadata").items()
+        metadata = {key: value for key, value in fields if isinstance(value, str)}
         bare = {"apiVersion": document["apiVersion"], "kind": kind, "metadata": metadata}
         is_workload = category == field_catalog.WORKLOADS
         about = "" if is_workload else f"{kind} {name_of(bare)}"
@@ -231,32 +198,14 @@ class _Classifier:
         else:
             self.refused += refusals
 
-    def result(self) -> ClassifiedDocuments:
-        """Return the classified documents, with the harmless ones that something may reject."""
-        admission = AdmissionObjects.among(self.judged, self.admission)
-        rejectable = self.harmless if self.admission else []
-        for document in rejectable:
-            if is_stored(document):
-                continue
+    def _add_rejectable(self) -> None:
+        """Add doubts about the harmless objects that a webhook or a policy may reject."""
+        rejectable = self.harmless if self._admission else []
+        for document in itertools.filterfalse(is_stored, rejectable):
             kind, name = document["kind"], name_of(document)
             as_workload = Workload(kind, namespace_of(document), name, document, ())
-            for matching in admission.matching(as_workload):
+            for matching in self.admission.matching(as_workload):
                 self.unknown.append(_unknown_admission(matching, f"may refuse {kind} {name}"))
-        return ClassifiedDocuments(
-            judged=tuple(self.judged),
-            harmless=tuple(self.harmless),
-            foreign=tuple(self.foreign),
-            unknown=tuple(self.unknown),
-            malformed=tuple(self.malformed),
-            refused=tuple(self.refused),
-            admission=admission,
-            _declared=self.declared,
-            _notes=self.notes,
-            _everywhere=tuple(self.everywhere),
-            _about_claims=tuple(self.about_claims),
-            _in_namespace=self.in_namespace,
-            _has_namespaced=self.has_namespaced,
-        )
 
 
 def _with_names(documents: Iterable[Manifest]) -> Iterator[Manifest]:
@@ -290,18 +239,11 @@ def _without_duplicates(documents: Iterable[Manifest]) -> tuple[list[Manifest], 
         if key in unique and is_stored(document):
             continue
         if key in unique and unique[key] != document and not is_stored(unique[key]):
-            about = (
-                f"{document['kind']} {namespace}/{name}"
-                if namespace
-                else f"{document['kind']} {name}"
-            )
+            about = f"{document['kind']} {namespace}/{name}"
             message = "it is declared twice, and the two differ"
             remedy = "Rename one of them, or leave it out."
-            conflicts.append(
-                Refusal(
-                    "beyond-planning", "metadata.name", message, remedy, certain=False, object=about
-                )
-            )
+            conflict = beyond_planning("metadata.name", message, remedy)
+            conflicts.append(conflict._replace(object=about))
         unique[key] = document
     return [*unique.values()], conflicts
 
@@ -309,12 +251,12 @@ def _without_duplicates(documents: Iterable[Manifest]) -> tuple[list[Manifest], 
 def as_refusal(note: Note, about: str = "") -> Refusal:
     """Return a note on a field that planning does not know as a refusal."""
     path = f"{about}.{note.path}".lstrip(".")
-    return Refusal("unknown-field", path, f"{path}: {note.reason}", _REMEDY, certain=False)
+    return doubt("unknown-field", path, f"{path}: {note.reason}", _REMEDY)
 
 
 def _unknown_admission(document: Manifest, effect: str) -> Refusal:
     message = f"{document['kind']} {name_of(document)} {effect}"
-    return Refusal("unknown-admission", "kind", message, _REMEDY, certain=False)
+    return doubt("unknown-admission", "kind", message, _REMEDY)
 
 
 def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
@@ -322,7 +264,7 @@ def _unknown_kind(document: Manifest, reason: str = "planning does not know this
     kind = f"{document['kind']} ({document.get('apiVersion')})"
     full_name = f"{namespace}/{name}" if namespace and name else str(namespace or name)
     remedy = "Its pods, if it creates any, are not counted: check it by a rehearsal."
-    return Refusal("unknown-kind", "kind", f"{kind} {full_name}: {reason}", remedy, certain=False)
+    return doubt("unknown-kind", "kind", f"{kind} {full_name}: {reason}", remedy)
 
 
 def _without_unknowns(tree: Any) -> Any:

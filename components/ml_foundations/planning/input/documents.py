@@ -22,18 +22,16 @@ class UnreadableError(ValueError):
 
 
 def read(text: str, file: str) -> list[Manifest]:
-    """The manifests of a stream of YAML documents; a List gives its items.
+    """Return the manifests of a stream of YAML documents; a List gives its items.
 
-    Args:
-        text: The stream.
-        file: What to call it in messages.
+    Messages name the stream by its file.
 
     Raises:
         UnreadableError: It is no YAML, or a field that planning reads is wrong; names every one.
     """
     try:
         parsed = parse(text)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: a number that there is not
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: such as for the number 0x_
         raise UnreadableError([f"{file}: {problem(error)}"]) from None
     manifests: list[Manifest] = []
     errors: list[str] = []
@@ -55,11 +53,8 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     if not isinstance(manifest, Mapping):
         return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
     document = field_catalog.as_stored(cast("Manifest", manifest))
-    missing = [
-        key
-        for key in ("apiVersion", "kind")
-        if not isinstance(document.get(key), str) or not document[key]
-    ]
+    names = {key: document.get(key) for key in ("apiVersion", "kind")}
+    missing = [key for key, name in names.items() if not (name and isinstance(name, str))]
     if missing or not field_catalog.is_judged(document):
         return [(key, "is required") for key in missing]
     wrong = {note.path: note.reason for note in field_catalog.notes(document) if note.is_error}
@@ -71,19 +66,16 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
 
 
 def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
-    """The annotations of planning's own that do not say what they must."""
-    checks = {
-        MAX_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
-        MIN_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
-        labels.HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
-    }
+    """Yield invalid values of the annotations that planning itself defines."""
     for name, value in annotations_of(document).items():
-        if name in checks and not (isinstance(value, str) and checks[name][0](value)):
-            yield (
-                f"metadata.annotations.{name}",
-                f"must be {checks[name][1]}, not {field_catalog.shown(value)}",
-            )
-
-
-def _is_price(value: str) -> bool:
-    return not field_catalog.wrong_quantity(value)
+        if name in (MAX_NODES, MIN_NODES):
+            is_valid = isinstance(value, str) and re.fullmatch("[0-9]+", value)
+            wanted = 'a whole number in quotes, such as "4"'
+        elif name == labels.HOURLY_PRICE:
+            is_valid = isinstance(value, str) and not field_catalog.wrong_quantity(value)
+            wanted = 'an amount in quotes, such as "1.25"'
+        else:
+            continue
+        if not is_valid:
+            reason = f"must be {wanted}, not {field_catalog.shown(value)}"
+            yield f"metadata.annotations.{name}", reason

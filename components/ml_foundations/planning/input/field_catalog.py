@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
     path: str
     reason: str
-    is_error: bool
+    is_error: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,18 @@ def schema() -> Mapping[str, Any]:
 @cache
 def judged_kinds() -> frozenset[str]:
     """Return the kinds that are judged field by field, such as "apps/v1 Deployment"."""
-    return frozenset(
-        kind for section in (WORKLOADS, NAMESPACED, CLUSTER) for kind in table()["kinds"][section]
-    )
+    kinds = table()["kinds"]
+    return frozenset((*kinds[WORKLOADS], *kinds[NAMESPACED], *kinds[CLUSTER]))
 
 
 @cache
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
     """Return the category of a kind, with the reason if it is harmless or unknown."""
-    for found, listed in table()["kinds"].items():
-        reasons = cast(
-            "Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed}
-        )
+    for category, listed in table()["kinds"].items():
+        reasons: Mapping[str, list[str]] = listed if is_mapping(listed) else {"": listed}
         for reason, patterns in reasons.items():
             if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
-                return found, reason
+                return category, reason
     return UNKNOWN_KIND, "planning does not know this kind"
 
 
@@ -169,10 +166,8 @@ def has_field(kind: str, path: str) -> bool:
 
     If the schema does not know the fields of a value, every field below it may exist.
     """
-    return any(
-        _has_field(type_, path.replace("[]", ".[]").split("."))
-        for type_ in _types_by_kind().get(kind, ())
-    )
+    keys = path.replace("[]", ".[]").split(".")
+    return any(_has_field(type_, keys) for type_ in _types_by_kind().get(kind, ()))
 
 
 def _has_field(type_: str, keys: Sequence[str]) -> bool:
@@ -191,30 +186,35 @@ def _has_field(type_: str, keys: Sequence[str]) -> bool:
 def wrong_metadata(manifest: Manifest) -> list[Note]:
     """Return what is invalid about the metadata of an object of any kind."""
     notes = notes_of(_METADATA, section(manifest, "metadata"), decides=False)
-    return _below("metadata", [note for note in notes if note.is_error])
+    return notes_below("metadata", [note for note in notes if note.is_error])
 
 
 @cache
 def types() -> Mapping[str, _Type]:
     """Return the types of the fields that decide."""
-    return {
-        name: _type(name, rules)
-        for names, rules in table()["types"].items()
-        for name in names.split()
-    }
+    by_name: dict[str, _Type] = {}
+    for names, rules in table()["types"].items():
+        for name in names.split():
+            by_name[name] = _type(name, rules)
+    return by_name
 
 
 def _type(name: str, rules: Mapping[str, Any]) -> _Type:
-    harmless = [key for keys in rules.get("harmless", {}).values() for key in keys]
     shapes, _ = _shapes(name)
-    # The API server ignores the status of an object that it creates.
-    found = {key: None if name.endswith("Status") else shapes.get(key) for key in harmless}
-    unknown = {key: reason for reason, keys in rules.get("unknown", {}).items() for key in keys}
+    fields: dict[str, _Field | None] = {}
+    for keys in rules.get("harmless", {}).values():
+        for key in keys:
+            # The API server ignores the status of an object that it creates.
+            fields[key] = None if name.endswith("Status") else shapes.get(key)
+    unknown: dict[str, str] = {}
+    for reason, keys in rules.get("unknown", {}).items():
+        unknown |= dict.fromkeys(keys, reason)
     for key in (*rules.get("decided", ()), *unknown):
         if shape := shapes.get(key):
-            found[key] = replace(
+            type_ = shape.type.partition(":")[0]
+            fields[key] = replace(
                 shape,
-                type=(type_ := shape.type.partition(":")[0]),
+                type=type_,
                 decides=True,
                 unknown=unknown.get(key, ""),
                 values=frozenset(rules.get("values", {}).get(key, ())),
@@ -222,47 +222,47 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
                 minimum=rules.get("least", {}).get(key, 0),
                 check=_CHECKS.get(type_),
             )
-    return found, rules.get("required", ())
+    return fields, rules.get("required", ())
 
 
 @cache
 def _shapes(name: str) -> _Type:
     """Return the fields of a type that decides nothing."""
-    found: dict[str, _Field | None] = {}
+    fields: dict[str, _Field | None] = {}
     for key, text in schema()["types"][name].items():
         type_, shape = text.strip("[]{}"), text[0].strip("abcdefghijklmnopqrstuvwxyz")
         values = type_.partition(": ")[2].split()
         check = _CHECKS.get("integer or any string" if type_ == "integer or string" else type_)
         check = partial(_one_of, values) if values else check
-        found[key] = _Field(type_, shape, decides=False, minimum=-(2**63), check=check)
-    return found, ()
+        fields[key] = _Field(type_, shape, decides=False, minimum=-(2**63), check=check)
+    return fields, ()
 
 
 def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     """Return what is invalid about the fields of a value, and what planning does not know."""
     if not is_mapping(value):
-        return [Note("", f"must be a mapping, not {shown(value)}", is_error=True)]
+        return [Note("", f"must be a mapping, not {shown(value)}")]
     fields, required = types()[type_name] if decides else _shapes(type_name)
-    found = [Note(key, "is required", is_error=True) for key in required if value.get(key) is None]
+    notes = [Note(key, "is required") for key in required if value.get(key) is None]
     for key, item in value.items():
         rule = fields.get(key, _NO_FIELD)
-        if (
-            rule is None
-            or item is None
-            or (item is UNKNOWN and (type_name == _METADATA or not rule.decides))
-        ):
+        if rule is None or item is None:
             continue
+        if item is UNKNOWN and (type_name == _METADATA or not rule.decides):
+            continue
+        # Most values have the expected type, and most fields have no note.
         if (type(item) is not rule.expected_type or rule.shape) and (
-            notes := _in_field(rule, item)
+            below := _in_field(rule, item)
         ):
-            found += _below(key, notes)
-    return found
+            notes += notes_below(key, below)
+    return notes
 
 
 _notes_of_equal = cached_by_content(notes_of)
 
 
-def _below(key: str, notes: list[Note]) -> list[Note]:
+def notes_below(key: str, notes: Iterable[Note]) -> list[Note]:
+    """Return notes on the fields below a key."""
     return [note._replace(path=joined(key, note.path)) for note in notes]
 
 
@@ -271,28 +271,27 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
         return _in_value(rule, value)
     if rule.unknown:
         # An object without fields is there; a list or a map without items is not.
-        is_there = (
-            (value != "" or rule.type == "time") and value != [] and (value != {} or not rule.shape)
-        )
+        is_empty = value == [] or (value == "" and rule.type != "time")
+        is_there = not is_empty and (value != {} or not rule.shape)
         return [Note("", rule.unknown, is_error=False)] if is_there else []
-    found: list[Note] = []
+    notes: list[Note] = []
     if rule.shape == "[" and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            empty = (
-                [Note("", "must not be empty", is_error=rule.check is None)] if rule.decides else []
-            )
-            found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
+            below = [] if item is None else _in_value(rule, item)
+            if item is None and rule.decides:
+                below = [Note("", "must not be empty", is_error=rule.check is None)]
+            notes += notes_below(f"[{index}]", below)
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
             if type(item) is not rule.expected_type and item is not None:
                 is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
-                found += _below(key, _in_value(rule, item)) if is_read else ()
+                notes += notes_below(key, _in_value(rule, item)) if is_read else ()
             if rule.keys and not is_known(rule.keys, key):
-                found.append(Note(key, "planning does not know what it decides", is_error=False))
+                notes.append(Note(key, "planning does not know what it decides", is_error=False))
     else:
         wanted = "list" if rule.shape == "[" else "mapping"
-        found.append(Note("", f"must be a {wanted}, not {shown(value)}", is_error=True))
-    return found
+        notes.append(Note("", f"must be a {wanted}, not {shown(value)}"))
+    return notes
 
 
 def _in_value(rule: _Field, value: Any) -> list[Note]:
@@ -302,10 +301,9 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
         notes = _notes_of_equal if rule.type in _OFTEN_EQUAL else notes_of
         return notes(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.minimum):
-        return [Note("", problem, is_error=True)]
-    if (rule.type == "quantity" and _is_beyond(value)) or (
-        rule.values and value not in rule.values and value != ""
-    ):
+        return [Note("", problem)]
+    is_other = bool(rule.values) and value not in rule.values and value != ""
+    if is_other or (rule.type == "quantity" and _is_beyond(value)):
         return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
     return []
 
@@ -314,10 +312,10 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
 def is_known(table_name: str, key: str) -> bool:
     """Return whether planning knows what a key decides: an annotation, a label, a resource."""
     # A pattern without a wildcard goes before one with it.
+    if key in table()["keys"][table_name]["unknown"]:
+        return False
     is_listed = decides(table_name, key) or _is_listed(table_name, "harmless", key)
-    return key not in table()["keys"][table_name]["unknown"] and (
-        is_listed or not _is_listed(table_name, "unknown", key)
-    )
+    return is_listed or not _is_listed(table_name, "unknown", key)
 
 
 def decides(table_name: str, key: str) -> bool:
@@ -340,26 +338,34 @@ def is_integer(value: Any, minimum: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
+def _must_be(wanted: str, value: Any, *, unless: object) -> str:
+    """Return that a value must be another, unless it is valid."""
+    return "" if unless else f"must be {wanted}, not {shown(value)}"
+
+
 def _integer(value: Any, minimum: int) -> str:
-    return (
-        ""
-        if is_integer(value, minimum)
-        else f"must be a whole number of at least {minimum}, not {shown(value)}"
-    )
+    is_valid = is_integer(value, minimum)
+    return _must_be(f"a whole number of at least {minimum}", value, unless=is_valid)
+
+
+def _int32(value: Any, minimum: int) -> str:
+    return _integer(value, minimum) or ("" if value < 2**31 else f"must be below {2**31}")
 
 
 def _one_of(values: Sequence[str], value: Any, _minimum: int) -> str:
-    return (
-        ""
-        if value in values or value == ""
-        else f"must be one of {', '.join(values)}, not {shown(value)}"
-    )
+    is_valid = value in values or value == ""
+    return _must_be(f"one of {', '.join(values)}", value, unless=is_valid)
 
 
 def _percentage(value: Any, _minimum: int) -> str:
     is_share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
     wanted = 'a whole number or a percentage such as "25%"'
-    return "" if is_share or is_integer(value) else f"must be {wanted}, not {shown(value)}"
+    return _must_be(wanted, value, unless=is_share or is_integer(value))
+
+
+def _base64(value: Any, _minimum: int) -> str:
+    text = re.sub(r"\\[rn]", "", repr(value))
+    return "" if _BASE64.fullmatch(text) else "must be base64"
 
 
 def _quantity(value: Any, minimum: int) -> str:
@@ -377,38 +383,28 @@ def _is_beyond(quantity: str | float) -> bool:
 def wrong_quantity(value: str | float, minimum: int = 0) -> str:
     """Return what is invalid about a quantity; "" if nothing is."""
     try:
-        return (
-            f"must not be negative, as {shown(value)} is" if parse_quantity(value) < minimum else ""
-        )
+        amount = parse_quantity(value)
     except ValueError as error:
         return str(error)
+    return f"must not be negative, as {shown(value)} is" if amount < minimum else ""
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_BASE64 = re.compile(
-    r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII
-)  # as shown
+_BASE64 = re.compile(r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)
+"""The text of a valid value as Python shows it, so that a list without items is one too."""
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "any": lambda value, _: "",
-    "boolean": lambda value, _: (
-        "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
-    ),
-    "byte": lambda value, _: (
-        "" if _BASE64.fullmatch(re.sub(r"\\[rn]", "", repr(value))) else "must be base64"
-    ),
-    "int32": lambda value, minimum: (
-        _integer(value, minimum) or ("" if value < 2**31 else f"must be below {2**31}")
-    ),
+    "boolean": lambda value, _: _must_be("true or false", value, unless=isinstance(value, bool)),
+    "byte": _base64,
+    "int32": _int32,
     "integer": _integer,
     "integer or any string": lambda value, minimum: (
-        "" if isinstance(value, str) else _CHECKS["int32"](value, minimum)
+        "" if isinstance(value, str) else _int32(value, minimum)
     ),
     "integer or string": _percentage,
     "quantity": _quantity,
-    "string": lambda value, _: (
-        "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}"
-    ),
-    "time": lambda value, _: (
-        "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}"
+    "string": lambda value, _: _must_be("a string in quotes", value, unless=isinstance(value, str)),
+    "time": lambda value, _: _must_be(
+        "a time by RFC 3339", value, unless=_TIME.fullmatch(str(value))
     ),
 }

@@ -48,18 +48,14 @@ def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset
     If these are certainly all, return also what the nodes lack.
     """
     config = section(pool, "networkConfig")
-    keys = [
-        (_last(additional.get("network")), _last(additional.get("subnetwork")))
-        for additional in _additional(config)
-    ]
-    names = [f"{labels.GKE_NETWORKS}{name}" for key in keys for name in networks.get(key, ())]
-    may_have_more = pool.get("networkConfig") is UNKNOWN or any(map(config.get, _OTHERS))
-    are_all = not may_have_more and all(key in networks for key in keys)
-    resources = [*names, *(f"{name}.IP" for name in names)]
+    are_all = pool.get("networkConfig") is not UNKNOWN and not any(map(config.get, _OTHERS))
+    are_all &= config.get(_OF_NODES) is not UNKNOWN
+    names: list[str] = []
+    for additional in items(config, _OF_NODES):
+        known: Manifest = {} if additional is UNKNOWN else additional
+        key = _last(known.get("network")), _last(known.get("subnetwork"))
+        are_all &= key in networks
+        names += networks.get(key, ())
+    resources = [f"{labels.GKE_NETWORKS}{name}" for name in names]
+    resources += [f"{resource}.IP" for resource in resources]
     return resources, frozenset([labels.GKE_NETWORKS] if are_all else [])
-
-
-def _additional(config: Manifest) -> list[Manifest]:
-    if config.get(_OF_NODES) is UNKNOWN:
-        return [{}]
-    return [{} if network is UNKNOWN else network for network in items(config, _OF_NODES)]

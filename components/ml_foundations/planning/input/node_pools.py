@@ -18,8 +18,8 @@ from ml_foundations.catalog.pools import (
     pool_sizes,
 )
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
+from ml_foundations.kubernetes.objects import api_object, items, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
@@ -35,7 +35,7 @@ def from_node_pool(
     operator: Operator | Unknown | None = None,
     networks: Networks | None = None,
 ) -> NodeClass:
-    """The nodes that a GKE node pool may have.
+    """Return the nodes that a GKE node pool may have.
 
     Args:
         inputs: Inputs of a ``gcp:container/nodePool:NodePool``, as the provider names them.
@@ -50,16 +50,15 @@ def from_node_pool(
     if not unknown and isinstance(operator, Unknown) and pool.traits.is_left_to_operator:
         unknown = ("the GPU Operator's values",)
     if unknown:
-        nameless = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
-        return NodeClass(name, nameless, unknown=unknown)
+        return unknown_nodes(name, unknown)
     known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
     of_networks, lacks = advertised(inputs, networks or {})
     allocatable = scheduled({**pool.allocatable(known), **dict.fromkeys(of_networks, WHOLE)})
     zones = pool.zones if len(pool.zones) > 1 else ()
-    found = NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
+    nodes = NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
     return replace(
-        found,
+        nodes,
         lacks=lacks,
         shutdown_grace=pool.traits.shutdown_grace,
         surge=pool.surge,
@@ -68,26 +67,23 @@ def from_node_pool(
     )
 
 
-_MACHINE = ("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType")
-_DISKS = ("bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
-_NODE = (
-    "labels",
-    "taints",
-    "spot",
-    "preemptible",
-    "flexStart",
-    "reservationAffinity",
-    "linuxNodeConfig",
+def unknown_nodes(name: str, unknown: tuple[str, ...], fewest: int = 1) -> NodeClass:
+    """Return the nodes of a pool with deciding fields that are not known yet."""
+    metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}
+    return NodeClass(name, {"kind": "Node", "metadata": metadata}, fewest=fewest, unknown=unknown)
+
+
+_OF_NODES = (
+    *("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType"),
+    *("bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig"),
+    *("labels", "taints", "spot", "preemptible", "flexStart"),
+    *("reservationAffinity", "linuxNodeConfig"),
 )
-_POOL = (
-    "autoscaling",
-    "initialNodeCount",
-    "maxPodsPerNode",
-    "nodeCount",
-    "nodeLocations",
+_OF_POOL = (
+    *("autoscaling", "initialNodeCount", "maxPodsPerNode", "nodeCount", "nodeLocations"),
     "queuedProvisioning",
 )
-_DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_DISKS, *_NODE)), *_POOL)
+_DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in _OF_NODES), *_OF_POOL)
 _RESERVATION = "nodeConfig.reservationAffinity.values"
 """The name of a reservation, which decides nothing but a label."""
 _FULL_CLUSTER: Mapping[str, Any] = {
@@ -104,31 +100,26 @@ class _Pool:
     def __init__(self, inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> None:
         self._inputs = inputs
         self._cluster = cluster
-        self._config: Manifest = (
-            {} if inputs.get("nodeConfig") is UNKNOWN else section(inputs, "nodeConfig")
-        )
+        self._config = section(inputs, "nodeConfig")
 
     def unknown(self) -> Iterable[str]:
-        """Fields that decide and are not known yet."""
+        """Yield fields that decide and are not known yet."""
         if self._inputs.get("nodeConfig") is UNKNOWN:
             yield "nodeConfig"
             return
         for path in _DECIDING_FIELDS:
             *parents, field = path.split(".")
-            found = unknown_paths(section(self._inputs, *parents).get(field), path)
-            yield from (each for each in found if not each.startswith(_RESERVATION))
-        yield from unknown_paths(
-            self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode"
-        )
+            for unknown in unknown_paths(section(self._inputs, *parents).get(field), path):
+                if not unknown.startswith(_RESERVATION):
+                    yield unknown
+        most_pods = self._cluster.get("defaultMaxPodsPerNode")
+        yield from unknown_paths(most_pods, "cluster.defaultMaxPodsPerNode")
 
     def not_in_catalog(self) -> Iterable[str]:
         """Yield fields with names that the catalog lacks, and those whose taints are not known."""
-        made_otherwise = ("sandboxConfig", "windowsNodeConfig")
-        yield from (
-            f"nodeConfig.{key}, for which GKE adds a taint,"
-            for key in made_otherwise
-            if key in self._config
-        )
+        for key in ("sandboxConfig", "windowsNodeConfig"):
+            if key in self._config:
+                yield f"nodeConfig.{key}, for which GKE adds a taint,"
         try:
             gpu = self._accelerator.get("type")
         except UnknownNameError:
@@ -143,19 +134,20 @@ class _Pool:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The zones that are declared; those of a region are GKE's choice."""
+        """Return the declared zones; those of a region are GKE's choice."""
         declared: Any = self._inputs.get("nodeLocations") or self._cluster.get("nodeLocations")
         location = self._inputs.get("location") or ""
         is_zone = isinstance(location, str) and location.count("-") == 2
         if declared and declared is not UNKNOWN:
             return tuple(declared)
-        if not location:
-            return ("",)  # of a pool that exists, nobody may have said
-        return (location,) if is_zone else tuple(f"{location}-{letter}" for letter in "abc")
+        if not location or is_zone:
+            # The description of a pool that exists may leave its location out.
+            return (location,)
+        return tuple(f"{location}-{letter}" for letter in "abc")
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The fewest and the most nodes over all zones."""
+        """Return the fewest and the most nodes over all zones."""
         return pool_sizes(self._inputs, len(self.zones))
 
     @property
@@ -168,18 +160,14 @@ class _Pool:
 
     @property
     def local_ssd_gib(self) -> int:
-        """The size of a node's local SSDs: 375 GiB each, unless the machine type includes them."""
-        machine, config = self.machine, self._config
-        if machine.local_ssd == "attached":
-            return machine.local_ssd_gib or 0
-        uses = ("ephemeralStorageLocalSsdConfig", "localNvmeSsdBlockConfig")
-        counts = (
-            config.get("localSsdCount"),
-            *(section(config, use).get("localSsdCount") for use in uses),
-        )
-        return (
-            sum(int(count) for count in counts if isinstance(count, (int, float))) * LOCAL_SSD_GIB
-        )
+        """Return the size of a node's local SSDs: 375 GiB each, or as the machine type has them."""
+        if self.machine.local_ssd == "attached":
+            return self.machine.local_ssd_gib or 0
+        size = 0
+        for use in ((), ("ephemeralStorageLocalSsdConfig",), ("localNvmeSsdBlockConfig",)):
+            count = section(self._config, *use).get("localSsdCount")
+            size += int(count) * LOCAL_SSD_GIB if isinstance(count, (int, float)) else 0
+        return size
 
     @property
     def most_per_zone(self) -> int:
@@ -197,9 +185,8 @@ class _Pool:
     def _accelerator(self) -> Mapping[str, Any]:
         for declared in items(self._config, "guestAccelerators"):
             return declared
-        return (
-            {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
-        )
+        machine = self.machine
+        return {"type": machine.gpu, "count": machine.gpu_count} if machine.gpu else {}
 
     @property
     def _hides_reservation(self) -> bool:
@@ -208,35 +195,31 @@ class _Pool:
 
     @cached_property
     def traits(self) -> PoolTraits:
-        """The declared fields of the pool that its nodes show."""
+        """Return the declared fields of the pool that its nodes show."""
         config = self._config
+        taints: list[dict[str, str]] = []
+        for taint in items(config, "taints"):
+            effect = str(taint["effect"])  # as GKE's API or as Kubernetes spells it
+            effect = TAINT_EFFECTS.get(effect, effect)
+            taints.append(
+                {"key": taint["key"], "value": taint.get("value") or "", "effect": effect}
+            )
+        disk_type = config.get("diskType") or section(config, "bootDisk").get("diskType")
         reserved = items(section(config, "reservationAffinity"), "values")
         return PoolTraits(
             name=str(self._inputs.get("name")),
             machine_type=self.machine.name,
             labels=section(config, "labels"),
-            taints=tuple(
-                {
-                    "key": taint["key"],
-                    "value": taint.get("value") or "",
-                    "effect": TAINT_EFFECTS.get(effect, effect),
-                }
-                for taint in items(config, "taints")
-                for effect in [str(taint["effect"])]  # in either spelling
-            ),
+            taints=tuple(taints),
             gpu=PoolGpu.of(self._accelerator) if self._accelerator else None,
             automatic_gpu_taint=bool(self._accelerator),
-            reservation="" if self._hides_reservation else str(reserved[0]) if reserved else "",
-            boot_disk_type=str(
-                config.get("diskType")
-                or section(config, "bootDisk").get("diskType")
-                or "pd-balanced"
-            ),
+            reservation=str(reserved[0]) if reserved and not self._hides_reservation else "",
+            boot_disk_type=str(disk_type or "pd-balanced"),
             **plain_traits(self._inputs, self._cluster),
         )
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
-        """A node of the pool, as a template."""
+        """Return a node of the pool, as a template."""
         fewest, most = self.sizes
         unknown: dict[str, Any] = {labels.HOSTNAME: UNKNOWN}
         zone, *others = self.zones
@@ -248,14 +231,11 @@ class _Pool:
             unknown[labels.GKE_NODE_POOL] = UNKNOWN
         if self._hides_reservation:
             unknown[labels.GKE_RESERVATION] = UNKNOWN
+        sizes = {MAX_NODES: most, MIN_NODES: fewest, BOOT_DISK_GIB: self.traits.boot_disk_gib}
         metadata = {
             "name": UNKNOWN,
             "labels": {**node_labels(self.traits, zone, operator), **unknown},
-            "annotations": {
-                MAX_NODES: str(most),
-                MIN_NODES: str(fewest),
-                BOOT_DISK_GIB: str(self.traits.boot_disk_gib),
-            },
+            "annotations": {key: str(size) for key, size in sizes.items()},
         }
         return api_object("v1", "Node", metadata, spec={"taints": node_taints(self.traits)})
 
@@ -277,20 +257,17 @@ class _Pool:
             offered[labels.GPU_RESOURCE] = devices * WHOLE
         for daemon in node_resources.system_daemonsets():
             if daemon.runs_where in self._features:
-                taken = {"cpu": daemon.cpu, "memory": daemon.memory}
-                for name, amount in millis(
-                    {key: value for key, value in taken.items() if value}
-                ).items():
-                    offered[name] -= amount
+                offered["cpu"] -= milli(daemon.cpu)
+                offered["memory"] -= milli(daemon.memory)
                 offered[PODS] -= WHOLE
         return offered
 
     @cached_property
-    def _features(self) -> frozenset[str]:
-        """GKE's features on the pool's nodes, in the words of the catalog of its DaemonSets."""
+    def _features(self) -> set[str]:
+        """Return GKE's features on the pool's nodes, in the words of ``SystemDaemonSet``."""
         features = node_resources.cluster_features(self._cluster)
         if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")
-        return frozenset(
-            features if self.traits.workload_identity else features - {"workload-identity"}
-        )
+        if not self.traits.workload_identity:
+            features.discard("workload-identity")
+        return features

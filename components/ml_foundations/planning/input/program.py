@@ -18,8 +18,8 @@ from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of,
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
-from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
-from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
+from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
+from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
 Resource = tuple[str, Manifest]
@@ -29,9 +29,7 @@ NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/conn
 SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
 """A network, its private services access, its subnetworks, and its NAT gateways."""
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
-_CHARTS = frozenset(
-    each.name for each in vars(versions).values() if isinstance(each, versions.Chart)
-)
+_CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, versions.Chart)}
 """The charts of our components: planning takes the requests of their pods off the nodes."""
 _CONTROLLERS = {
     "jobset.x-k8s.io": ("jobset", "JobSetController"),
@@ -41,20 +39,13 @@ _CONTROLLERS = {
 NO_LIST = ("list of node pools",)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
-"""The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
+"""The nodes per zone of the pool that GKE creates with a cluster, by default."""
+_JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, *ADDRESSES)
 
 
 def is_judged(type_: str) -> bool:
     """Return whether resources of a type matter to planning."""
-    return type_ in (
-        CLUSTER,
-        NODE_POOL,
-        NETWORK,
-        CONNECTION,
-        SUBNETWORK,
-        NAT,
-        *ADDRESSES,
-    ) or type_.startswith("kubernetes:")
+    return type_ in _JUDGED or type_.startswith("kubernetes:")
 
 
 def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
@@ -75,23 +66,22 @@ def named(resource: Resource, of_program: str, name: str | None = None) -> Resou
 
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
     """Return the Kubernetes objects, with unknown objects for other charts and for patches."""
-    found: list[Manifest] = []
+    objects: list[Manifest] = []
     for type_, inputs in resources:
+        kind = inputs.get("kind")
         if type_ == RELEASE:
             is_kueue = is_release_of(type_, inputs, versions.KUEUE)
             if is_kueue and (configuration := configuration_object(_values(inputs))):
-                found.append(configuration)
+                objects.append(configuration)
             if _chart(inputs) not in _CHARTS:
-                found.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
-        elif type_.startswith("kubernetes:") and isinstance(inputs.get("kind"), str):
+                objects.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
+        elif type_.startswith("kubernetes:") and isinstance(kind, str):
+            category, _ = field_catalog.kind_of(str(inputs.get("apiVersion")), kind)
             if not type_.endswith("Patch"):
-                found.append(inputs)
-            elif (
-                field_catalog.kind_of(str(inputs.get("apiVersion")), inputs["kind"])[0]
-                != field_catalog.HARMLESS
-            ):
-                found.append(_not_shown(f"{inputs['kind']}Patch", name_of(inputs)))
-    return found
+                objects.append(inputs)
+            elif category != field_catalog.HARMLESS:
+                objects.append(_not_shown(f"{kind}Patch", name_of(inputs)))
+    return objects
 
 
 def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
@@ -101,36 +91,36 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
         return  # another chart, or whoever made the cluster, may have brought them
     charts, objects = _charts(resources), objects_of(resources)
     missing = missing_kinds(clusters[0]) if len(clusters) == 1 else {}
-    defined = {
-        section(manifest, "spec").get("group")
-        for manifest in objects
-        if manifest["kind"] == "CustomResourceDefinition"
-    }
-    for each in objects:
-        group = str(each.get("apiVersion")).partition("/")[0]
+    definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
+    defined = {section(definition, "spec").get("group") for definition in definitions}
+    for manifest in objects:
+        kind, group = manifest["kind"], str(manifest.get("apiVersion")).partition("/")[0]
         chart, component = _CONTROLLERS.get(group, ("", ""))
         if group in defined or (chart in charts if chart else group not in missing):
             continue
-        name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
         if chart:
-            message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which adds it"
+            message = f"GKE has no {kind}, and nothing here installs {chart}, which adds it"
             remedy = f"Declare a {component} that installs it, or the chart {chart}."
         else:
             setting = missing.get(group)
-            message = f"the cluster has no {each['kind']}, which GKE adds with {setting}"
+            message = f"the cluster has no {kind}, which GKE adds with {setting}"
             remedy = f"Set {setting} of the cluster, or leave the object out."
-        yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
+        namespace = section(manifest, "metadata").get("namespace")
+        name = "/".join(filter(None, (namespace, name_of(manifest))))
+        yield Refusal("controller", "kind", message, remedy, object=f"{kind} {name}")
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
     """Return the inputs of the program's clusters, if all of its charts are ours."""
-    return [
-        inputs for type_, inputs in resources if type_ == CLUSTER and _charts(resources) <= _CHARTS
-    ]
+    return _of_type(CLUSTER, resources) if _charts(resources) <= _CHARTS else []
+
+
+def _of_type(wanted: str, resources: Iterable[Resource]) -> list[Manifest]:
+    return [inputs for type_, inputs in resources if type_ == wanted]
 
 
 def _charts(resources: Iterable[Resource]) -> set[str]:
-    return {_chart(inputs) for type_, inputs in resources if type_ == RELEASE}
+    return set(map(_chart, _of_type(RELEASE, resources)))
 
 
 def _not_shown(kind: str, name: str) -> Manifest:
@@ -161,17 +151,14 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 
 
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
-    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
-    pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
-    operator, networks = operator_of(resources), device_networks(objects_of(resources))
+    clusters, pools = _of_type(CLUSTER, resources), _of_type(NODE_POOL, resources)
+    objects, operator = objects_of(resources), operator_of(resources)
+    networks = device_networks(objects)
     if not clusters:
         all_pools = [*(inputs for _, inputs in existing), *pools]
         nodes = [from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in all_pools]
-        has_nodes = any(
-            (manifest["kind"], manifest.get("apiVersion")) == ("Node", "v1")
-            for manifest in objects_of(resources)
-        )
-        if not has_nodes:
+        kinds = {(manifest["kind"], manifest.get("apiVersion")) for manifest in objects}
+        if ("Node", "v1") not in kinds:
             lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
             nodes.append(replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks))
         return nodes
@@ -200,20 +187,12 @@ def own_pools(cluster: Manifest) -> Iterable[Manifest]:
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
     if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
         count = cluster.get("initialNodeCount") or _DEFAULT_POOL_NODES
-        yield {
-            **common,
-            "name": "default-pool",
-            "nodeCount": count,
-            "nodeConfig": cluster.get("nodeConfig") or {},
-        }
+        config: Any = cluster.get("nodeConfig") or {}
+        yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": config}
 
 
 def _unknown_nodes(name: str) -> NodeClass:
-    manifest: dict[str, Any] = {
-        "kind": "Node",
-        "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}},
-    }
-    return NodeClass(name, manifest, fewest=0, unknown=NO_LIST)
+    return unknown_nodes(name, NO_LIST, fewest=0)
 
 
 def _without_devices(
@@ -225,11 +204,12 @@ def _without_devices(
     selector, operator = section(known, "kubeletPlugin", "nodeSelector"), operator_of(resources)
     is_broken = isinstance(operator, Operator) and operator.breaks_networking
     for node in nodes:
-        is_other = any(
-            node.labels.get(key) not in (value, UNKNOWN) for key, value in selector.items()
-        )
-        without = [labels.GPU_DEVICE_CLASS] if (is_other or is_broken) and not node.unknown else []
-        yield replace(node, lacks=node.lacks.union(without))
+        lacks_driver = is_broken
+        for key, value in selector.items():
+            lacks_driver |= node.labels.get(key) not in (value, UNKNOWN)
+        if lacks_driver and not node.unknown:
+            node = replace(node, lacks=node.lacks | {labels.GPU_DEVICE_CLASS})
+        yield node
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
@@ -237,19 +217,21 @@ def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
-    releases = (each for each in resources if is_release_of(*each, versions.GPU_OPERATOR))
-    _, release = next(releases)
-    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
+    release = _release_of(resources, versions.GPU_OPERATOR) or {}
+    clusters = _of_type(CLUSTER, resources)
     operator = Operator.of(values, release.get("version")).on(clusters)
     return operator.beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
     """Return the values of a chart's release; None if the program has no such release."""
-    for type_, inputs in resources:
-        if is_release_of(type_, inputs, chart):
-            return _values(inputs)
-    return None
+    release = _release_of(resources, chart)
+    return None if release is None else _values(release)
+
+
+def _release_of(resources: Iterable[Resource], chart: versions.Chart) -> Manifest | None:
+    releases = (inputs for type_, inputs in resources if is_release_of(type_, inputs, chart))
+    return next(releases, None)
 
 
 def _values(release: Manifest) -> Manifest | Unknown:

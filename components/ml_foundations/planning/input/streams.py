@@ -3,10 +3,13 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import yaml
+
+from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.trees import is_mapping
 
 _LIST = re.compile(
     r"(?P<before>(?:---\n)?(?:(?:apiVersion|kind): \w+\n)*)items:\n"
@@ -32,11 +35,11 @@ Loader.yaml_implicit_resolvers = _kept
 
 def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
     """Yield a mapping whose keys are text, as kubectl converts them: true, not True."""
-    found: dict[str, Any] = {}
-    yield found
+    mapping: dict[str, Any] = {}
+    yield mapping
     for key, value in loader.construct_mapping(node).items():
         text = key if isinstance(key, str) else json.dumps(key, default=str).strip('"')
-        found[sys.intern(text)] = value  # keys of their own would be a fifth of the memory
+        mapping[sys.intern(text)] = value  # separate keys would be a fifth of the memory
 
 
 Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
@@ -77,9 +80,8 @@ def require_bounded(text: str) -> None:
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append([event.anchor, 1])
-            sizes[event.anchor] = (
-                _MOST_ALIASED + 1
-            )  # until its end: an alias inside of it would never end
+            # Until its end is read: an alias inside of it would never end.
+            sizes[event.anchor] = _MOST_ALIASED + 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = opened.pop()
             sizes[anchor] = size
@@ -89,13 +91,10 @@ def require_bounded(text: str) -> None:
             opened[-1][1] += sizes.get(event.anchor, 1)
         else:
             opened[-1][1] += 1
-        if len(opened) > _DEEPEST or aliased > _MOST_ALIASED:
-            what = (
-                f"nests more than {_DEEPEST} levels deep"
-                if len(opened) > _DEEPEST
-                else "has too many aliases"
-            )
-            raise yaml.YAMLError(f"it {what}")
+        if len(opened) > _DEEPEST:
+            raise yaml.YAMLError(f"it nests more than {_DEEPEST} levels deep")
+        if aliased > _MOST_ALIASED:
+            raise yaml.YAMLError("it has too many aliases")
 
 
 def _of_list(text: str) -> list[tuple[int, str, Any]]:
@@ -117,18 +116,16 @@ def _of_list(text: str) -> list[tuple[int, str, Any]]:
 
 def _flattened(documents: Iterable[Any]) -> Iterator[tuple[int, str, Any]]:
     for number, document in enumerate(documents, start=1):
-        yield from ((number, path, item) for path, item in _below(document, ""))
+        for path, item in _below(document, ""):
+            yield number, path, item
 
 
 def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield a document with its path, or the items of a list and of the lists in it."""
-    items = (
-        cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
-    )
-    if isinstance(items, list) and str(
-        cast("Mapping[str, Any]", document).get("kind", "")
-    ).endswith("List"):
-        for index, item in enumerate(cast("list[Any]", items)):
+    holder: Manifest = document if is_mapping(document) else {}
+    listed = holder.get("items")
+    if isinstance(listed, list) and str(holder.get("kind", "")).endswith("List"):
+        for index, item in enumerate(cast("list[Any]", listed)):
             yield from _below(item, f"{path}items[{index}].")
     elif document is not None or path:
         yield path, _pruned(document)
@@ -136,6 +133,6 @@ def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _pruned(document: Any) -> Any:
     for holder, field in _IGNORED if isinstance(document, dict) else ():
-        if isinstance(found := cast("dict[str, Any]", document).get(holder), dict):
-            cast("dict[str, Any]", found).pop(field, None)
+        if isinstance(section := cast("dict[str, Any]", document).get(holder), dict):
+            cast("dict[str, Any]", section).pop(field, None)
     return cast("Any", document)

@@ -13,7 +13,7 @@ from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.queue_overcommit import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
-from ml_foundations.planning.input.closed_world import ClassifiedDocuments, classify
+from ml_foundations.planning.input.closed_world import ClassifiedDocuments
 from ml_foundations.planning.model.decisions import (
     AdmittedWorkload,
     Outcome,
@@ -52,7 +52,7 @@ def judge(
         accepted: The rules whose errors the user accepts.
     """
     with without_garbage_collector():
-        classified, nodes = classify(documents), list(nodes)
+        classified, nodes = ClassifiedDocuments(documents), list(nodes)
         verdicts = _judge_cluster(classified, nodes, gke)
         errors = [f for f in verdicts.findings if f.severity is Severity.ERROR]
         if not any(error.rule in accepted for error in errors):
