@@ -1,6 +1,7 @@
 """What a rehearsal puts in place: the plugins that the engine finds."""
 
 import dataclasses
+import importlib.metadata
 import os
 import subprocess
 from pathlib import Path
@@ -29,6 +30,7 @@ def plant(home: Path, version: str, name: str = "kubernetes") -> Path:
     folder = home / "plugins" / f"resource-{name}-{version}"
     folder.mkdir(parents=True)
     (folder / "version").write_text(version)
+    (folder / f"pulumi-resource-{name}").touch(mode=0o700)
     return folder
 
 
@@ -44,6 +46,29 @@ def test_the_official_plugin_is_the_newest_of_the_users_own(
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
     installation.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
+    gate = (plugin(rehearsal) / "pulumi-resource-kubernetes").read_text()
+    assert f"kubernetes.gate {plugin(rehearsal) / 'official'}" in gate
+
+
+def test_up_names_the_users_plugin_of_the_version_that_the_program_asks_for(
+    rehearsal: Rehearsal,
+    tools: Tools,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
+    asked = f"v{importlib.metadata.version('pulumi-kubernetes')}"
+    plant(tmp_path / "own", "v4.9.0")
+    installation.install(rehearsal, tools)
+    assert capsys.readouterr().err == ""
+    plant(tmp_path / "own", asked)
+    plant(tmp_path / "own", "v99.0.0")
+    installation.install(rehearsal, tools)
+    shown = capsys.readouterr().err
+    assert f"resource-kubernetes-{asked}" in shown and "--official-kubernetes-plugin" in shown
+    installation.install(rehearsal, tools, official_kubernetes=True)
+    assert (plugin(rehearsal) / "version").read_text() == asked
 
 
 def test_an_allowed_provider_runs_with_the_users_plugin(

@@ -117,7 +117,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     up.add_argument(
         "--official-kubernetes-plugin",
         action="store_true",
-        help="use Pulumi's own kubernetes plugin, from your plugin folder, not the embedded one",
+        help="use Pulumi's own kubernetes plugin, from your plugin folder, only for the replica",
     )
     up.add_argument(
         "--allow-provider",

@@ -23,8 +23,8 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def interrupt_on_signals() -> None:
     """Let each of these signals interrupt the main thread, as Ctrl-C does.
 
-    Python ignores SIGINT if a script started this process in the background, and ends at once on
-    the others, without its children.
+    By default, Python ends at once on SIGTERM and SIGHUP, without its children. If a script started
+    it in the background, it ignores SIGINT.
     """
 
     def interrupt(number: int, _: Any) -> NoReturn:

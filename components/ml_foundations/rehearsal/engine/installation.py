@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
 from ml_foundations.rehearsal.tools.toolchain import Tools, build
 
 _PLUGINS = "ml_foundations.rehearsal.plugins"
-_EMBEDDED = frozenset(("gcp", "kubernetes", "random", "tls"))
+_KUBERNETES = "kubernetes"
+_EMBEDDED = frozenset(("gcp", _KUBERNETES, "random", "tls"))
 _ANY_VERSION = "9999.0.0"
 """The version of a plugin that serves every version that a program asks for."""
 _REACHES = {
     "command": "runs commands on this machine, and by ssh on others",
     "docker": "builds and runs by your Docker daemon, and pushes to registries",
     "docker-build": "builds by your Docker daemon, and pushes to registries",
+    _KUBERNETES: "reaches only the replicas of this rehearsal",
     "time": "reaches nothing",
 }
 """The effects of the providers that a user may allow in a rehearsal."""
@@ -55,7 +57,7 @@ def install(
     _write_script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
     auth_plugin = _module_launcher(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin")
     _write_script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth_plugin)
-    _install_plugins(rehearsal, {*allowed, *(["kubernetes"] if official_kubernetes else [])})
+    _install_plugins(rehearsal, {*allowed, *([_KUBERNETES] if official_kubernetes else [])})
     if not tools.pulumi_is_official:
         install_language_host(rehearsal, tools)
         if project_settings(rehearsal.project)["runtime"].get("name") == "yaml":
@@ -88,7 +90,9 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     """Install the embedded plugins and the user's own that are allowed, and remove all others."""
     settings = project_settings(rehearsal.project)
     _require_allowed(settings, allowed)
-    allowed_plugins = {name: _users_plugin(name) for name in sorted(allowed)}
+    python = language_host.project_python(rehearsal.project, settings)
+    asked = language_host.packages_of(python)
+    allowed_plugins = {name: _users_plugin(name, asked) for name in sorted(allowed)}
     # Plugins of an earlier ``up`` may no longer be allowed.
     for folder in rehearsal.pulumi_home.glob("plugins/resource-*"):
         shutil.rmtree(folder)
@@ -97,7 +101,10 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         shutil.copytree(plugin, _plugin_file(rehearsal, name).parent)
         default = "reaches what the program gives it an address and a credential for"
         console().print(f"using your plugin {plugin.name}, which {_REACHES.get(name, default)}")
-    python = language_host.project_python(rehearsal.project, settings)
+    if _KUBERNETES in allowed:
+        _install_gate(rehearsal)
+    elif (own := _plugins_folder() / f"resource-kubernetes-{asked.get(_KUBERNETES)}").is_dir():
+        console().print(f"{own.name} is installed. To use it: up --official-kubernetes-plugin")
     # The engine asks for this plugin if a program uses pulumi.dynamic, which no package names.
     dynamic = f'exec {shlex.quote(str(python))} -u -m pulumi.dynamic "$@"\n'
     _write_script(_plugin_file(rehearsal, "pulumi-python"), dynamic)
@@ -108,11 +115,19 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         for sdk in importlib.metadata.distributions(name=f"pulumi-{package}"):
             _write_script(_plugin_file(rehearsal, package, sdk.version), launcher)
     # Any other provider gets a plugin that fails, so that the error has a fix.
-    for package in language_host.packages_of(python) - _EMBEDDED - allowed:
+    for package in asked.keys() - _EMBEDDED - allowed:
         allow = f"ml-foundations up --allow-provider {package}"
         refusal = f"the provider {package} runs by your own plugin, if you allow it: {allow}"
         script = f"echo {shlex.quote(refusal)} >&2\nexit 1\n"
         _write_script(_plugin_file(rehearsal, package), script)
+
+
+def _install_gate(rehearsal: Rehearsal) -> None:
+    """Put a gate in the place of Pulumi's kubernetes plugin, which then is the gate's child."""
+    gate = _plugin_file(rehearsal, _KUBERNETES)
+    plugin = gate.rename(gate.with_name("official"))
+    command = f"{_PLUGINS}.kubernetes.gate {shlex.quote(str(plugin))}"
+    _write_script(gate, _module_launcher(rehearsal, command))
 
 
 def _require_allowed(settings: dict[str, Any], allowed: Set[str]) -> None:
@@ -130,17 +145,25 @@ def _plugin_file(rehearsal: Rehearsal, package: str, version: str = _ANY_VERSION
     return folder / f"pulumi-resource-{package}"
 
 
-def _users_plugin(package: str) -> Path:
-    """Return the folder of the newest plugin of a package in the user's own plugin folder."""
+def _plugins_folder() -> Path:
+    """Return the user's own plugin folder."""
     home = Path(os.environ.get("PULUMI_HOME", ""))
     # In a rehearsal's own shell it names the rehearsal's, with the embedded plugins.
     if not home.parts or is_in_rehearsal(home):
         home = Path.home() / ".pulumi"
-    prefix = f"resource-{package}-v"
-    plugins = list(filter(Path.is_dir, home.glob(f"plugins/{prefix}*")))
+    return home / "plugins"
+
+
+def _users_plugin(package: str, asked: Mapping[str, str]) -> Path:
+    """Return the folder of the user's plugin: of the version that is asked for, or the newest."""
+    folder, prefix = _plugins_folder(), f"resource-{package}-v"
+    plugins = list(filter(Path.is_dir, folder.glob(f"{prefix}*")))
     if not plugins:
         fix = f"Install it: pulumi plugin install resource {package}"
-        raise RehearsalError(f"no plugin of the provider {package} in {home / 'plugins'}. {fix}")
+        raise RehearsalError(f"no plugin of the provider {package} in {folder}. {fix}")
+    exact = folder / f"resource-{package}-{asked.get(package)}"
+    if exact in plugins:
+        return exact
     return max(plugins, key=lambda path: Version(path.name.removeprefix(prefix)))
 
 

@@ -180,9 +180,10 @@ def _folder_with(folder: Path, name: str) -> Path | None:
     return next((candidate for candidate in folders if (candidate / name).exists()), None)
 
 
-def packages_of(python: Path) -> set[str]:
-    """Return the names of the providers whose SDKs are installed for a Python."""
-    return {package.name for package in required_packages(_site_packages(python))}
+def packages_of(python: Path) -> dict[str, str]:
+    """Return the providers whose SDKs are installed for a Python, with the plugins' versions."""
+    packages = required_packages(_site_packages(python))
+    return {package.name: package.version for package in packages}
 
 
 def _site_packages(python: Path) -> list[Path]:

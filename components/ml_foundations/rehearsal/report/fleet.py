@@ -65,7 +65,7 @@ class Fleet:
 
 
 def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
-    """Return the nodes and pods of which a report was made, and judge the deployed stack."""
+    """Return the nodes and pods of a report, and judge the deployed stack."""
     nodes, pod_times, manifests = list[Node](), list[PodTimes](), list[Object]()
     node_times: defaultdict[str, list[datetime]] = defaultdict(list)
     for seen in report.seen:
