@@ -208,10 +208,12 @@ def _partition(model: Gpu, profile: str, index: int, partition: int) -> Object:
 def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
     major, minor = on_nodes.CUDA[:2]
     attributes: dict[str, Object] = {
+        # An attribute has one of the keys string, version, int and bool (resource.k8s.io/v1).
         "type": {"string": kind},
         # The label has dashes for spaces, too. Our selectors compare with dashes.
         "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
         "brand": {"string": "Nvidia"},
+        # A semantic version has no leading zeros: 595.91.07 is 595.91.7.
         "driverVersion": {"version": ".".join(str(int(part)) for part in on_nodes.DRIVER)},
         "cudaDriverVersion": {"version": f"{major}.{minor}.0"},
     }

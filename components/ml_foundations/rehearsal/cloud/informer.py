@@ -90,6 +90,7 @@ class Informer(threading.Thread):
         with self._lock:
             removed = [item for uid, item in self._objects.items() if uid not in listed]
             self._objects, self._version = listed, _version_of(body)
+            # The list has what this process created before it; later objects come by the watch.
             for uid, item in list(self._created.items()):
                 if _version_of(item) <= self._version:
                     del self._created[uid]

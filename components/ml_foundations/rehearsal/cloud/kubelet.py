@@ -77,6 +77,7 @@ class Kubelet:
         for kind, informer in self._sources.items():
             for item in informer.items():
                 keys[kind, namespace_of(item), name_of(item)] = item["keys"]
+        # A disk belongs to the first pod that mounts it, also among those that start in this round.
         holders: dict[str, Object] = {}
         for pod in filter(_has_volumes, pods):
             holders |= dict.fromkeys(self._exclusive_disks(pod), pod)

@@ -105,6 +105,7 @@ def changes(
     last_labels = annotations_of(node).get(_LAST_LABELS, "").split(",")
     declared = {entry.partition("=")[0] for entry in last_labels}
     owned = {key for key in current if key in declared or key.startswith(_OPERATOR_LABELS)}
+    # A null in a merge patch removes the label. Labels that users have set stay.
     label_patch = dict.fromkeys(owned - wanted.keys()) | _changed(wanted, current)
     annotations = _changed(template["metadata"]["annotations"], annotations_of(node))
     patch: dict[str, Any] = {}

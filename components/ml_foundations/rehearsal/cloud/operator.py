@@ -52,6 +52,7 @@ def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
 
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Helm release in a Secret as Helm writes it, or nothing if it cannot be read."""
+    # Helm stores JSON that is zipped and encoded. The Secret encodes it a second time.
     try:
         packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
         return json.loads(gzip.decompress(packed))

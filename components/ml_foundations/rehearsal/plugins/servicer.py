@@ -117,6 +117,7 @@ class ProviderServicer(stubs.provider_pb2_grpc.ResourceProviderServicer):
         state = self._call(context, self._provider.read, _resource(request), old, inputs=inputs)
         if state is None:
             return messages.ReadResponse()
+        # An output is secret if the input of its name or the output of before is.
         outputs = _struct(values.kept_secret(state.outputs, inputs), properties)
         read_inputs = _struct(state.inputs, inputs)
         return messages.ReadResponse(id=state.id, inputs=read_inputs, properties=outputs)

@@ -120,6 +120,7 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
     pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
     job_nodes, unplaced = store.get("ran_on", {}), store.get("unplaced", {})
     pool_by_node: dict[str, str] = {}
+    # The nodes of ended Jobs may be gone. The store has kept their pools.
     for pools in job_nodes.values():
         pool_by_node |= pools
     for node in nodes:

@@ -19,6 +19,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_seconds: int = 0) -> str:
     """Return the page of a rehearsal, as read at a time. It may reload itself periodically."""
     template = _TEMPLATE.read_text(encoding="utf-8")
+    # The page allows this one script, by its hash (Content-Security-Policy), and nothing else.
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = _data(report, fleet, title, now) | {"reload": reload_seconds}

@@ -68,6 +68,7 @@ def collect(
         return api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selector)["items"]
 
     pods = of_users(all_pods)
+    # Kueue's object is owned by the workload that it admits.
     queued: dict[str, Object] = {}
     for item in list_all(_QUEUED):
         queued |= dict.fromkeys(owners(item), item)

@@ -26,11 +26,6 @@ def cluster_id(inputs: Inputs, location: GcpLocation) -> str:
     return parent_id({**inputs, "cluster": inputs["name"]}, location)
 
 
-def pool_id(inputs: Inputs, location: GcpLocation) -> str:
-    """Return the id of a node pool, as the provider forms it."""
-    return f"{parent_id(inputs, location)}/nodePools/{inputs['name']}"
-
-
 def parent_id(inputs: Inputs, location: GcpLocation) -> str:
     """Return the id of the cluster of a node pool."""
     project, cluster = location.project_of(inputs), inputs["cluster"].rpartition("/")[2]
@@ -58,6 +53,7 @@ def check_name(what: str, name: str) -> None:
 
 def cluster_outputs(inputs: Inputs, location: GcpLocation, api_server: Credentials) -> Properties:
     """Return the outputs of a cluster: its inputs and what Google computes."""
+    # The replica's API server has one address, for which every kind of endpoint stands.
     address = api_server.server.removeprefix("https://")
     endpoints = {"privateEndpoint": address, "publicEndpoint": address}
     project, place, name = location.project_of(inputs), location.location_of(inputs), inputs["name"]
@@ -119,6 +115,7 @@ def pool_outputs(inputs: Inputs, location: GcpLocation, pool: Pool) -> Propertie
         digest = _digest(pool.cluster, pool.name, zone)
         group = f"instanceGroupManagers/gke-{pool.cluster}-{pool.name}-{digest}-grp"
         groups.append(f"{_COMPUTE_API}projects/{project}/zones/{zone}/{group}")
+    # Both counts of nodes are per zone, and a pool has as many in each.
     per_zone = pool.initial_nodes // len(pool.zones)
     return {
         **GCP[NODE_POOL].constants,

@@ -161,6 +161,7 @@ class GcpProvider(Provider):
             self.log(resource, "warning", f"{simulated}: its pods run on assumed nodes")
         identity = container.cluster_id(inputs, self._location)
         pool = node_pool.default_pool(inputs, self._location)
+        # Calls for several clusters come at once, and the first of them gets the first replica.
         with self._store.claimed():
             existing = _with_id(identity, self._declared_of(CLUSTER))
             _refuse_existing(resource, identity, existing)
@@ -206,7 +207,7 @@ class GcpProvider(Provider):
 
     def _apply_pool(self, resource: Resource, new: Properties, is_new: bool) -> State:
         inputs, cluster = self._pool_inputs(new)
-        identity = container.pool_id(inputs, self._location)
+        identity = f"{container.parent_id(inputs, self._location)}/nodePools/{inputs['name']}"
         pool = node_pool.node_pool(inputs, self._location, cluster)
         store = Store(self._replica_of(pool.cluster_id))
         with self._store.claimed():
@@ -253,6 +254,7 @@ class GcpProvider(Provider):
             outputs = recorded.outputs(token, inputs, location, identity)
         except KeyError as error:
             raise RehearsalError(f"{error.args[0]}: required field is not set") from error
+        # An update does not change when the resource was created.
         for name in recorded.CREATED:
             if old is not None and name in old.outputs:
                 outputs[name] = old.outputs[name]

@@ -130,6 +130,7 @@ def identity(token: str, inputs: Inputs, location: GcpLocation, urn: str) -> str
     if fields and values.keys() >= fields:
         return GCP[token].id_format.format_map(values)
     collection = token.split(":")[1].rpartition("/")[2]
+    # Google chooses such an id. A replacement, which has the same urn, must get another one.
     source = repr([urn, *map(values.get, replaced_for(token))])
     chosen = hashlib.sha256(source.encode()).hexdigest()[:12]
     return f"projects/{values['project']}/{collection}s/{chosen}"

@@ -47,14 +47,9 @@ def is_set(obj: Object, name: str) -> bool:
     return annotation(obj, name) == "true"
 
 
-def is_skipped(obj: Object) -> bool:
-    """Return whether the user asks not to wait for an object."""
-    return is_set(obj, SKIP)
-
-
 def is_deletion_skipped(obj: Object) -> bool:
     """Return whether a deletion is not awaited: the annotation counts for some kinds only."""
-    return is_skipped(obj) and group_kind(obj) in _MAY_SKIP_DELETION_WAIT
+    return is_set(obj, SKIP) and group_kind(obj) in _MAY_SKIP_DELETION_WAIT
 
 
 def propagation_policy(obj: Object) -> str:
@@ -70,7 +65,7 @@ def timeout(obj: Object) -> float:
 
 def check(obj: Object) -> None:
     """Raise a ValueError if the waitFor annotation is invalid and would be used."""
-    if (value := annotation(obj, _WAIT_FOR)) and not is_skipped(obj):
+    if (value := annotation(obj, _WAIT_FOR)) and not is_set(obj, SKIP):
         _conditions(value)
 
 

@@ -171,6 +171,7 @@ class KubernetesProvider(Provider):
             live = self._apply(resource, new, old)
             manager = _field_manager(resource, old.inputs)
             if manager != _field_manager(resource, new) and self._settings.applies_server_side:
+                # Otherwise the former manager would keep the fields that the program gave up.
                 self._client.release_fields(live, manager)
         return self._await_ready(resource, new, live)
 
@@ -251,6 +252,7 @@ class KubernetesProvider(Provider):
             try:
                 return self._apply(resource, new)
             except ApiError as error:
+                # The server may have created the object before it failed or the connection broke.
                 if error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     marker = _uncertain_create_marker(resource)
                     marker.parent.mkdir(exist_ok=True)
@@ -311,7 +313,7 @@ class KubernetesProvider(Provider):
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the rule of the kind; raise InitFailedError with the reasons if time runs out."""
         reasons: list[str] = []
-        if not annotations.is_skipped(live):
+        if not annotations.is_set(live, annotations.SKIP):
             show = partial(self.log, resource, "status")
             limits = (resource.timeout, self.cancelled)
             live, reasons = waiting.until_ready(self._client, live, *limits, show)

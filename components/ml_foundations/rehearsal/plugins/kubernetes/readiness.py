@@ -39,7 +39,7 @@ def missing(client: Client, live: Object) -> str:
 def missing_at_refresh(client: Client, live: Object) -> str:
     """Return what an object lacks at a refresh, if the official plugin checks its kind then."""
     kind = group_kind(live)
-    if kind not in _CHECKED_AT_REFRESH or annotations.is_skipped(live):
+    if kind not in _CHECKED_AT_REFRESH or annotations.is_set(live, annotations.SKIP):
         return ""
     return _RULES[kind](client, live)
 

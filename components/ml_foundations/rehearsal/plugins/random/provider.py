@@ -40,6 +40,7 @@ class RandomProvider(StatelessProvider):
 
     def generate(self, kind: str, inputs: Properties) -> tuple[str, Properties]:
         """Return a random value."""
+        # With a seed, the value is repeatable, so secrets are made without it.
         chance = Random(inputs["seed"]) if inputs.get("seed") else secrets.SystemRandom()
         match kind:
             case "RandomBytes":

@@ -136,6 +136,7 @@ def _certificate(inputs: Properties) -> tuple[str, Properties]:
         raise ValueError("the certificate of an authority needs a subject")
     start = datetime.now(UTC).replace(microsecond=0)
     end = start + timedelta(hours=inputs["validityPeriodHours"])
+    # The serial number is the id of a certificate, as in the Terraform provider.
     number = x509.random_serial_number()
     builder = x509.CertificateBuilder(
         issuer.subject, request.subject, request.public_key(), number, start, end
@@ -163,6 +164,7 @@ def _extensions(
     if not _USES.keys().isdisjoint(uses):
         flags = {name: use in uses for use, name in _USES.items()}
         extensions.append((x509.KeyUsage(**flags), True))
+    # An authority copies what the request asks for, such as its alternative names.
     extensions += [(requested.value, False) for requested in request.extensions]
     extended = filter(None, map(_EXTENDED_USES.get, uses))
     if identifiers := list(map(x509.ObjectIdentifier, extended)):
