@@ -258,14 +258,14 @@ def test_a_program_that_raises_fails_the_update(project: Project) -> None:
     done = project.pulumi("up", "--yes")
     assert done.returncode != 0
     assert done.stdout.count("ValueError: what went wrong") == 1
-    assert "exited with code" not in done.stdout + done.stderr
+    assert language_host.EXITED not in done.stdout + done.stderr
 
 
 def test_a_program_that_dies_fails_the_update(project: Project) -> None:
     write(project.folder / "__main__.py", "import os\n\nos._exit(7)\n")
     done = project.pulumi("up", "--yes")
     assert done.returncode != 0
-    assert "the program exited with code 7" in done.stdout
+    assert f"{language_host.EXITED} 7" in done.stdout
 
 
 def test_modules_of_the_project_do_not_shadow_those_of_the_host(project: Project) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal.commands import WATCHING
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -54,7 +55,7 @@ def test_a_watched_rehearsal_keeps_its_secret(project: Path) -> None:
         )
     try:
         said = (project / "up.log").read_text
-        until(lambda: "until you press Ctrl-C" in said() or up.poll() is not None, "no page", 300)
+        until(lambda: WATCHING in said() or up.poll() is not None, "no page", 300)
         until(lambda: '"reload": 2' in rehearsal.page.read_text())
     finally:
         up.send_signal(signal.SIGINT)

@@ -235,18 +235,16 @@ def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) ->
 
 
 def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
-    console = Console(width=160, record=True, file=StringIO())
-    error = Finding(
-        "volume-access",
-        Severity.ERROR,
-        "Deployment default/two",
-        "",
-        "it shares a disk",
-        "Use another.",
-    )
+    place = ("Deployment default/two", "")
+    error = Finding("volume-access", Severity.ERROR, *place, "it shares a disk", "Use another.")
     row = Workload("default", "Deployment", "two", "Ready")
-    report = Report("dev", [], [row], [], [], [], errors=(error,))
-    tables.show(report, Rehearsal.of("dev", tmp_path), console)
-    text = console.export_text()
-    assert "all is well" not in text
-    assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in text
+
+    def shown(*errors: Finding) -> str:
+        console = Console(width=160, record=True, file=StringIO())
+        report = Report("dev", [], [row], [], [], [], errors=errors)
+        tables.show(report, Rehearsal.of("dev", tmp_path), console)
+        return console.export_text()
+
+    assert "all is well" in shown()
+    assert "all is well" not in shown(error)
+    assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in shown(error)

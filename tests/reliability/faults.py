@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from ml_foundations.rehearsal import plugins
 from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.control_plane import configuration, kwok
+from ml_foundations.rehearsal.engine import language_host, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.processes import end
+from ml_foundations.rehearsal.processes import LAUNCHER, end
 
 from tests.reliability import inspection, program
 from tests.support.checkout import COMMAND
@@ -30,10 +32,10 @@ PHASES = ("up", "change", "down")
 VICTIMS = {
     "the command": r"ml-foundations (up|down) ",
     "the engine": r"/tools/pulumi-[^ ]*/pulumi |^pulumi ",
-    "the language host": r"language_host",
+    "the language host": re.escape(language_host.__name__),
     "the program": r"pulumi-language-python-exec.*__main__|runpy",
-    "the kubernetes plugin": r"rehearsal\.plugins kubernetes",
-    "the gcp plugin": r"rehearsal\.plugins gcp",
+    "the kubernetes plugin": re.escape(f"{plugins.__name__} kubernetes"),
+    "the gcp plugin": re.escape(f"{plugins.__name__} gcp"),
     "the simulated GKE": re.escape(daemon.__name__),
     "kwokctl": r"/kwokctl create",
     **{name: rf"/bin/{name} " for name in kwok.COMPONENTS},
@@ -44,8 +46,6 @@ VICTIMS = {
 _SECONDS = {"up": 11.0, "change": 6.0, "down": 2.0}
 """About how long each phase takes; the moment is one of these."""
 _STARTING_SECONDS = 4.0
-_NOT_BEGUN = "/bin/sh -c read "
-"""The command line of a process that waits until it is recorded (``processes.Process.launch``)."""
 _PATIENCE = 300
 PARTS = {"the simulated GKE": "gke", "kueue": "kueue", **{name: name for name in kwok.COMPONENTS}}
 """The parts of a replica, whose death ends ``up``, and their names in its message."""
@@ -194,7 +194,7 @@ def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
     began = time.monotonic()
     status, said = life.up(queue)
     ended_so = (
-        "adopted; " * ("adopting" in said)
+        "adopted; " * (stack.ADOPTING in said)
         + f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
     )
     if status != 0:
@@ -255,7 +255,7 @@ def victims(life: Life, running: subprocess.Popen[str], victim: str) -> dict[str
     for process in inspection.processes_of(life.rehearsal):
         with suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            if process != own and re.search(VICTIMS[victim], line) and _NOT_BEGUN not in line:
+            if process != own and re.search(VICTIMS[victim], line) and LAUNCHER not in line:
                 found[f"{process.name()} {process.pid}"] = process
     return found
 

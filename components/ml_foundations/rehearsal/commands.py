@@ -46,6 +46,7 @@ _UNCHANGED_SECONDS = 20
 """After this long without a change, a pending workload is considered to stay pending."""
 _HANDOVER_SECONDS = 3
 """The same for workloads that wait only for the quota that completed workloads have released."""
+WATCHING = "The page is kept up to date until you press Ctrl-C."
 
 
 def run(name: str, args: argparse.Namespace) -> None:
@@ -101,7 +102,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         # A command that is wrapped could not be pasted.
         output().print(hints(rehearsal), markup=False, soft_wrap=True)
         if args.watch:
-            console().print("The page is kept up to date until you press Ctrl-C.")
+            console().print(WATCHING)
             with suppress(KeyboardInterrupt):
                 signal.pause()
     if args.watch:

@@ -20,6 +20,8 @@ from ml_foundations.rehearsal.progress import RehearsalError
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KILL_SECONDS = 10
 _LAST_LINES = 20
+LAUNCHER = 'read -r line && exec "$0" "$@" </dev/null'
+"""A script that waits for a line, so that nothing runs if we are killed before we record it."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,7 @@ class Process:
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
             child = subprocess.Popen(
-                # It waits for a line, so that it does not run if we are killed before we record it.
-                ["/bin/sh", "-c", 'read -r line && exec "$0" "$@" </dev/null', *map(str, command)],
+                ["/bin/sh", "-c", LAUNCHER, *map(str, command)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -29,6 +29,7 @@ from ml_foundations.rehearsal.startup import PROGRAM_LAUNCHER
 
 _PLUGIN_FILE = "*/pulumi-plugin.json"
 """The file in which an SDK names its plugin, below the folder of the installed packages."""
+EXITED = "the program exited with code"
 _MESSAGE_SHOWN = 32
 """The executor's exit code if it has shown the user what is wrong."""
 
@@ -81,7 +82,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             code = process.wait()
         if code == _MESSAGE_SHOWN:
             return lang.RunResponse(bail=True)
-        return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
+        return lang.RunResponse(error="" if code == 0 else f"{EXITED} {code}")
 
     def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
         """Run a plugin written in Python and pass on its output."""

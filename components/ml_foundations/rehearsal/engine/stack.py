@@ -35,6 +35,7 @@ _T = TypeVar("_T")
 _ReadLine = Callable[[str], None]
 _UPDATE = ("up", "--yes", "--skip-preview")
 _POLL_SECONDS = 0.05
+ADOPTING = "adopting what an interrupted update created"
 _INTERRUPTS = ((signal.SIGINT, 4), (signal.SIGINT, 2), (signal.SIGKILL, 2))
 """Signals that end pulumi, each with the seconds until the next.
 
@@ -231,7 +232,7 @@ def recover(rehearsal: Rehearsal) -> None:
     if "pending_operations" not in checkpoint.get("latest", {}):
         return
     export: dict[str, Any] = json.loads(_checked_pulumi(rehearsal, "stack", "export"))
-    with Step("adopting what an interrupted update created"):
+    with Step(ADOPTING):
         _adopt_created(rehearsal, export["deployment"])
         with private_file(json.dumps(export)) as edited:
             _checked_pulumi(rehearsal, "stack", "import", "--file", str(edited))
