@@ -132,7 +132,7 @@ PolicyPack(
             validate=remember,
             enforcement_level=EnforcementLevel.ADVISORY,
         ),
-        *(guard_policy(guard) for guard in GUARDS),
+        *map(guard_policy, GUARDS),
         proof_policy(PROOF, _PROOF, mandatory=True),
         proof_policy(ADVICE, _ADVICE, mandatory=False),
     ],

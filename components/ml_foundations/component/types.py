@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from typing import Annotated, Any, cast
 
 import pulumi
-from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
@@ -42,6 +42,9 @@ InputStr = Annotated[Any, InputOf(str)]
 
 InputText = Annotated[str, InputOf(str)]
 """The same where it is only handed on: the code that reads it must not look inside."""
+
+NonEmpty = Annotated[str, Field(min_length=1), InputOf(str)]
+"""A string that is only handed on, of one character at least."""
 
 
 def concat(*parts: Any) -> Any:

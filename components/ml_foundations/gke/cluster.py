@@ -321,7 +321,6 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
-    """Return the arguments about access to the control plane."""
     networks = [
         {"displayName": name, "cidrBlock": str(block)}
         for name, block in spec.authorized_networks.items()

@@ -1,7 +1,7 @@
 """A pool of GPU nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -22,7 +22,7 @@ from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputOf
+from ml_foundations.component.types import NonEmpty
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
 from ml_foundations.gke.node_pools.pool import (
     CLUSTER,
@@ -61,9 +61,9 @@ class GpuSharing(Spec):
 class NodeNetwork(Spec):
     """An additional network of the nodes."""
 
-    network: Annotated[str, Field(min_length=1), InputOf(str)]
+    network: NonEmpty
     """The VPC network."""
-    subnetwork: Annotated[str, Field(min_length=1), InputOf(str)]
+    subnetwork: NonEmpty
     """Its subnetwork in the cluster's region."""
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pulumi
 from pydantic import Field
@@ -19,7 +19,7 @@ from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import GpuName, InputName, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuName, InputName, InputText, Name, NonEmpty, Quantity
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
@@ -67,7 +67,7 @@ class GpuMonitorSpec(ComponentSpec):
     nodes."""
     create_namespace: bool = True
     """Create the namespace, with a quota for critical pods. The default is true."""
-    image: Annotated[str, Field(min_length=1), InputOf(str)] = DCGM_EXPORTER_IMAGE
+    image: NonEmpty = DCGM_EXPORTER_IMAGE
     """The container image. By default, NVIDIA's DCGM exporter."""
     container_name: Name = "main"
     """The name of its container. The default is main."""
@@ -212,7 +212,6 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _service(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """Return the Service of the metrics."""
     ports = [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}]
     # A cluster without GPU nodes has no endpoints, so Pulumi would wait in vain.
     metadata = _metadata(spec) | {"annotations": NOT_AWAITED}
@@ -280,7 +279,6 @@ def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
 
 
 def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """Return the security context."""
     as_root: Mapping[str, Any] = {"runAsUser": 0, "runAsNonRoot": False}
     # The agent needs privileges for GPUs that it does not request, SYS_ADMIN for their profiling.
     if spec.driver == "google":

@@ -270,7 +270,6 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
-    """Return values of Kueue's chart."""
     frameworks = dict.fromkeys(name for kind in spec.kinds for name in kueue.FRAMEWORKS[kind])
     names = [team.namespace for team in spec.teams]
     namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": names}
@@ -292,7 +291,6 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
-    """Return a flavor's spec."""
     # Kueue compares a pod's affinity with these labels, not with those of the nodes.
     gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
     node_labels = gpu_labels | flavor.node_selector

@@ -160,7 +160,6 @@ class DistributedTraining(DistributedTrainingComponent[DistributedTrainingSpec])
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """Return the headless Service."""
     name, own = spec.headless_service, spec.app_labels
     metadata = spec.metadata(name=name, labels=own, annotations=NOT_AWAITED)
     selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
@@ -193,7 +192,6 @@ def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """Return the Indexed Job's spec."""
     # JobSet names the pods' Service itself.
     pod = {} if spec.jobset else {"subdomain": spec.headless_service}
     indexes = {"completionMode": "Indexed", "completions": spec.nodes, "parallelism": spec.nodes}

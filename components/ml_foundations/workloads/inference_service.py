@@ -222,7 +222,6 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:
-    """Return the rollout strategy."""
     # Without spare GPUs, an old pod is deleted before a new one starts: a single pod has a gap.
     if spec.surge:
         return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

@@ -126,7 +126,6 @@ class JobSpec(WorkloadSpec):
         return without_none(fields)
 
     def _pod_failure_policy(self) -> dict[str, Any] | None:
-        """Return the rules for failures."""
         if self.restart_policy != "Never":
             return None
         # The first match decides: errors that no retry can fix come first, disruptions last.

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputOf, Name, Quantity
+from ml_foundations.component.types import InputOf, Name, NonEmpty, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import Manifest
@@ -36,16 +36,16 @@ class Mount(Spec):
     fuse: bool = False
     """For a claim: the claim is of a bucket, such as Volume.fuse. Pods then get GKE's sidecar for
     Cloud Storage FUSE."""
-    secret: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
+    secret: NonEmpty | None = None
     """Source: the name of a Secret."""
-    config_map: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
+    config_map: NonEmpty | None = None
     """Source: the name of a ConfigMap."""
     bucket: Annotated[str, Field(min_length=3), InputOf(str)] | None = None
     """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI
     driver."""
     scratch: Quantity | None = None
     """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
-    image: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
+    image: NonEmpty | None = None
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
     """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path":

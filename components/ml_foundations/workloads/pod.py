@@ -1,7 +1,7 @@
 """The arguments that all workloads have, and which of them contradict each other."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -11,7 +11,7 @@ from ml_foundations.component.objects import IN_CLUSTER, TEAM, ObjectArgument
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuNames, InputName, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuNames, InputName, InputText, Name, NonEmpty, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import named_by_content, without_none
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
@@ -47,7 +47,7 @@ class WorkloadSpec(ComponentSpec):
 
     namespace: InputName
     """The namespace."""
-    image: Annotated[str, Field(min_length=1), InputOf(str)]
+    image: NonEmpty
     """The container image."""
     cpu: Quantity | None = None
     """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""

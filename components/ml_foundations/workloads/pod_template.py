@@ -79,7 +79,6 @@ def _resources(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
-    """Return the claims of a pod, each by a template."""
     if spec.gpu_claim is None:
         return None
     made = spec.claim_template()

@@ -282,7 +282,6 @@ def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
 
 
 def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
-    """Return the number of first nodes in each zone."""
     # GKE counts them by zone. The autoscaler then keeps the total within its limits.
     zones = len(spec.zones or []) or _REGION_ZONES
     if spec.limits == "zone":
@@ -291,7 +290,6 @@ def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
 
 
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
-    """Return the pool's reservation affinity."""
     name = spec.reservation
     if name == "none" or spec.spot or spec.is_short_lived:
         return {"consumeReservationType": "NO_RESERVATION"}
