@@ -1,7 +1,7 @@
-"""Arguments of which some are invalid, so that the errors of the others are found with theirs.
+"""Models of the valid arguments, if some are invalid, so that one message has all errors.
 
-A spec checks combinations of arguments only if each argument is valid. For a message with all
-errors, the valid arguments are checked again without the others. A check that reads an invalid
+A spec checks combinations of arguments only if each argument is valid. After an error, the valid
+arguments are therefore checked again, without the invalid arguments. A check that reads an invalid
 argument ends there, because its result would depend on it.
 """
 
@@ -147,7 +147,7 @@ def valid_part(spec: type[S], given: Any, check: Callable[[Any], S], context: An
 
 @cache
 def _part_of(spec: type[S], invalid: frozenset[str]) -> type[S]:
-    """Return a model of which some fields may have any value, but cannot be read."""
+    """Return a model with fields that may have any value, but cannot be read."""
     base: Any = spec if issubclass(spec, _Part) else (_Part, spec)
     fields: Any = dict.fromkeys(invalid, (Any, None))
     part = create_model(spec.__name__, __base__=base, **fields)
