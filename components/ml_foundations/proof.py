@@ -13,6 +13,7 @@ import pulumi
 
 from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component import _pulumi_internals as internals
+from ml_foundations.component import refused
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
 from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
@@ -108,9 +109,16 @@ class Proof:
         if error is None:
             self.finish()
         else:
-            # Pulumi would report the registrations that now fail instead of the program's error.
-            self._refusal = error
-            internals.forget_pending_work()
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        """Register nothing. Raise the errors of components with invalid arguments, if there are."""
+        invalid = refused.refusal()
+        self._refusal = invalid or error
+        # Pulumi would report the registrations that now fail instead of the program's error.
+        internals.forget_pending_work()
+        if invalid:
+            raise invalid from error
 
     def finish(self) -> None:
         """Judge the declared resources, and again when all are registered.
@@ -122,6 +130,8 @@ class Proof:
         if not self.judges:
             return
         self._note_accepted()
+        if invalid := refused.refusal():
+            self._refuse(invalid)
         try:
             verdicts = self._judge(self._as_declared())
             if any(map(self._is_error, self._findings(verdicts))):

@@ -6,6 +6,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 import pulumi
 
+from ml_foundations.component import refused
+from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.objects import Expansion, expanded
 from ml_foundations.component.outputs import published, unwrapped
 from ml_foundations.component.spec import ComponentSpec, check
@@ -43,6 +45,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
     unless ``outputs`` returns another value.
     """
 
+    is_refused = False
+    """Whether an argument is invalid, here or in a component that it uses."""
     children: Mapping[str, pulumi.CustomResource]
     """All children, by suffix: the end of a child's name after the component's name and a dash."""
 
@@ -64,12 +68,23 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
         Raises:
             TypeError: Both ``args`` and ``kwargs`` are given.
-            ArgumentsError: An argument is invalid. No resource is declared then.
+            ArgumentsError: An argument is invalid. Its children are not declared then. A running
+                program goes on, and ends with the errors of all components.
         """
         kind = type(self).__name__
         title = f"{kind} {name}"
         given = _one_form(title, args, kwargs)
-        spec, expansion, sources = self._checked(title, name, given, kwargs, opts)
+        try:
+            spec, expansion, sources = self._checked(title, name, given, kwargs, opts)
+        except ArgumentsError as error:
+            # Without errors, it uses an Output of a component that has some.
+            if error.errors and not refused.note(error):
+                raise
+            self._go_on_without(kind, name, opts)
+            return
+        if any(getattr(used, "is_refused", False) for used in expansion.objects.values()):
+            self._go_on_without(kind, name, opts)
+            return
         for warning in spec.warnings():
             pulumi.log.warn(f"{title}: {warning}")
         depends_on = [*sources, *self.joined(expansion.objects)]
@@ -90,6 +105,17 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for key, value in results.items():
             setattr(self, key, value)
         self.register_outputs(results)
+
+    def _go_on_without(self, kind: str, name: str, opts: Options) -> None:
+        """Become a component that is never registered, because its program fails at the end."""
+        self.is_refused = True
+        self.children = {}
+        never = pulumi.ResourceOptions(depends_on=[refused.never()])
+        opts = pulumi.ResourceOptions.merge(opts, never)
+        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, opts)
+        for base in type(self).__mro__:
+            for key in _annotated(base):
+                setattr(self, key, refused.MissingOutput())
 
     def outputs(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs that are not attributes of the spec; ``made`` has the children."""

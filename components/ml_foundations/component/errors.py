@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from ml_foundations import COMPONENTS
 from ml_foundations.component._pulumi_internals import input_types
 from ml_foundations.component.partial import ArgumentError, FieldsError, models_in
+from ml_foundations.component.refused import MissingOutput
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 from ml_foundations.kubernetes.words import number
@@ -56,6 +57,8 @@ def explain(
     for item in errors:
         location, cause = item.location, item.context.get("error")
         path, model, page = _place(location, spec, spell)
+        if isinstance(item.input, MissingOutput):
+            continue  # its component reports the error
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
                 yield (
