@@ -45,8 +45,8 @@ find_uv() {
   awk '/^[^ #]/ { is_uv = /^uv==/ } is_uv' requirements.lock >.venv/uv.lock
   pip --require-hashes -r .venv/uv.lock || return 0
   uv=.venv/bin/uv
-  # uv does not read pip's settings.
-  index=$(.venv/bin/python -m pip config list | sed -n "s/^[^ ]*index-url='\(.*\)'$/\1/p" | tail -n 1)
+  # uv does not read pip's settings. Those of the environment apply, and are listed first.
+  index=$(.venv/bin/python -m pip config list | sed -n "s/^[^ ]*\.index-url='\(.*\)'$/\1/p" | head -n 1)
   [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
 }
 

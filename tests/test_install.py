@@ -17,7 +17,10 @@ case "$*" in
   "-c import ensurepip") exit ${NO_ENSUREPIP:-0} ;;
   "-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
   "-m pip install"*uv.lock) [ -z "$PIP_FAILS" ] && cp bin/uv-stand-in .venv/bin/uv || { echo "$PIP_FAILS"; exit 1; } ;;
-  "-m pip config list") echo "global.index-url='https://index.example/simple'" ;;
+  "-m pip config list")
+    echo ":env:.index-url='https://index.example/simple'"
+    echo "global.extra-index-url='https://extra.example/simple'"
+    echo "global.index-url='https://other.example/simple'" ;;
   "-m pip install"*) [ -z "$PIP_FAILS" ] || { echo "$PIP_FAILS"; exit 1; } ;;
 esac
 """
@@ -39,7 +42,20 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(CHECKOUT / name, tmp_path)
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ["sh", "awk", "cat", "cp", "date", "grep", "mkdir", "rm", "sed", "tail", "touch"]:
+    for name in [
+        "sh",
+        "awk",
+        "cat",
+        "cp",
+        "date",
+        "grep",
+        "head",
+        "mkdir",
+        "rm",
+        "sed",
+        "tail",
+        "touch",
+    ]:
         (tools / name).symlink_to(str(shutil.which(name)))
     executable(tools / "python3", PYTHON)
     executable(tools / "uv-stand-in", UV)
@@ -134,6 +150,19 @@ def test_a_newer_python_is_found_unless_one_is_named(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv")
     status, printed, _ = install(checkout, "python3.9")
     assert status == 1 and "error: python3.9 is not Python 3.11 or newer" in printed
+
+
+def commands_of(target: str, changed: str) -> str:
+    """Return the commands that make would run for a target after a lock has changed."""
+    command = ["make", "-n", "-W", changed, target]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_installs_what_a_target_needs() -> None:
+    everything, up = LOCKS
+    assert f"install.sh {up} " in commands_of("up", up)
+    assert f"install.sh {everything} " in commands_of("lint", everything)
+    assert f"install.sh {everything} " not in commands_of("up", everything)
 
 
 def blocks(lock: str) -> dict[str, str]:
