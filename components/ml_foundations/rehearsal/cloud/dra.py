@@ -79,7 +79,7 @@ class DraDriver:
         waiting = [pod for pod in unschedulable if pod["spec"].get("resourceClaims")]
         if not waiting:
             return Plan()
-        with_driver = [pool for pool in pools if installed and _has_driver(pool)]
+        with_driver = list(filter(_has_driver, pools)) if installed else []
         with_driver.sort(key=autoscaler.price)
         busy = autoscaler.busy_by_node(pods)
         idle, growing = set[str](), set[str]()

@@ -60,10 +60,10 @@ def remove(api: Api, name: str) -> None:
 def read(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the nodes in a file, without the parts that belong to their machines."""
     try:
-        objects = [item for _, _, item in parse(file.read_text())]
+        documents = list(parse(file.read_text()))
     except (OSError, yaml.YAMLError) as error:
         raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
-    nodes = [item for item in objects if item.get("kind") == "Node"]
+    nodes = [item for _, _, item in documents if item.get("kind") == "Node"]
     if not nodes:
         fix = f"Write one: kubectl get nodes -o yaml > {file}"
         raise RehearsalError(f"there is no Node in {file}. {fix}")

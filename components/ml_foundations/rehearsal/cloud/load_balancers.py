@@ -12,7 +12,7 @@ from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
 CLASSES = "/apis/networking.k8s.io/v1/ingressclasses"
-ADDRESSES = [str(address) for address in ip_network("198.51.100.0/24").hosts()]
+ADDRESSES = list(map(str, ip_network("198.51.100.0/24").hosts()))
 """Addresses for documentation (RFC 5737, TEST-NET-2). Nothing on the internet has one."""
 
 _GKE_CLASSES = "networking.gke.io/"

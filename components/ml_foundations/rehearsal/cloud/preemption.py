@@ -36,7 +36,7 @@ class SpotPreemption:
         self, nodes: Iterable[Object], pods: Iterable[Object], pools: Mapping[str, Pool]
     ) -> list[Object]:
         """End the pods whose time is over. Return the nodes whose time is over, too."""
-        preempted = [node for node in nodes if _is_preempted(node)]
+        preempted = list(filter(_is_preempted, nodes))
         now = time.monotonic()
         self._since = {name_of(node): self._since.get(name_of(node), now) for node in preempted}
         ended: list[Object] = []

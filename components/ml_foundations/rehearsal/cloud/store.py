@@ -128,6 +128,9 @@ class Store:
         return self.root / folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', key)}.json"
 
     def _all(self, folder: str) -> list[dict[str, Any]]:
-        # Another process may delete a file after it was listed.
-        resources = (read_json(path, None) for path in sorted((self.root / folder).glob("*.json")))
-        return [resource for resource in resources if resource is not None]
+        resources: list[dict[str, Any]] = []
+        for path in sorted((self.root / folder).glob("*.json")):
+            # Another process may delete a file after it was listed.
+            if resource := read_json(path, None):
+                resources.append(resource)
+        return resources

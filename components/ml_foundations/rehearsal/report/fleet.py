@@ -92,8 +92,8 @@ def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
 def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
     """Return the errors among verdicts that the program's Proof does not accept."""
     accepted = read_json(rehearsal.root / ACCEPTED, [])
-    found = filter(lambda finding: finding.severity is Severity.ERROR, verdicts.findings)
-    return tuple(finding for finding in found if finding.rule not in accepted)
+    unaccepted = filter(lambda finding: finding.rule not in accepted, verdicts.findings)
+    return tuple(filter(lambda finding: finding.severity is Severity.ERROR, unaccepted))
 
 
 def judge_stack(

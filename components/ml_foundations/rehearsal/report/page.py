@@ -39,7 +39,7 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "now": fleet.cost.at_least[0] + replace(verdicts.cost, pools=()).at_least[0],
         "least": least,
         "most": most,
-        "pools": [asdict(pool) for pool in verdicts.cost.every],
+        "pools": list(map(asdict, verdicts.cost.every)),
         "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
     }
     return {
