@@ -3,6 +3,7 @@
 import base64
 import copy
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ml_foundations.catalog.tables import rows
@@ -48,6 +49,7 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in obj.items() if key != "stringData"} | {"data": encoded}
 
 
+@cache
 def removal(api_version: str, kind: str) -> str:
     """Return the message that Kubernetes has removed a kind; empty if it may be served."""
     for row in rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes"):
