@@ -216,6 +216,8 @@ def load() -> Settings:
     """
     config = pulumi.Config(PROJECT)
     given = {key: value for key in KEYS if (value := config.get_object(key)) is not None}
+    if project := pulumi.Config("gcp").get("project"):
+        given["project"] = project
     prefix = f"{PROJECT}:"
     keys = [
         key.removeprefix(prefix)
@@ -224,7 +226,7 @@ def load() -> Settings:
     ]
     found = [(key, unknown(key, KEYS, f"See {STACK_FILE_PAGE}")) for key in keys if key not in KEYS]
     try:
-        return parse({"project": pulumi.Config("gcp").get("project") or "", **given}, found)
+        return parse(given, found)
     except ValueError as error:
         raise pulumi.RunError(f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}") from None
 

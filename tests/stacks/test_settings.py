@@ -1,7 +1,9 @@
 """Bad stack files: each error names the path, the value and what is allowed, and all come at once."""
 
+import json
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 
@@ -383,3 +385,17 @@ def test_an_error_has_no_others_in_its_train(path: str, value: Any) -> None:
     """A check that reads an invalid argument would report what is no error once that is fixed."""
     text = errors(changed((path, value)))
     assert text.startswith("1 invalid value:"), text
+
+
+def test_a_missing_project_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = yaml.safe_load((STACKS / "Pulumi.dev.yaml").read_text())["config"]
+    texts = {key: json.dumps(value) for key, value in config.items() if key != "gcp:project"}
+    monkeypatch.setattr(pulumi, "get_stack", lambda: "dev")
+    pulumi.runtime.set_all_config(texts)
+    try:
+        with pytest.raises(pulumi.RunError) as caught:
+            settings.load()
+    finally:
+        pulumi.runtime.set_all_config({})
+    expected = "stacks/Pulumi.dev.yaml: 1 invalid value:\n  gcp:project: is required"
+    assert str(caught.value) == expected
