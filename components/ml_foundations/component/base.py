@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 import pulumi
 
-from ml_foundations.component import refused
+from ml_foundations.component import protected, refused
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.objects import Expansion, expanded
 from ml_foundations.component.outputs import published, unwrapped
@@ -91,8 +91,10 @@ class Component(pulumi.ComponentResource, Generic[S]):
         options = self._options(opts, expansion, depends_on)
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, options)
         self.children = made = dict[str, pulumi.CustomResource]()
-        for child in spec.declared_children():
+        children = spec.declared_children()
+        for child in children:
             made[child.suffix] = child.declare(name, self, made, depends_on)
+        protected.note(title, type(spec).model_fields, children)
         results: dict[str, pulumi.Output[Any]] = {}
         for base in type(self).__mro__:
             for key in _annotated(base):

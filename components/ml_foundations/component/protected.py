@@ -1,0 +1,44 @@
+"""One line about the protected resources of a program, with the argument that protects each.
+
+Pulumi refuses to delete or replace them, and then names a protect flag that no user wrote. Only the
+engine knows what it will delete, so a preview prints the line before it is needed. A rehearsal
+prints a hint of its own, only if Pulumi refuses.
+"""
+
+import os
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+import pulumi
+from pulumi.runtime.settings import get_root_resource
+
+from ml_foundations.component.children import ChildResource
+from ml_foundations.kubernetes.words import names
+
+_GUARDS = ("data", "deletion_protection")
+"""The arguments that protect children."""
+
+_components: WeakKeyDictionary[pulumi.Resource, dict[str, list[str]]] = WeakKeyDictionary()
+"""The components of each running program by the argument that protects their children."""
+
+
+def note(component: str, arguments: Iterable[str], children: Iterable[ChildResource]) -> None:
+    """Note whether Pulumi must not delete children of a component, for a line at the end."""
+    stack = get_root_resource()
+    guards = [guard for guard in _GUARDS if guard in arguments]
+    is_protected = any(child.options.protect for child in children)
+    if stack is None or not guards or not is_protected or "ML_FOUNDATIONS_REHEARSAL" in os.environ:
+        return
+    if stack not in _components:
+        _components[stack] = {}
+        # An Output is awaited at the end of the program, when all components are known.
+        pulumi.Output.from_input(_log(_components[stack]))
+    _components[stack].setdefault(guards[0], []).append(component)
+
+
+async def _log(components: dict[str, list[str]]) -> None:
+    for guard, protected in components.items():
+        pulumi.log.info(
+            f"{names(protected)}: {guard} protects them from deletion and replacement. "
+            f"To let Pulumi delete one, set its {guard} to false and run pulumi up first"
+        )
