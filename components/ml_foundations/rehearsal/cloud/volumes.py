@@ -92,7 +92,8 @@ class VolumeProvisioner:
         limits: list[frozenset[str]] = []
         for name in names:
             zones = self._zones_of(claims.get((namespace_of(pod), name)))
-            limits += [] if zones is None else [frozenset(zones)]
+            if zones is not None:
+                limits.append(frozenset(zones))
         return frozenset.intersection(*limits) if limits else None
 
     def _zones_of(self, claim: Object | None) -> Sequence[str] | None:

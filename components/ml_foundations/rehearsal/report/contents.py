@@ -96,8 +96,12 @@ def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
     report, *reports = map(_read_replica, rehearsal.replicas)
     for other in reports:
-        for name in ("pools", "workloads", "quotas", "recorded", "calls", "seen"):
-            getattr(report, name).extend(getattr(other, name))
+        report.pools.extend(other.pools)
+        report.workloads.extend(other.workloads)
+        report.quotas.extend(other.quotas)
+        report.recorded.extend(other.recorded)
+        report.calls.extend(other.calls)
+        report.seen.extend(other.seen)
     return replace(report, to_replace=_to_replace(rehearsal))
 
 

@@ -159,12 +159,13 @@ def _engine_versions(arguments: Inputs, location: GcpLocation) -> dict[str, Any]
     is_valid = version.startswith(arguments.get("versionPrefix") or "")
     latest, valid = (version, [version]) if is_valid else ("", [])
     channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
-    kinds = ("Default", "Latest", "UpgradeTarget")
     return {
         "defaultClusterVersion": version,
         **dict.fromkeys(("latestMasterVersion", "latestNodeVersion"), latest),
         **dict.fromkeys(("validMasterVersions", "validNodeVersions"), valid),
-        **dict.fromkeys((f"releaseChannel{kind}Version" for kind in kinds), channels),
+        "releaseChannelDefaultVersion": channels,
+        "releaseChannelLatestVersion": channels,
+        "releaseChannelUpgradeTargetVersion": channels,
         "location": location.location_of(arguments),
         "project": location.project_of(arguments),
     }

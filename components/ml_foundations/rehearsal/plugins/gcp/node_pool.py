@@ -22,7 +22,7 @@ _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
 _RESERVATION_TYPES = (
     *("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL"),
 )
-_TEXT = 'up to 63 letters, digits, "-", "_" and ".", that begin and end with a letter or digit'
+_FORM = 'up to 63 letters, digits, "-", "_" and ".", that begin and end with a letter or digit'
 
 
 def node_pool(inputs: Inputs, location: GcpLocation, cluster: Inputs) -> Pool:
@@ -196,10 +196,10 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
     if not QUALIFIED_NAME.matches(key):
-        form = f'an optional DNS subdomain with "/", then {_TEXT}'
+        form = f'an optional DNS subdomain with "/", then {_FORM}'
         raise bad_request(f'Invalid node {what} key "{key}": {form}')
     if not LABEL_VALUE.matches(text):
-        raise bad_request(f'Invalid value "{text}" of node {what} "{key}": {_TEXT}, or nothing')
+        raise bad_request(f'Invalid value "{text}" of node {what} "{key}": {_FORM}, or nothing')
     return key, text
 
 
