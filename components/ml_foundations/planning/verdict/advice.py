@@ -17,8 +17,9 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
+from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.node_groups import PodClass
-from ml_foundations.planning.model.nodes import comes_on_request, machine_of
+from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
@@ -31,6 +32,13 @@ _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 See Kubernetes, "Horizontal Pod Autoscaling".
 """
 _OF_RESOURCES = ("Resource", "ContainerResource")
+_NO_ADAPTER = (
+    "which nothing serves that is declared: without an adapter it never scales",
+    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have"
+    " GKE serve the metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by"
+    " gke), or scale by CPU.",
+)
+"""What is wrong with a metric that nothing serves, and the remedy."""
 
 
 def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
@@ -47,23 +55,16 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         if pod.spec.get("hostNetwork"):
             yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
         if _lacks_ipc(cluster, pod_set, pod):
-            yield Refusal(
-                rule="mps-ipc",
-                path="hostIPC",
-                message="GKE shares its GPU by MPS, which pods reach by the node's IPC: without it"
-                " CUDA does not start",
-                remedy="Set hostIPC (host_ipc of our workloads; the namespace must allow privileged"
-                " pods), or share by TIME_SHARING.",
-            )
+            reached = "which pods reach by the node's IPC: without it CUDA does not start"
+            allowed = "(host_ipc of our workloads; the namespace must allow privileged pods)"
+            remedy = f"Set hostIPC {allowed}, or share by TIME_SHARING."
+            yield Refusal("mps-ipc", "hostIPC", f"GKE shares its GPU by MPS, {reached}", remedy)
         if _is_cut_off(cluster, workload, pod_set.template):
-            yield Refusal(
-                rule="bucket-identity",
-                path="metadata.labels",
-                message="network policies keep its pods from the metadata server, where the sidecar"
-                " of a bucket gets its token",
-                remedy="Allow egress to 169.254.169.252/32, port 988, and to 169.254.169.254/32,"
-                " port 80.",
-            )
+            server = "the metadata server, where the sidecar of a bucket gets its token"
+            message = f"network policies keep its pods from {server}"
+            addresses = "169.254.169.252/32, port 988, and to 169.254.169.254/32, port 80"
+            remedy = f"Allow egress to {addresses}."
+            yield Refusal("bucket-identity", "metadata.labels", message, remedy)
     for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
         yield from _unmeasured(admitted, scaler)
 
@@ -76,8 +77,13 @@ def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
     """
     if not pod.most_gpus or section(pod_set.template, "spec").get("hostIPC"):
         return False
-    nodes = [place.node for place in cluster.accepting(pod)]
+    nodes = _nodes_for(cluster, pod)
     return any(node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for node in nodes)
+
+
+def _nodes_for(cluster: Cluster, pod: PodClass) -> list[NodeClass]:
+    """Return the nodes that accept a pod."""
+    return [group.node for group in cluster.accepting(pod)]
 
 
 def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> bool:
@@ -127,12 +133,9 @@ def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusa
             why = f"it goes by {part}, and not all containers request {resource}"
         else:
             continue
-        yield Refusal(
-            rule="autoscaling-metric",
-            path=f"spec.metrics.{type_}",
-            message=f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}",
-            remedy=f"Request {resource} in each container, or scale by what is measured.",
-        )
+        message = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
+        remedy = f"Request {resource} in each container, or scale by what is measured."
+        yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", message, remedy)
 
 
 def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
@@ -145,23 +148,21 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
         claims = section(pod_set.template, "spec").get("resourceClaims")
         if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
             continue
-        of_nodes = (machine_of(place.node) for place in cluster.accepting(pod))
-        machines = {machine.name: machine for machine in of_nodes if machine}
+        known = filter(None, map(machine_of, _nodes_for(cluster, pod)))
+        machines = {machine.name: machine for machine in known}
         requested = gpus(pod.requests)
         for _, machine in sorted(machines.items()):
             one, all_ = machine.interface_gbps, machine.nic_gbps
             if requested < machine.gpu_count or one is None or all_ is None:
                 continue
-            pods = f"its {pod_set.count} pods of {requested} GPUs"
             template_path = pod_set.path.removesuffix(".spec")
-            yield Refusal(
-                rule="gpu-network",
-                path=f"{template_path}.metadata.annotations.{labels.GKE_INTERFACES}",
-                message=f"{pods} talk to each other over one network interface of {machine.name}:"
-                f" at most {one} of {all_} Gbps",
-                remedy="Give the pool its networks between GPUs, and the pods an interface in each,"
-                f" or expect exchanges between nodes to take up to {all_ // one} times as long.",
-            )
+            path = f"{template_path}.metadata.annotations.{labels.GKE_INTERFACES}"
+            pods = f"its {pod_set.count} pods of {requested} GPUs talk to each other"
+            limit = f"at most {one} of {all_} Gbps"
+            message = f"{pods} over one network interface of {machine.name}: {limit}"
+            networks = "Give the pool its networks between GPUs, and the pods an interface in each"
+            slow = f"expect exchanges between nodes to take up to {all_ // one} times as long"
+            yield Refusal("gpu-network", path, message, f"{networks}, or {slow}.")
 
 
 def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
@@ -171,36 +172,21 @@ def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Re
     with queued provisioning").
     """
     for pod_set, pod in admitted.pod_sets:
-        if pod_set.count < 2:
+        nodes = _nodes_for(cluster, pod)
+        if pod_set.count < 2 or not nodes or any(map(comes_on_request, nodes)):
             continue
-        nodes = [place.node for place in cluster.accepting(pod)]
-        for label, reason in (
-            (labels.GKE_FLEX_START, _one_by_one),
-            (labels.GKE_SPOT, _gang_on_spot),
-        ):
-            if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
-                yield reason(pod_set)
-
-
-def _one_by_one(pods: PodSet) -> Refusal:
-    return Refusal(
-        rule="one-by-one",
-        path=pods.path,
-        message=f"its {pods.count} pods run at once, and nodes of flex-start come one by one: the"
-        " first are paid while they wait",
-        remedy="Have them come together: set queuedProvisioning of the pool, and use a queue with a"
-        " flavor for it.",
-    )
-
-
-def _gang_on_spot(pods: PodSet) -> Refusal:
-    return Refusal(
-        rule="gang-on-spot",
-        path=pods.path,
-        message=f"its {pods.count} pods run at once, on Spot VMs alone: one that Google takes back"
-        " stops all of them",
-        remedy="Keep checkpoints and have all pods restarted, or take nodes that stay.",
-    )
+        # With one node that stays or comes at once, the scheduler may put the pods there.
+        shared = frozenset(nodes[0].labels).intersection(*(node.labels for node in nodes))
+        at_once = f"its {pod_set.count} pods run at once"
+        if labels.GKE_FLEX_START in shared:
+            waste = "nodes of flex-start come one by one: the first are paid while they wait"
+            together = "set queuedProvisioning of the pool, and use a queue with a flavor for it"
+            remedy = f"Have them come together: {together}."
+            yield Refusal("one-by-one", pod_set.path, f"{at_once}, and {waste}", remedy)
+        if labels.GKE_SPOT in shared:
+            stop = "on Spot VMs alone: one that Google takes back stops all of them"
+            remedy = "Keep checkpoints and have all pods restarted, or take nodes that stay."
+            yield Refusal("gang-on-spot", pod_set.path, f"{at_once}, {stop}", remedy)
 
 
 def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
@@ -208,11 +194,13 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
 
     A hook that sleeps has to end before the pod's containers get SIGTERM.
     """
-    nodes = [place.node for place in cluster.accepting(pod)]
-    spot = [node for node in nodes if node.labels.get(labels.GKE_SPOT) == "true"]
-    if not spot:
+    graces: list[int] = []
+    for node in _nodes_for(cluster, pod):
+        if node.labels.get(labels.GKE_SPOT) == "true":
+            graces.append(node.shutdown_grace)
+    if not graces:
         return
-    left = min(node.shutdown_grace for node in spot)
+    left = min(graces)
     spec, field = section(pod_set.template, "spec"), "terminationGracePeriodSeconds"
     grace = spec.get(field)
     if isinstance(grace, int) and grace > left:
@@ -226,14 +214,10 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
 
 
 def _spot_grace(path: str, left: int, wanted: int, field: str) -> Refusal:
-    return Refusal(
-        rule="spot-grace",
-        path=path,
-        message=f"a Spot node that Google takes back leaves its pods {left} s, and these count on"
-        f" {wanted} s ({field})",
-        remedy=f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server), or"
-        " give the pool kubelet.shutdownGracePeriodSeconds.",
-    )
+    leaves = f"a Spot node that Google takes back leaves its pods {left} s"
+    lower = f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server)"
+    remedy = f"{lower}, or give the pool kubelet.shutdownGracePeriodSeconds."
+    return Refusal("spot-grace", path, f"{leaves}, and these count on {wanted} s ({field})", remedy)
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
@@ -256,15 +240,10 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
             else:
                 problem = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
             if problem:
-                message, remedy = problem
-                yield Refusal(
-                    rule="autoscaling-metric",
-                    path=f"spec.metrics.{type_.lower()}.metric.name",
-                    message=f"it scales by {name}, {message}",
-                    remedy=remedy,
-                    certain=gke is not None,
-                    object=f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}",
-                )
+                path = f"spec.metrics.{type_.lower()}.metric.name"
+                message, remedy = f"it scales by {name}, {problem[0]}", problem[1]
+                about, is_certain = full_name(scaler), gke is not None
+                yield Refusal("autoscaling-metric", path, message, remedy, is_certain, about)
 
 
 def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:
@@ -274,14 +253,6 @@ def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Mani
     for metric in filter(is_mapping, listed):
         if (type_ := str(metric.get("type"))) in types:
             yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
-
-
-_NO_ADAPTER = (
-    "which nothing serves that is declared: without an adapter it never scales",
-    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have"
-    " GKE serve the metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by"
-    " gke), or scale by CPU.",
-)
 
 
 def _not_by_gke(

@@ -42,6 +42,21 @@ class Finding:
     message: str
     remedy: str
 
+    @property
+    def is_error(self) -> bool:
+        """Return whether it keeps something from running for certain."""
+        return self.severity is Severity.ERROR
+
     def as_warning(self) -> Finding:
         """Return the finding as a warning, because it is not certain."""
         return replace(self, severity=Severity.WARNING)
+
+
+def error(rule: str, about: str, path: str, message: str, remedy: str) -> Finding:
+    """Return a finding that keeps something from running."""
+    return Finding(rule, Severity.ERROR, about, path, message, remedy)
+
+
+def warning(rule: str, about: str, path: str, message: str, remedy: str) -> Finding:
+    """Return a finding that may have to be changed."""
+    return Finding(rule, Severity.WARNING, about, path, message, remedy)

@@ -13,26 +13,15 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.model.declared import full_name, key_of, of_kind
+from ml_foundations.planning.verdict.findings import Finding, warning
 
 _Direction = Literal["ingress", "egress"]
-_PRIVATE = (
-    IPv4Network("10.0.0.0/8"),
-    IPv4Network("172.16.0.0/12"),
-    IPv4Network("192.168.0.0/16"),
-    IPv4Network("100.64.0.0/10"),
-)
+_PRIVATE_BLOCKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+_PRIVATE = tuple(map(IPv4Network, _PRIVATE_BLOCKS))
 """The ranges that have the addresses of pods (RFC 1918, 6598)."""
 _SYSTEM = "kube-system"
 _DNS = ({"k8s-app": "kube-dns"}, {"k8s-app": "node-local-dns"})
@@ -90,25 +79,24 @@ class Network:
 
     def __init__(self, objects: Iterable[Manifest]) -> None:
         self._objects = [*objects]
-        self._namespaces: dict[str, Manifest] = {_SYSTEM: {}}
+        declared = {name_of(item): labels_of(item) for item in of_kind(self._objects, "Namespace")}
+        self._namespaces: dict[str, Manifest] = {_SYSTEM: {}, **declared}
         self._policies: dict[str, list[Manifest]] = {}
         self._servers: dict[tuple[str, str], list[Pods]] = {}
         self._selected_rules: dict[tuple[str, str, str], list[Manifest] | None] = {}
         self._unknown_namespaces: set[str] = set()
         """The namespaces with a policy that is not known yet."""
-        for manifest in self._objects:
-            if manifest["kind"] == "Namespace":
-                self._namespaces[name_of(manifest)] = labels_of(manifest)
-            if manifest["kind"] == "NetworkPolicy":
-                self._policies.setdefault(namespace_of(manifest), []).append(manifest)
-                if any(unknown_paths(manifest.get("spec"))):
-                    self._unknown_namespaces.add(namespace_of(manifest))
+        for policy in of_kind(self._objects, "NetworkPolicy"):
+            namespace, _ = key_of(policy)
+            self._policies.setdefault(namespace, []).append(policy)
+            if any(unknown_paths(policy.get("spec"))):
+                self._unknown_namespaces.add(namespace)
 
     @cached_property
     def pods(self) -> list[Pods]:
         """The pods of every declared workload; those on their node's network have no policies."""
-        pods = filter(None, map(_pods_of, self._objects))
-        return [each for each in pods if not each.spec.get("hostNetwork")]
+        all_pods = filter(None, map(_pods_of, self._objects))
+        return [pods for pods in all_pods if not pods.spec.get("hostNetwork")]
 
     @cached_property
     def by_namespace(self) -> Mapping[str, list[Pods]]:
@@ -120,7 +108,7 @@ class Network:
 
     def servers(self, service: Manifest) -> list[Pods]:
         """Return the pods behind a Service."""
-        key = (namespace_of(service), name_of(service))
+        key = key_of(service)
         if key not in self._servers:
             selector: Manifest = {"matchLabels": section(service, "spec", "selector")}
             candidates = self.by_namespace.get(key[0], [])
@@ -138,11 +126,12 @@ class Network:
 
     def _call(self, caller: str, policy: Manifest, rule: Manifest) -> Call:
         labels = section(policy, "spec", "podSelector", "matchLabels")
-        callee = Pods(namespace_of(policy), labels)
+        namespace, name = key_of(policy)
+        callee = Pods(namespace, labels)
         ports = [port.get("port") for port in _mappings(rule, "ports")] or [None]
         sources = self.by_namespace.get(caller) or [Pods(caller, {})]
         is_open = any(self.allows("egress", source, callee, ports[0]) for source in sources)
-        return Call(caller, callee.namespace, name_of(policy), is_open)
+        return Call(caller, namespace, name, is_open)
 
     def allows(self, direction: _Direction, own: Pods, other: Pods, port: Any) -> bool:
         """Return whether the policies of one end may let a connection to a port pass."""
@@ -210,44 +199,39 @@ def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     They are about ways that only one end opens, and pods that are cut off from DNS or an identity.
     """
     objects = [*objects]
-    if not any(manifest["kind"] == "NetworkPolicy" for manifest in objects):
+    if not of_kind(objects, "NetworkPolicy"):
         return
     network = Network(objects)
     for call in dict.fromkeys(network.calls()):
         if not call.is_open:
-            yield _finding(
-                f"NetworkPolicy {call.namespace}/{call.policy}",
-                "spec.ingress",
-                f"it lets pods of {call.caller} in, and the network policies of {call.caller} let "
-                "none out to it",
-                f"Add {call.namespace} to egress_namespaces of the namespace {call.caller}, or "
-                "remove it from callers.",
-            )
-    services: dict[tuple[str, str], Manifest] = {}
+            about, caller = f"NetworkPolicy {call.namespace}/{call.policy}", call.caller
+            closed = f"the network policies of {caller} let none out to it"
+            message = f"it lets pods of {caller} in, and {closed}"
+            remedy = f"{_let_out(call.namespace, caller)}, or remove it from callers."
+            yield _warning(about, "spec.ingress", message, remedy)
+    services = {key_of(service): service for service in of_kind(objects, "Service")}
     google_accounts: set[tuple[str, str]] = set()
-    for manifest in objects:
-        key = (namespace_of(manifest), name_of(manifest))
-        if manifest["kind"] == "Service":
-            services[key] = manifest
-        if manifest["kind"] == "ServiceAccount" and _GOOGLE_ACCOUNT in annotations_of(manifest):
-            google_accounts.add(key)
+    for account in of_kind(objects, "ServiceAccount"):
+        if _GOOGLE_ACCOUNT in section(account, "metadata", "annotations"):
+            google_accounts.add(key_of(account))
     for pods in network.pods:
         yield from _names(network, pods)
         yield from _called_servers(network, pods, services)
         account = pods.namespace, str(pods.spec.get("serviceAccountName", "default"))
         if account in google_accounts and not network.reaches_metadata(pods):
-            yield _finding(
-                pods.about,
-                "metadata.labels",
-                "its network policies close the way to GKE's metadata server, which gives its pods "
-                "their Google account",
-                "Add egress rules for 169.254.169.252 port 988 and 169.254.169.254 port 80, as a "
-                "TeamNamespace has them.",
-            )
+            server = "GKE's metadata server, which gives its pods their Google account"
+            message = f"its network policies close the way to {server}"
+            addresses = "169.254.169.252 port 988 and 169.254.169.254 port 80"
+            remedy = f"Add egress rules for {addresses}, as a TeamNamespace has them."
+            yield _warning(pods.about, "metadata.labels", message, remedy)
 
 
-def _finding(about: str, path: str, message: str, remedy: str) -> Finding:
-    return Finding("network-policy", Severity.WARNING, about, path, message, remedy)
+def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
+    return warning("network-policy", about, path, message, remedy)
+
+
+def _let_out(namespace: str, caller: str) -> str:
+    return f"Add {namespace} to egress_namespaces of the namespace {caller}"
 
 
 def _names(network: Network, pods: Pods) -> Iterator[Finding]:
@@ -255,12 +239,10 @@ def _names(network: Network, pods: Pods) -> Iterator[Finding]:
     if any(network.allows("egress", pods, Pods(_SYSTEM, labels), 53) for labels in _DNS):
         return
     if not any(network.allows_address(pods, address, 53) for address in _DNS_ADDRESSES):
-        yield _finding(
-            pods.about,
-            "metadata.labels",
-            "its network policies close the way to DNS, so its pods resolve no name",
-            "Add an egress rule for port 53 of kube-dns in kube-system, as a TeamNamespace has it.",
-        )
+        message = "its network policies close the way to DNS, so its pods resolve no name"
+        port = "port 53 of kube-dns in kube-system"
+        remedy = f"Add an egress rule for {port}, as a TeamNamespace has it."
+        yield _warning(pods.about, "metadata.labels", message, remedy)
 
 
 def _called_servers(
@@ -277,28 +259,21 @@ def _called_servers(
 
 
 def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -> Iterator[Finding]:
-    spec, namespace = section(service, "spec"), namespace_of(service)
-    ports = [each for each in _mappings(spec, "ports") if each.get("port") == port]
+    spec, (namespace, name) = section(service, "spec"), key_of(service)
+    ports = [entry for entry in _mappings(spec, "ports") if entry.get("port") == port]
     if not spec.get("selector") or not ports:
         return
-    name = f"{namespace}/{name_of(service)}"
+    names = f"its environment names {namespace}/{name}"
     for server in network.servers(service):
         target = server.port(ports[0].get("targetPort", port))
         if not network.allows("egress", pods, server, target):
-            yield _finding(
-                pods.about,
-                "env",
-                f"its environment names {name}, and the network policies of {pods.namespace} let "
-                "nothing out to it",
-                f"Add {namespace} to egress_namespaces of the namespace {pods.namespace}.",
-            )
+            closed = f"the network policies of {pods.namespace} let nothing out to it"
+            remedy = f"{_let_out(namespace, pods.namespace)}."
+            yield _warning(pods.about, "env", f"{names}, and {closed}", remedy)
         elif not network.allows("ingress", server, pods, target):
-            yield _finding(
-                pods.about,
-                "env",
-                f"its environment names {name}, whose network policies do not let it in",
-                f"Add {pods.namespace} to callers of {name_of(service)}.",
-            )
+            message = f"{names}, whose network policies do not let it in"
+            remedy = f"Add {pods.namespace} to callers of {name}."
+            yield _warning(pods.about, "env", message, remedy)
 
 
 def _pods_of(manifest: Manifest) -> Pods | None:
@@ -310,8 +285,8 @@ def _pods_of(manifest: Manifest) -> Pods | None:
     namespace = section(manifest, "metadata").get("namespace")
     if UNKNOWN in (namespace, section(template, "metadata").get("labels")):
         return None
-    about = f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}"
-    return Pods(namespace_of(manifest), labels_of(template), about, section(template, "spec"))
+    spec = section(template, "spec")
+    return Pods(key_of(manifest)[0], labels_of(template), full_name(manifest), spec)
 
 
 def _types(policy: Manifest) -> list[Any]:
@@ -333,9 +308,9 @@ def _named_namespaces(rule: Manifest) -> Iterator[str]:
 
 def _has_port(rule: Manifest, destination: Pods, port: Any) -> bool:
     """Return whether a rule may be about a port, given by number or name; None is any port."""
-    ports = items(rule, "ports")
-    number = destination.port(port)
-    return not ports or number is None or any(_covers(each, destination, number) for each in ports)
+    entries, number = items(rule, "ports"), destination.port(port)
+    is_any = not entries or number is None
+    return is_any or any(_covers(entry, destination, number) for entry in entries)
 
 
 def _covers(entry: Manifest, destination: Pods, number: Any) -> bool:

@@ -14,8 +14,9 @@ from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespac
 from ml_foundations.kubernetes.quotas import scoped_to, uncounted
 from ml_foundations.kubernetes.trees import UNKNOWN, leaves
 from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.model.declared import full_name, key_of, of_kind
 from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Finding, error, warning
 
 PLACEHOLDER = "placeholder"
 """The rule about values that a user must replace."""
@@ -35,16 +36,13 @@ def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
         if type_.startswith("gcp:"):
             about = f"{type_.rpartition(':')[2]} {inputs.get('name')}"
         elif inputs.get("kind") in _OPENING_KINDS:
-            about = f"{inputs['kind']} {namespace_of(inputs)}/{name_of(inputs)}"
+            about = full_name(inputs)
         else:
             continue
         for path, value in leaves({key: inputs[key] for key in inputs.keys() - {"metadata"}}):
             if meaning := placeholder(value):
-                message, remedy = (
-                    f'"{value}" {meaning}',
-                    "Set your own. Only a rehearsal accepts it.",
-                )
-                yield Finding(PLACEHOLDER, Severity.ERROR, about, path, message, remedy)
+                remedy = "Set your own. Only a rehearsal accepts it."
+                yield error(PLACEHOLDER, about, path, f'"{value}" {meaning}', remedy)
 
 
 def placeholder(value: Any) -> str:
@@ -83,18 +81,14 @@ def _is_within(value: str, network: str) -> bool:
 
 def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     """Yield a warning for each name in a ResourceQuota under which Kubernetes counts nothing."""
-    for quota in objects:
-        if quota["kind"] != "ResourceQuota":
-            continue
+    for quota in of_kind(objects, "ResourceQuota"):
         spec = section(quota, "spec")
         hard = section(spec, "hard")
         for name in hard:
             if fault := uncounted(name, scoped_to(spec)):
-                about = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}"
-                path = f"spec.hard.{name}"
                 message = f"its amount of {name} limits nothing: {fault.reason}"
                 remedy = f"Remove {name}." if fault.instead in hard else fault.remedy
-                yield Finding("quota-name", Severity.WARNING, about, path, message, remedy)
+                yield warning("quota-name", full_name(quota), f"spec.hard.{name}", message, remedy)
 
 
 def image_findings(workload: Workload) -> Iterator[Finding]:
@@ -111,14 +105,10 @@ def image_findings(workload: Workload) -> Iterator[Finding]:
                     continue
                 if container.get("imagePullPolicy") == "Never":
                     continue
-                yield Finding(
-                    "image-digest",
-                    Severity.WARNING,
-                    str(workload),
-                    f"{pod_set.path}.{key}[{index}].image",
-                    f"the image {image} has no digest: its tag may be moved to another image",
-                    "Name it as image:tag@sha256:….",
-                )
+                path = f"{pod_set.path}.{key}[{index}].image"
+                message = f"the image {image} has no digest: its tag may be moved to another image"
+                remedy = "Name it as image:tag@sha256:…."
+                yield warning("image-digest", str(workload), path, message, remedy)
 
 
 def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
@@ -128,13 +118,10 @@ def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     11583), unless it excludes some logs.
     """
     objects = list(objects)
-    config_maps: dict[tuple[str, str], Manifest] = {}
-    for manifest in objects:
-        if manifest["kind"] == "ConfigMap":
-            config_maps[namespace_of(manifest), name_of(manifest)] = manifest
-    for agent in objects:
+    config_maps = {key_of(manifest): manifest for manifest in of_kind(objects, "ConfigMap")}
+    for agent in of_kind(objects, "DaemonSet"):
         pod = section(agent, "spec", "template", "spec")
-        if agent["kind"] != "DaemonSet" or not _mounts_logs(pod):
+        if not _mounts_logs(pod):
             continue
         settings: list[object] = []
         for volume in _known(pod, "volumes"):
@@ -144,14 +131,10 @@ def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
             settings += [container.get("command"), container.get("args")]
         text = str(settings)
         if any(pattern in text for pattern in _ALL_LOGS) and "exclude" not in text.lower():
-            yield Finding(
-                "reads-own-logs",
-                Severity.WARNING,
-                f"DaemonSet {namespace_of(agent)}/{name_of(agent)}",
-                "spec.template.spec.volumes",
-                "it reads the logs of all containers of its node, its own included",
-                f"Exclude its own, such as /var/log/containers/{name_of(agent)}-*.log.",
-            )
+            path = "spec.template.spec.volumes"
+            message = "it reads the logs of all containers of its node, its own included"
+            remedy = f"Exclude its own, such as /var/log/containers/{name_of(agent)}-*.log."
+            yield warning("reads-own-logs", full_name(agent), path, message, remedy)
 
 
 def _mounts_logs(pod: Manifest) -> bool:

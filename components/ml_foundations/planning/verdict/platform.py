@@ -2,48 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ml_foundations.catalog import versions
+from ml_foundations.catalog import operator_nodes, versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.gke_kinds import begins_before
 from ml_foundations.catalog.kueue import configuration_of
 from ml_foundations.catalog.machine_types import gpu_model
-from ml_foundations.catalog.operator_nodes import (
-    CONFIG_SOURCE,
-    CONTAINERD_2_SINCE,
-    CRITICAL_CLASSES,
-    CRITICAL_PODS_BESIDE,
-    Operator,
-)
+from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    annotations_of,
-    items,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, namespace_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
-from ml_foundations.planning.input.program import (
-    CLUSTER,
-    CONNECTION,
-    NAT,
-    NETWORK,
-    NODE_POOL,
-    SUBNETWORK,
-    Resource,
-    is_release_of,
-    makes_pools,
-    objects_of,
-    operator_of,
-    values_of,
-)
+from ml_foundations.planning.input import program
+from ml_foundations.planning.input.program import Resource, objects_of, values_of
+from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind, of_type
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Finding, Severity, error, warning
 
-_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 _SINCE = {
     ("nodeConfig", "labels", labels.GKE_DRA_DRIVER): "1.34",
     ("nodeConfig", "flexStart"): "1.32.2-gke.1652000",
@@ -53,12 +28,8 @@ _SINCE = {
 
 Sources: GKE, "Prepare GKE infrastructure for DRA", "About flex-start", "Spot VMs".
 """
-_TOLERATED_BY_GKE = (
-    "components.gke.io/gke-managed-components",
-    "CriticalAddonsOnly",
-    labels.ARCH,
-    UNKNOWN,
-)
+_GKE_COMPONENTS = "components.gke.io/gke-managed-components"
+_TOLERATED_BY_GKE = (_GKE_COMPONENTS, "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
 """Keys of taints that GKE's own pods tolerate, or may."""
 _ADDRESSES_OF_GOOGLE = 4
 """The addresses of a subnetwork that Google keeps (VPC, "Subnets")."""
@@ -68,8 +39,7 @@ def platform_findings(
     resources: Sequence[Resource], nodes: Sequence[NodeClass]
 ) -> Iterator[Finding]:
     """Yield the findings about the platform of a program."""
-    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
-    pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
+    clusters, pools = of_type(resources, program.CLUSTER), of_type(resources, program.NODE_POOL)
     yield from _too_few_addresses(resources, clusters, nodes)
     yield from _private_without_nat(resources, clusters)
     if len(clusters) == 1 and _shows_all_pools(clusters[0], resources):
@@ -78,13 +48,13 @@ def platform_findings(
         for manifest in manifests:
             for path, reason in refused_inputs(manifest):
                 about = f"{kind} {manifest.get('name')}"
-                yield Finding("refused-input", _ERROR, about, path, reason, "Change it.")
+                yield error("refused-input", about, path, reason, "Change it.")
     for pool in pools:
         yield from _pool(pool, clusters)
     yield from _made_networks(resources)
     yield from _gang_without_timeout(values_of(resources, versions.KUEUE))
     yield from _metrics(resources, clusters)
-    operator = operator_of(resources)
+    operator = program.operator_of(resources)
     yield from _device_plugins(resources, operator, nodes)
     if isinstance(operator, Operator):
         yield from _critical_pods(resources, operator, nodes)
@@ -94,50 +64,40 @@ def platform_findings(
 def _private_without_nat(
     resources: Sequence[Resource], clusters: Sequence[Manifest]
 ) -> Iterator[Finding]:
-    types = {type_ for type_, _ in resources}
-    if NETWORK not in types or NAT in types:
+    # A network that the program does not make may have a NAT that it does not show.
+    if not of_type(resources, program.NETWORK) or of_type(resources, program.NAT):
         return
     for cluster in clusters:
         if section(cluster, "privateClusterConfig").get("enablePrivateNodes") is True:
-            yield Finding(
-                "way-out",
-                _WARNING,
-                f"Cluster {cluster.get('name')}",
-                "privateClusterConfig",
-                "its private nodes reach nothing but Google's APIs: no image of Docker Hub, "
-                "nvcr.io or ghcr.io is pulled",
-                "Make a Cloud NAT in the network, or use images and charts of Artifact Registry.",
-            )
+            unreachable = "no image of Docker Hub, nvcr.io or ghcr.io is pulled"
+            message = f"its private nodes reach nothing but Google's APIs: {unreachable}"
+            way_out = "use images and charts of Artifact Registry"
+            remedy = f"Make a Cloud NAT in the network, or {way_out}."
+            about = f"Cluster {cluster.get('name')}"
+            yield warning("way-out", about, "privateClusterConfig", message, remedy)
             return
 
 
 def _shows_all_pools(cluster: Manifest, resources: Sequence[Resource]) -> bool:
-    return bool(cluster.get("removeDefaultNodePool")) and not makes_pools(cluster, resources)
+    return bool(cluster.get("removeDefaultNodePool")) and not program.makes_pools(
+        cluster, resources
+    )
 
 
 def _only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator[Finding]:
     """Yield what is certain if a program shows all pools that its cluster has."""
     if pools and all(map(_repels_gke, pools)):
-        yield Finding(
-            "system-pods",
-            _ERROR,
-            f"Cluster {cluster.get('name')}",
-            "taints",
-            "all pools have taints that GKE's own pods do not tolerate: without these no name is "
-            "resolved",
-            "Have a pool without taints, such as a CpuNodePool.",
-        )
+        without = "without these no name is resolved"
+        message = f"all pools have taints that GKE's own pods do not tolerate: {without}"
+        remedy = "Have a pool without taints, such as a CpuNodePool."
+        yield error("system-pods", f"Cluster {cluster.get('name')}", "taints", message, remedy)
     for pool in pools if not cluster.get("enableMultiNetworking") else ():
         if items(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
-            yield Finding(
-                "multi-networking",
-                _ERROR,
-                f"NodePool {pool.get('name')}",
-                "networkConfig",
-                "its nodes are in more networks, which GKE refuses in a cluster without "
-                "multi-networking",
-                "Set enableMultiNetworking (multi_networking) of the cluster.",
-            )
+            refused = "which GKE refuses in a cluster without multi-networking"
+            message = f"its nodes are in more networks, {refused}"
+            remedy = "Set enableMultiNetworking (multi_networking) of the cluster."
+            about = f"NodePool {pool.get('name')}"
+            yield error("multi-networking", about, "networkConfig", message, remedy)
 
 
 def _repels_gke(pool: Manifest) -> bool:
@@ -157,37 +117,24 @@ def _pool(pool: Manifest, clusters: Sequence[Manifest]) -> Iterator[Finding]:
     about = f"NodePool {pool.get('name')}"
     reservation = section(pool, "nodeConfig", "reservationAffinity")
     if reservation.get("consumeReservationType") == "ANY_RESERVATION":
-        yield Finding(
-            "reservation",
-            _INFO,
-            about,
-            "nodeConfig.reservationAffinity",
-            "if no open reservation matches, its nodes are bought on demand, at list price",
-            "Set ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those.",
-        )
-    for (*path, field), version in _SINCE.items():
-        if not section(pool, *path).get(field):
-            continue
-        if any(begins_before(cluster, version) for cluster in clusters):
-            yield Finding(
-                "version",
-                _ERROR,
-                about,
-                "minMasterVersion",
-                f"its cluster begins with an older version of GKE than it needs: {version}",
-                f"Leave the version to the release channel, or set {version} or later: "
-                "minMasterVersion (kubernetes_version of a GkeCluster).",
+        path = "nodeConfig.reservationAffinity"
+        message = "if no open reservation matches, its nodes are bought on demand, at list price"
+        remedy = "Set ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
+        yield Finding("reservation", Severity.INFO, about, path, message, remedy)
+    for (*path_of_field, field), version in _SINCE.items():
+        is_set = section(pool, *path_of_field).get(field)
+        if is_set and any(begins_before(cluster, version) for cluster in clusters):
+            message = f"its cluster begins with an older version of GKE than it needs: {version}"
+            later = "minMasterVersion (kubernetes_version of a GkeCluster)"
+            remedy = (
+                f"Leave the version to the release channel, or set {version} or later: {later}."
             )
+            yield error("version", about, "minMasterVersion", message, remedy)
     if _leaves_zones_open(pool) and not any(c.get("nodeLocations") for c in clusters):
-        yield Finding(
-            "zones",
-            _INFO,
-            about,
-            "nodeLocations",
-            "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses "
-            "other zones",
-            "Name those that have them: nodeLocations (zones).",
-        )
+        few_zones = "few zones have its GPUs: GKE refuses other zones"
+        message = f"its nodes go to the zones of its cluster, and {few_zones}"
+        remedy = "Name those that have them: nodeLocations (zones)."
+        yield Finding("zones", Severity.INFO, about, "nodeLocations", message, remedy)
 
 
 def _leaves_zones_open(pool: Manifest) -> bool:
@@ -216,9 +163,12 @@ def _too_few_addresses(
         max_pods = str(node.labels.get(labels.GKE_MAX_PODS))
         if max_pods.isdecimal():
             for_pods += node.count * 2 * _power_of_two(int(max_pods))
-    for subnetwork in [inputs for type_, inputs in resources if type_ == SUBNETWORK]:
-        ranges = [r for r in items(subnetwork, "secondaryIpRanges") if r is not UNKNOWN]
-        pod_ranges = [r for r in ranges if [r.get("rangeName")] == range_names]
+    for subnetwork in of_type(resources, program.SUBNETWORK):
+        pod_ranges: list[Manifest] = []
+        for ip_range in items(subnetwork, "secondaryIpRanges"):
+            # Of several clusters, which nodes take addresses of which range is not known.
+            if ip_range is not UNKNOWN and [ip_range.get("rangeName")] == range_names:
+                pod_ranges.append(ip_range)
         if len(pod_ranges) == 1:
             yield from _small_range(pod_ranges[0], for_pods, is_for_pods=True)
         if pod_ranges:
@@ -233,32 +183,17 @@ def _power_of_two(number: int) -> int:
 def _small_range(ip_range: Manifest, needed: int, *, is_for_pods: bool) -> Iterator[Finding]:
     block = str(ip_range.get("ipCidrRange"))
     prefix = block.rpartition("/")[2]
-    if not prefix.isdecimal():
-        return
-    free = 1 << (32 - int(prefix))
-    if needed <= free:
+    if not prefix.isdecimal() or needed <= (free := 1 << (32 - int(prefix))):
         return
     if is_for_pods:
-        yield Finding(
-            "addresses",
-            _WARNING,
-            "Subnetwork",
-            "secondaryIpRanges",
-            f"{block} has {free} addresses for pods, and the pools' nodes take up to {needed}: "
-            "some never come",
-            "Make it larger (podCidr of a GkeCluster), or allow fewer pods on a node (maxPods), or "
-            "fewer nodes.",
-        )
+        path, taken = "secondaryIpRanges", f"pods, and the pools' nodes take up to {needed}"
+        fewer = "(podCidr of a GkeCluster), or allow fewer pods on a node (maxPods), or fewer nodes"
     else:
-        yield Finding(
-            "node-addresses",
-            _WARNING,
-            "Subnetwork",
-            "ipCidrRange",
-            f"{block} has {free} addresses for nodes, and the pools have up to {needed}: some "
-            "never come",
-            "Make it larger (nodeCidr of a GkeCluster), or allow fewer nodes.",
-        )
+        path, taken = "ipCidrRange", f"nodes, and the pools have up to {needed}"
+        fewer = "(nodeCidr of a GkeCluster), or allow fewer nodes"
+    rule = "addresses" if is_for_pods else "node-addresses"
+    message = f"{block} has {free} addresses for {taken}: some never come"
+    yield warning(rule, "Subnetwork", path, message, f"Make it larger {fewer}.")
 
 
 def _gang_without_timeout(kueue: Manifest | Unknown | None) -> Iterator[Finding]:
@@ -266,16 +201,10 @@ def _gang_without_timeout(kueue: Manifest | Unknown | None) -> Iterator[Finding]
     if kueue is None or isinstance(kueue, Unknown):
         return
     if "waitForPodsReady" not in (configuration_of(kueue) or {}):
-        yield Finding(
-            "half-a-gang",
-            _WARNING,
-            "Kueue",
-            "managerConfig.controllerManagerConfigYaml",
-            "waitForPodsReady is off: if Google has nodes for half of a gang, that half waits, and "
-            "is paid",
-            "Set it, with a timeout, in managerConfig.controllerManagerConfigYaml, as a "
-            "TrainingQueue does.",
-        )
+        path = "managerConfig.controllerManagerConfigYaml"
+        half = "if Google has nodes for half of a gang, that half waits, and is paid"
+        remedy = f"Set it, with a timeout, in {path}, as a TrainingQueue does."
+        yield warning("half-a-gang", "Kueue", path, f"waitForPodsReady is off: {half}", remedy)
 
 
 def _metrics(resources: Sequence[Resource], clusters: Sequence[Manifest]) -> Iterator[Finding]:
@@ -289,31 +218,21 @@ def _metrics(resources: Sequence[Resource], clusters: Sequence[Manifest]) -> Ite
             is_gke_exporting = True
             is_collected &= section(monitoring, "managedPrometheus").get("enabled") is not False
     if not is_collected:
-        yield Finding(
-            "metrics-collected",
-            _WARNING,
-            "Cluster",
-            "monitoringConfig",
-            "managed collection, which collects the metrics of GPUs that GKE's DCGM exports, is "
-            "off",
-            "Enable managedPrometheus, or remove DCGM from the cluster's monitoring.",
-        )
+        what = "which collects the metrics of GPUs that GKE's DCGM exports"
+        message = f"managed collection, {what}, is off"
+        remedy = "Enable managedPrometheus, or remove DCGM from the cluster's monitoring."
+        yield warning("metrics-collected", "Cluster", "monitoringConfig", message, remedy)
     exporters = list(_daemon_sets_of(resources, "dcgm-exporter"))
-    operator = operator_of(resources)
+    operator = program.operator_of(resources)
     if isinstance(operator, Operator) and operator.exports_metrics:
         exporters.append("GPU Operator")
     if len(exporters) + is_gke_exporting <= 1:
         return
     other = "DCGM of GKE" if is_gke_exporting else "another exporter"
+    message = f"{other} exports the metrics of GPUs too"
+    remedy = "Remove DCGM from the cluster's monitoring, or switch one of the exporters off."
     for exporter in exporters:
-        yield Finding(
-            "metrics-twice",
-            _WARNING,
-            exporter,
-            "dcgmExporter",
-            f"{other} exports the metrics of GPUs too",
-            "Remove DCGM from the cluster's monitoring, or switch one of the exporters off.",
-        )
+        yield warning("metrics-twice", exporter, "dcgmExporter", message, remedy)
 
 
 def _device_plugins(
@@ -325,26 +244,19 @@ def _device_plugins(
         plugins.append("GPU Operator")
     by_gke = [node.name for node in nodes if labels.GKE_GPU_DRIVER_VERSION in node.labels]
     for plugin in plugins if by_gke else ():
-        yield Finding(
-            "advertised-twice",
-            _WARNING,
-            plugin,
-            "devicePlugin",
-            f"it advertises GPUs, and so does GKE on {by_gke[0]}: the kubelet uses the one that "
-            "registered last",
-            "Label the pool's nodes gke-no-default-nvidia-gpu-device-plugin=true, without GKE's "
-            "driver, or switch it off.",
-        )
+        last = "the kubelet uses the one that registered last"
+        message = f"it advertises GPUs, and so does GKE on {by_gke[0]}: {last}"
+        label = "gke-no-default-nvidia-gpu-device-plugin=true"
+        remedy = f"Label the pool's nodes {label}, without GKE's driver, or switch it off."
+        yield warning("advertised-twice", plugin, "devicePlugin", message, remedy)
 
 
 def _daemon_sets_of(resources: Sequence[Resource], image: str) -> Iterator[str]:
     """Yield the DaemonSets that run an image of NVIDIA's."""
-    for manifest in objects_of(resources):
-        if manifest["kind"] != "DaemonSet":
-            continue
+    for manifest in of_kind(objects_of(resources), "DaemonSet"):
         containers = items(section(manifest, "spec", "template", "spec"), "containers")
         if any(c is not UNKNOWN and image in str(c.get("image")) for c in containers):
-            yield f"DaemonSet {name_of(manifest)}"
+            yield kind_and_name(manifest)
 
 
 def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
@@ -354,38 +266,37 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     Ingresses of internal load balancers, whose proxies have separate addresses (GKE, "Ingress
     for internal Application Load Balancers").
     """
-    types = {type_ for type_, _ in resources}
-    networks = [inputs.get("name") for type_, inputs in resources if type_ == NETWORK]
-    purposes = [inputs.get("purpose") for type_, inputs in resources if type_ == SUBNETWORK]
+    networks = [inputs.get("name") for inputs in of_type(resources, program.NETWORK)]
+    has_access = bool(of_type(resources, program.CONNECTION))
+    subnetworks = of_type(resources, program.SUBNETWORK)
+    purposes = [inputs.get("purpose") for inputs in subnetworks]
     has_proxies = not {"REGIONAL_MANAGED_PROXY", UNKNOWN}.isdisjoint(purposes)
     for manifest in objects_of(resources) if networks else ():
         parameters = section(manifest, "parameters")
         network = str(parameters.get("network")).rpartition("/")[2]
         needs_access = parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
         needs_access |= manifest.get("provisioner") == LUSTRE_CSI
-        if needs_access and network in networks and CONNECTION not in types:
-            yield Finding(
-                "private-access",
-                _ERROR,
-                f"StorageClass {name_of(manifest)}",
-                "parameters.network",
-                f"its instances need private services access, which the program's network "
-                f"{network} lacks",
+        if needs_access and network in networks and not has_access:
+            lacking = f"which the program's network {network} lacks"
+            remedy = (
                 "Add it (a servicenetworking Connection), leave the range out, or name a network "
-                "with it.",
+                "with it."
+            )
+            message = f"its instances need private services access, {lacking}"
+            yield error(
+                "private-access", kind_and_name(manifest), "parameters.network", message, remedy
             )
         is_internal = annotations_of(manifest).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS
         if is_internal and not has_proxies:
-            yield Finding(
-                "proxies",
-                _ERROR,
-                f"Ingress {namespace_of(manifest)}/{name_of(manifest)}",
-                "metadata.annotations",
+            message = (
                 "its load balancer never gets an address: the program's network has no subnetwork "
-                "for the proxies of internal ones",
-                "Make a Subnetwork with the purpose REGIONAL_MANAGED_PROXY and the role ACTIVE in "
-                "it, or use the class gce.",
+                "for the proxies of internal ones"
             )
+            remedy = (
+                "Make a Subnetwork with the purpose REGIONAL_MANAGED_PROXY and the role ACTIVE in "
+                "it, or use the class gce."
+            )
+            yield error("proxies", full_name(manifest), "metadata.annotations", message, remedy)
 
 
 def _critical_pods(
@@ -394,33 +305,32 @@ def _critical_pods(
     """Yield the quotas of critical pods that are too small for the GPU Operator on all nodes."""
     namespaces: list[object] = []
     for type_, inputs in resources:
-        if is_release_of(type_, inputs, versions.GPU_OPERATOR):
+        if program.is_release_of(type_, inputs, versions.GPU_OPERATOR):
             namespaces.append(inputs.get("namespace"))
-    gpu_nodes = sum(node.count for node in nodes if labels.GKE_ACCELERATOR in node.labels)
-    all_nodes = sum(node.count for node in nodes if not node.unknown)
+    gpu_nodes = all_nodes = 0
+    for node in nodes:
+        gpu_nodes += node.count if labels.GKE_ACCELERATOR in node.labels else 0
+        all_nodes += 0 if node.unknown else node.count
     on_gpu_nodes, elsewhere = operator.critical_pods, operator.critical_pods_elsewhere
-    needed = on_gpu_nodes * gpu_nodes + elsewhere * all_nodes + CRITICAL_PODS_BESIDE
-    for quota in objects_of(resources):
-        if quota["kind"] != "ResourceQuota" or namespace_of(quota) not in namespaces:
-            continue
+    needed = on_gpu_nodes * gpu_nodes + elsewhere * all_nodes + operator_nodes.CRITICAL_PODS_BESIDE
+    for quota in of_kind(objects_of(resources), "ResourceQuota"):
         most = str(section(quota, "spec", "hard").get(PODS))
-        if not most.isdecimal() or needed <= int(most) or not _is_of_critical_pods(quota):
+        is_too_small = most.isdecimal() and int(most) < needed
+        if not is_too_small or namespace_of(quota) not in namespaces:
             continue
-        yield Finding(
-            "critical-pods",
-            _ERROR,
-            f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}",
-            "spec.hard.pods",
-            f"allows {most} critical pods, and the GPU Operator runs {needed}: {on_gpu_nodes} on "
-            f"each of {gpu_nodes} GPU nodes, {elsewhere} on each of all {all_nodes}. Nodes beyond "
-            "the quota are paid for and never advertise their GPUs",
-            f"Raise it to {needed} or more: criticalPods of the GPU Operator.",
-        )
+        if _is_of_critical_pods(quota):
+            message = (
+                f"allows {most} critical pods, and the GPU Operator runs {needed}: {on_gpu_nodes} "
+                f"on each of {gpu_nodes} GPU nodes, {elsewhere} on each of all {all_nodes}. Nodes "
+                "beyond the quota are paid for and never advertise their GPUs"
+            )
+            remedy = f"Raise it to {needed} or more: criticalPods of the GPU Operator."
+            yield error("critical-pods", full_name(quota), "spec.hard.pods", message, remedy)
 
 
 def _is_of_critical_pods(quota: Manifest) -> bool:
     for scope in items(section(quota, "spec", "scopeSelector"), "matchExpressions"):
-        if not set(CRITICAL_CLASSES).isdisjoint(scope.get("values") or ()):
+        if not set(operator_nodes.CRITICAL_CLASSES).isdisjoint(scope.get("values") or ()):
             return True
     return False
 
@@ -434,16 +344,16 @@ def _gpu_operator(
         return
     if Operator.of(values).breaks_networking:
         is_certain = operator.breaks_networking
-        when = "" if is_certain else f"if the cluster has GKE {CONTAINERD_2_SINCE} or later, "
-        yield Finding(
-            "container-toolkit",
-            _ERROR if is_certain else _WARNING,
-            "GPU Operator",
-            "toolkit.env",
+        since = operator_nodes.CONTAINERD_2_SINCE
+        when = "" if is_certain else f"if the cluster has GKE {since} or later, "
+        message = (
             f"{when}its container toolkit replaces the settings of containerd by ones without "
-            "GKE's network plugin: no pod starts on its nodes, and they never advertise GPUs",
-            f"Set {CONFIG_SOURCE} to file in toolkit.env (a GpuOperator does), or disable toolkit.",
+            "GKE's network plugin: no pod starts on its nodes, and they never advertise GPUs"
         )
+        source = f"Set {operator_nodes.CONFIG_SOURCE} to file in toolkit.env"
+        remedy = f"{source} (a GpuOperator does), or disable toolkit."
+        severe = error if is_certain else warning
+        yield severe("container-toolkit", "GPU Operator", "toolkit.env", message, remedy)
     for node in nodes:
         yield from _gpu_driver(operator, node)
 
@@ -457,14 +367,8 @@ def _gpu_driver(operator: Operator, node: NodeClass) -> Iterable[Finding]:
     if not is_left_to_operator or node.labels.get(labels.GKE_OS_DISTRIBUTION) != "ubuntu":
         return
     model = gpu_model(str(node.labels.get(labels.GKE_ACCELERATOR)), node.labels)
-    fault = operator.driver_fault(model.architecture) if model else ""
-    if model and fault:
-        yield Finding(
-            "gpu-driver",
-            _ERROR,
-            f"NodePool {node.name}",
-            "driver",
-            f"its GPUs are {model.accelerator_type} ({model.architecture}), and {fault}",
-            "Set driver.version (driver.kernelModuleType) of the GPU Operator, or use driver "
-            "installer.",
-        )
+    if model and (fault := operator.driver_fault(model.architecture)):
+        message = f"its GPUs are {model.accelerator_type} ({model.architecture}), and {fault}"
+        version = "driver.version (driver.kernelModuleType) of the GPU Operator"
+        remedy = f"Set {version}, or use driver installer."
+        yield error("gpu-driver", f"NodePool {node.name}", "driver", message, remedy)

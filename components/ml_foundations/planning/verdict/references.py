@@ -13,7 +13,6 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
     items,
-    labels_of,
     name_of,
     namespace_of,
     plural,
@@ -22,22 +21,15 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.model.decisions import Verdict, together
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.decisions import together
+from ml_foundations.planning.model.declared import of_kind
 from ml_foundations.planning.model.workloads import Workload, is_stored
-from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
 _ROWS = list(rows("references.csv", "ml_foundations.planning.verdict"))
-_SYSTEM = (
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
-    "gke-managed-*",
-    "gke-gmp-system",
-    "gmp-*",
-)
+_OF_KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
+_SYSTEM = (*_OF_KUBERNETES, "gke-managed-*", "gke-gmp-system", "gmp-*")
 """The namespaces that GKE makes and fills (GKE, "Managed Service for Prometheus", for gmp-)."""
 _EVERYWHERE: Mapping[str, Sequence[str]] = {
     "ConfigMap": ("kube-root-ca.crt",),
@@ -48,6 +40,10 @@ _EVERYWHERE: Mapping[str, Sequence[str]] = {
 """The objects that every cluster has."""
 _ALL_RIGHTS = {"admin", "cluster-admin", "edit"}
 """The roles of every cluster that allow to create Secrets, claims and the like."""
+
+
+_MAKES_ANYTHING = ("planning does not know this kind", "what it installs or changes is not shown")
+"""The notes of the field catalog on kinds whose controllers may create any object."""
 
 
 class _Reference(NamedTuple):
@@ -78,8 +74,7 @@ def with_references(
         charts: The namespaces of the program's Helm releases, whose objects are not shown.
         accepted: The rules whose errors the user accepts.
     """
-    shows_namespaces = any(each["kind"] == "Namespace" for each in objects)
-    if not in_own_cluster and not shows_namespaces:
+    if not in_own_cluster and not of_kind(objects, "Namespace"):
         return verdicts
     declared = _Objects(objects, charts)
     kinds = {"Namespace"}
@@ -87,12 +82,15 @@ def with_references(
         kinds |= {"WorkloadPriorityClass", "LocalQueue", *(row["kind"] for row in _ROWS)}
     is_complete = in_own_cluster or in_manifests
 
+    def is_checked(reference: _Reference) -> bool:
+        return reference.kind in kinds
+
     def missing(about: str, references: Iterable[_Reference]) -> list[Finding]:
-        lacking = [each for each in references if each.kind in kinds and declared.lacks(each)]
+        lacking = list(filter(declared.lacks, filter(is_checked, references)))
         # Without its namespace, nothing in it can exist: the others follow from that.
-        namespaces = [each for each in lacking if each.kind == "Namespace"]
+        namespaces = [reference for reference in lacking if reference.kind == "Namespace"]
         reported = namespaces or lacking
-        return [declared.finding(about, each, is_complete=is_complete) for each in reported]
+        return [declared.finding(about, item, is_complete=is_complete) for item in reported]
 
     workloads: list[WorkloadVerdict] = []
     findings: list[Finding] = []
@@ -101,7 +99,7 @@ def with_references(
         about = str(item.workload)
         judged.add(about)
         of_workload = missing(about, _of_workload(item.workload))
-        workloads.append(_worse(item, of_workload, accepted))
+        workloads.append(item.with_reasons(of_workload, accepted))
         findings += of_workload
     of_objects: list[Finding] = []
     for manifest in objects:
@@ -117,14 +115,6 @@ def with_references(
     )
 
 
-def _worse(
-    item: WorkloadVerdict, findings: Sequence[Finding], accepted: Collection[str]
-) -> WorkloadVerdict:
-    """Return the verdict on a workload with the findings about its references."""
-    verdict = together([item.verdict, verdict_of(findings, accepted)])
-    return replace(item, verdict=verdict, reasons=(*item.reasons, *findings))
-
-
 class _Objects:
     """The declared objects, and the kinds of objects that a declared one may create."""
 
@@ -132,17 +122,17 @@ class _Objects:
         self._charts = charts
         self._names: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
         self._unknown: set[str] = set()
-        for each in objects:
-            kind, namespace = each["kind"], _namespace(each)
-            name: Any = name_of(each)
+        for manifest in objects:
+            kind, namespace = manifest["kind"], _namespace(manifest)
+            name: Any = name_of(manifest)
             if not isinstance(namespace, str) or not isinstance(name, str) or not name:
                 self._unknown.add(kind)
                 continue
             self._names[kind, namespace].add(name)
-            if is_stored(each) and namespace:
+            if is_stored(manifest) and namespace:
                 self._names["Namespace", ""].add(namespace)
             if kind == "StatefulSet":
-                self._add_claims(each)
+                self._add_claims(manifest)
         self._names["Namespace", ""].update(charts)
         self._makers = [*_makers(objects)]
 
@@ -181,15 +171,12 @@ class _Objects:
         elif having:
             message += f": namespace {min(having)} has one"
         fix = f"Write {near[0]}, or declare" if near else "Declare"
-        rule, remedy = "reference", f"{fix} the {kind} {name}{where}."
+        rule, remedy = "reference", f"{fix} the {kind} {name}{where}"
         if kind in ("Secret", "ConfigMap"):
-            rule = "secret"
-            remedy = (
-                f"{fix} the {kind} {name}{where}, or set optional: true. If another system makes "
-                "it, accept this rule."
-            )
-        refusal = Refusal(rule, path, message, remedy, certain=is_certain, object=about)
-        return explain.finding(refusal, Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED)
+            rule, made_elsewhere = "secret", "If another system makes it, accept this rule"
+            remedy = f"{remedy}, or set optional: true. {made_elsewhere}"
+        severe = error if is_certain else warning
+        return severe(rule, about, path, message, f"{remedy}.")
 
     def _may_be_made(self, kind: str) -> bool:
         """Return whether an object of a kind has an unknown name, or may be created by another."""
@@ -213,16 +200,13 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
     """
     for manifest in objects:
         _, reason = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
-        if reason in (
-            "planning does not know this kind",
-            "what it installs or changes is not shown",
-        ):
+        if reason in _MAKES_ANYTHING:
             yield {"*"}
         if manifest["kind"] in ("Role", "ClusterRole"):
             for rule in filter(is_mapping, items(manifest, "rules")):
                 if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
                     resources = items(rule, "resources")
-                    yield {"*" if each is UNKNOWN else str(each) for each in resources}
+                    yield {"*" if name is UNKNOWN else str(name) for name in resources}
         if str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS:
             subjects = filter(is_mapping, items(manifest, "subjects"))
             if any(subject.get("kind") == "ServiceAccount" for subject in subjects):
@@ -246,16 +230,18 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
         path = "metadata.labels."
         namespace = workload.namespace
         yield _Reference(path + labels.KUEUE_QUEUE, "LocalQueue", namespace, queue)
-        if rank := labels_of(workload.manifest).get(labels.KUEUE_PRIORITY):
+        own_labels = section(workload.manifest, "metadata", "labels")
+        if rank := own_labels.get(labels.KUEUE_PRIORITY):
             yield _Reference(path + labels.KUEUE_PRIORITY, "WorkloadPriorityClass", "", rank)
     for pods in workload.pods:
         own_claims: set[str] = set()
         for volume in items(pods.spec, "volumes"):
             if "ephemeral" in volume:
                 own_claims.add(f"{workload.name}-{volume.get('name')}")
-        for each in _named_in("pod", section(pods.template, "spec"), pods.path, workload.namespace):
-            if each.name not in own_claims:
-                yield each
+        spec = section(pods.template, "spec")
+        for reference in _named_in("pod", spec, pods.path, workload.namespace):
+            if reference.name not in own_claims:
+                yield reference
 
 
 def _of_object(manifest: Manifest) -> Iterator[_Reference]:

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
-from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of, section
-from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.kubernetes.objects import Manifest, name_of, section
+from ml_foundations.planning.model.declared import key_of, of_kind
 from ml_foundations.planning.model.volumes import Stored
-from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cost import piece
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.findings import Finding, warning
 
 _MOST_NAMED = 5
 
@@ -40,24 +38,22 @@ def retained(
         kept: Those that Pulumi leaves (``retain_on_delete``).
         region: The region of the nodes, if it is known.
     """
-    claims = _claims_of(kept)
-    for each in stored:
-        if why := _why(each, claims):
-            cost = piece(str(each), region, each.billed, most=each.number)
+    claims = _keys(kept, "PersistentVolumeClaim")
+    for volume in stored:
+        if why := _why(volume, claims):
+            cost = piece(str(volume), region, volume.billed, most=volume.number)
             per_hour = cost.per_hour_max
             yield Retained(cost.name, why, None if per_hour is None else per_hour * HOURS_PER_MONTH)
-    for each in objects:
-        if each.get("kind") == "VolumeSnapshotClass" and each.get("deletionPolicy") == "Retain":
-            name = f"snapshots of class {name_of(each)}"
+    for snapshot_class in of_kind(objects, "VolumeSnapshotClass"):
+        if snapshot_class.get("deletionPolicy") == "Retain":
+            name = f"snapshots of class {name_of(snapshot_class)}"
             yield Retained(name, "the class has deletionPolicy Retain", None)
 
 
-def _claims_of(objects: Iterable[Manifest]) -> set[tuple[str, str]]:
-    claims: set[tuple[str, str]] = set()
-    for manifest in objects:
-        if manifest.get("kind") == "PersistentVolumeClaim":
-            claims.add((namespace_of(manifest), name_of(manifest)))
-    return claims
+def _keys(resources: Iterable[Manifest], kind: str) -> set[tuple[str, str]]:
+    """Return the keys of the objects of a kind; Google's resources have no kind."""
+    objects = (manifest for manifest in resources if "kind" in manifest)
+    return set(map(key_of, of_kind(objects, kind)))
 
 
 def lost_with_namespaces(
@@ -65,23 +61,19 @@ def lost_with_namespaces(
 ) -> Iterator[Finding]:
     """Yield the claims that Pulumi keeps, in namespaces that it deletes with the claims."""
     left = [*kept]
-    kept_claims = _claims_of(left)
-    deleted = {name_of(each) for each in objects if each.get("kind") == "Namespace"}
-    deleted -= {name_of(each) for each in left if each.get("kind") == "Namespace"}
-    for each in stored:
-        namespace, name = namespace_of(each.claim), name_of(each.claim)
-        is_kept = each.owner is None and (namespace, name) in kept_claims
-        if is_kept and namespace in deleted and each.storage_class.get("reclaimPolicy") != "Retain":
-            refusal = Refusal(
-                rule="namespace-data",
-                path="",
-                message=f"Pulumi keeps the claim, but not the Namespace {namespace}: whoever "
-                "deletes that deletes the claim and its data",
-                remedy="Set data: true of the TeamNamespace, or protect and retain_on_delete of "
-                "the Namespace.",
-                object=f"PersistentVolumeClaim {namespace}/{name}",
-            )
-            yield explain.finding(refusal, Verdict.FITS)
+    kept_claims = _keys(left, "PersistentVolumeClaim")
+    deleted = {name for _, name in _keys(objects, "Namespace") - _keys(left, "Namespace")}
+    for volume in stored:
+        namespace, name = key_of(volume.claim)
+        is_kept = volume.owner is None and (namespace, name) in kept_claims
+        retains = volume.storage_class.get("reclaimPolicy") == "Retain"
+        if is_kept and namespace in deleted and not retains:
+            lost = "whoever deletes that deletes the claim and its data"
+            message = f"Pulumi keeps the claim, but not the Namespace {namespace}: {lost}"
+            protect = "protect and retain_on_delete of the Namespace"
+            remedy = f"Set data: true of the TeamNamespace, or {protect}."
+            about = f"PersistentVolumeClaim {namespace}/{name}"
+            yield warning("namespace-data", about, "", message, remedy)
 
 
 def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:
@@ -89,7 +81,7 @@ def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:
     if stored.storage_class.get("reclaimPolicy") == "Retain":
         return "its class has reclaimPolicy Retain"
     if stored.owner is None:
-        is_kept = (namespace_of(stored.claim), name_of(stored.claim)) in kept
+        is_kept = key_of(stored.claim) in kept
         return "Pulumi keeps the claim (retain_on_delete)" if is_kept else ""
     spec = section(stored.owner.manifest, "spec")
     policy = section(spec, "persistentVolumeClaimRetentionPolicy").get("whenDeleted")

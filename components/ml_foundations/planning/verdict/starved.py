@@ -35,14 +35,11 @@ def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]
         if limits and all(0 < limit < milli(size) for limit, *_ in limits):
             limit, path, by = max(limits)
             counts = "counts against the memory of its containers, which is limited to"
-            yield Refusal(
-                rule="shared-memory",
-                path=path,
-                message=f"the volume {name} in memory may grow to {size}, and {counts}"
-                f" {readable(limit)}{by}",
-                remedy=f"Set limits.memory of the container above {size}, or lower the volume's"
-                " sizeLimit.",
-            )
+            grows = f"the volume {name} in memory may grow to {size}"
+            message = f"{grows}, and {counts} {readable(limit)}{by}"
+            higher = f"Set limits.memory of the container above {size}"
+            remedy = f"{higher}, or lower the volume's sizeLimit."
+            yield Refusal("shared-memory", path, message, remedy)
 
 
 def _limits_of_mounting(
@@ -89,9 +86,7 @@ def gpus_with_defaults(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
                 is_too_little = is_too_little or limits[resource] < gpus * least
         if is_too_little:
             has = f"its container {name} has {number(gpus, 'GPU')}"
-            yield Refusal(
-                rule="gpu-defaults",
-                path=f"{pods.path}.containers[{index}].resources",
-                message=f"{has}, and a LimitRange's default limits it to {' and '.join(amounts)}",
-                remedy=f"Set {' and '.join(fields)} of the container.",
-            )
+            message = f"{has}, and a LimitRange's default limits it to {' and '.join(amounts)}"
+            remedy = f"Set {' and '.join(fields)} of the container."
+            path = f"{pods.path}.containers[{index}].resources"
+            yield Refusal("gpu-defaults", path, message, remedy)

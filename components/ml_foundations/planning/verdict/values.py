@@ -14,8 +14,8 @@ from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import GROUPS, PodSet, is_stored
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
 _MIB = 1024 * 1024 * WHOLE
 _IMPOSSIBLE, _TOO_LITTLE = 1 * _MIB, 6 * _MIB
@@ -73,27 +73,22 @@ def _judged(
     workload = item.workload
     if is_stored(workload.manifest):
         return item
-    own_ranges = [each for each in limit_ranges if namespace_of(each) == workload.namespace]
+    own_ranges = [limits for limits in limit_ranges if namespace_of(limits) == workload.namespace]
     refusals: list[Refusal] = []
     for pods in workload.pods:
         if pods.count or workload.kind == "DaemonSet":
             refusals += [*_image_refusals(pods), *_folder_refusals(pods)]
             if not workload.unknown:
                 refusals += _amount_refusals(admitted(pods.spec, own_ranges), pods.path)
-    may_change = is_changed and any(each.rule == "unknown-admission" for each in item.reasons)
+    may_change = is_changed and any(reason.rule == "unknown-admission" for reason in item.reasons)
     is_certain = workload.kind in GROUPS and not may_change
     errors: list[Finding] = []
-    warnings: list[Finding] = []
+    warnings = [*item.warnings]
     for refusal in refusals:
         verdict = Verdict.CANNOT_FIT if refusal.certain and is_certain else Verdict.FITS
         finding = explain.finding(refusal, verdict, workload)
-        (errors if finding.severity is Severity.ERROR else warnings).append(finding)
-    return replace(
-        item,
-        verdict=together([item.verdict, verdict_of(errors, accepted)]),
-        reasons=(*item.reasons, *errors),
-        warnings=(*item.warnings, *warnings),
-    )
+        (errors if finding.is_error else warnings).append(finding)
+    return replace(item, warnings=tuple(warnings)).with_reasons(errors, accepted)
 
 
 def _containers(spec: Manifest) -> Iterator[tuple[str, Manifest]]:
@@ -113,13 +108,10 @@ def _image_refusals(pods: PodSet) -> Iterator[Refusal]:
     for path, holder, key in holders:
         image: Any = holder.get(key) if is_mapping(holder) else None
         if isinstance(image, str) and (why := wrong_image(image)):
-            yield Refusal(
-                rule="impossible-value",
-                path=f"{pods.path}.{path}.{key}",
-                message=f'the image "{image}" {why}: the kubelet does not read such a name, so the '
-                "container never starts",
-                remedy="Name the image as host/repository:tag, with lower case in the repository.",
-            )
+            unread = "the kubelet does not read such a name, so the container never starts"
+            message = f'the image "{image}" {why}: {unread}'
+            remedy = "Name the image as host/repository:tag, with lower case in the repository."
+            yield Refusal("impossible-value", f"{pods.path}.{path}.{key}", message, remedy)
 
 
 def wrong_image(image: str) -> str:
@@ -175,10 +167,6 @@ def _too_small(path: str, quantity: Any, *, is_memory_limit: bool) -> Refusal | 
     message = f"{field} is {quantity}, which is {amount / WHOLE:,.10g} bytes"
     if is_memory_limit:
         message += ", and a container needs 6 MiB or more to start"
-    return Refusal(
-        rule="impossible-value",
-        path=path,
-        message=message,
-        remedy="Write the amount with its unit, such as 512Mi or 16Gi.",
-        certain=is_memory_limit and amount < _IMPOSSIBLE,
-    )
+    remedy = "Write the amount with its unit, such as 512Mi or 16Gi."
+    is_certain = is_memory_limit and amount < _IMPOSSIBLE
+    return Refusal("impossible-value", path, message, remedy, is_certain)

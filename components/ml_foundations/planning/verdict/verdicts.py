@@ -1,9 +1,9 @@
 """The verdicts on workloads and on the stack, with reasons, costs and quotas."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
@@ -24,6 +24,14 @@ class WorkloadVerdict:
     """The most that one run costs, if the workload sets how long it may last."""
     gpus: GpuCost | None = None
     """The cost of its GPUs while all of its pods run; None if it requests none."""
+
+    def with_reasons(
+        self, findings: Iterable[Finding], accepted: Collection[str]
+    ) -> "WorkloadVerdict":
+        """Return the verdict with more reasons, which make it worse unless they are accepted."""
+        added = tuple(findings)
+        verdict = together([self.verdict, verdict_of(added, accepted)])
+        return replace(self, verdict=verdict, reasons=self.reasons + added)
 
 
 @dataclass(frozen=True)

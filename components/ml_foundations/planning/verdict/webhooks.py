@@ -4,18 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from ml_foundations.catalog.kueue import FRAMEWORKS, configuration_of, frameworks_of
 from ml_foundations.kubernetes.labels import KUEUE_QUEUE
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    is_mapping,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
+from ml_foundations.planning.model.declared import full_name, key_of, kind_and_name, of_kind
+from ml_foundations.planning.verdict.findings import Finding, error, warning
 
 _CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _LIMITS = ("In", "Exists")
@@ -40,21 +33,17 @@ def webhook_findings(
     replicas = section(kueue, "controllerManager").get("replicas", 1)
     selector = section(configuration_of(kueue) or {}, "managedJobsNamespaceSelector")
     if "pod" in frameworks and replicas == 1 and not _limits(selector):
-        remedy = (
-            "Limit managedJobsNamespaceSelector to the namespaces with a queue, as a TrainingQueue "
-            "does."
-        )
+        limited = "to the namespaces with a queue, as a TrainingQueue does"
+        remedy = f"Limit managedJobsNamespaceSelector {limited}."
         yield _webhook("Kueue", "managerConfig.controllerManagerConfigYaml", remedy)
     for workload in objects:
         yield from _queue_kind(workload, frameworks)
 
 
 def _webhook(about: str, path: str, remedy: str) -> Finding:
-    message = (
-        "while its only replica does not answer, the API server refuses the pods of nearly all "
-        "namespaces"
-    )
-    return Finding("webhook", Severity.WARNING, about, path, message, remedy)
+    refused = "the API server refuses the pods of nearly all namespaces"
+    message = f"while its only replica does not answer, {refused}"
+    return warning("webhook", about, path, message, remedy)
 
 
 def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> Iterator[Finding]:
@@ -67,8 +56,8 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
             continue
         if _is_about_pods(webhook) and _has_one_replica(webhook, objects):
             remedy = "Run two replicas, or set namespaceSelector, or failurePolicy Ignore."
-            about = f"{configuration['kind']} {name_of(configuration)}"
-            yield _webhook(about, f"webhooks[{index}].failurePolicy", remedy)
+            path = f"webhooks[{index}].failurePolicy"
+            yield _webhook(kind_and_name(configuration), path, remedy)
 
 
 def _limits(selector: Manifest) -> bool:
@@ -91,22 +80,18 @@ def _is_about_pods(webhook: Manifest) -> bool:
 def _has_one_replica(webhook: Manifest, objects: Sequence[Manifest]) -> bool:
     """Return whether the webhook's Service leads to declared Deployments of one replica."""
     reference = section(webhook, "clientConfig", "service")
-    key = (reference.get("namespace"), reference.get("name"))
-    services = [o for o in objects if o["kind"] == "Service" and _key(o) == key]
-    if not services or any(unknown_paths(services[0].get("spec"))):
+    namespace, name = reference.get("namespace"), reference.get("name")
+    services = {key_of(service): service for service in of_kind(objects, "Service")}
+    service = services.get((str(namespace), str(name)))
+    if service is None or any(unknown_paths(service.get("spec"))):
         return False
-    selector: Manifest = {"matchLabels": section(services[0], "spec", "selector")}
+    selector: Manifest = {"matchLabels": section(service, "spec", "selector")}
     replicas: list[object] = []
-    for manifest in objects:
-        if manifest["kind"] == "Deployment" and namespace_of(manifest) == key[0]:
-            pod_labels = section(manifest, "spec", "template", "metadata", "labels")
-            if selects(selector, pod_labels):
-                replicas.append(section(manifest, "spec").get("replicas", 1))
+    for deployment in of_kind(objects, "Deployment"):
+        pod_labels = section(deployment, "spec", "template", "metadata", "labels")
+        if namespace_of(deployment) == namespace and selects(selector, pod_labels):
+            replicas.append(section(deployment, "spec").get("replicas", 1))
     return replicas == [1]
-
-
-def _key(manifest: Manifest) -> tuple[object, object]:
-    return namespace_of(manifest), name_of(manifest)
 
 
 def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Finding]:
@@ -114,13 +99,8 @@ def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Find
     kind, queue = workload["kind"], labels_of(workload).get(KUEUE_QUEUE)
     if queue is None or kind not in FRAMEWORKS or frameworks.issuperset(FRAMEWORKS[kind]):
         return
-    about = f"{kind} {namespace_of(workload)}/{name_of(workload)}"
-    message = (
-        f"it names the queue {queue}, and Kueue does not manage {kind}s: it starts at once, "
-        "whatever the queue holds"
-    )
-    remedy = (
-        f"Add {kind} to kinds of the TrainingQueue (integrations.frameworks of Kueue's "
-        "configuration)."
-    )
-    yield Finding("queue-kind", Severity.ERROR, about, "metadata.labels", message, remedy)
+    at_once = "it starts at once, whatever the queue holds"
+    message = f"it names the queue {queue}, and Kueue does not manage {kind}s: {at_once}"
+    frameworks_field = "integrations.frameworks of Kueue's configuration"
+    remedy = f"Add {kind} to kinds of the TrainingQueue ({frameworks_field})."
+    yield error("queue-kind", full_name(workload), "metadata.labels", message, remedy)

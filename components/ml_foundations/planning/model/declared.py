@@ -1,0 +1,30 @@
+"""The declared resources and objects by type, kind and name, and their names in messages."""
+
+from collections.abc import Iterable
+
+from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
+
+
+def of_type(resources: Iterable[tuple[str, Manifest]], type_: str) -> list[Manifest]:
+    """Return the inputs of the resources of one of Pulumi's types."""
+    return [inputs for declared_type, inputs in resources if declared_type == type_]
+
+
+def of_kind(objects: Iterable[Manifest], kind: str) -> list[Manifest]:
+    """Return the objects of a kind."""
+    return [manifest for manifest in objects if manifest["kind"] == kind]
+
+
+def key_of(manifest: Manifest) -> tuple[str, str]:
+    """Return the namespace and the name of an object: only one of its kind has both."""
+    return namespace_of(manifest), name_of(manifest)
+
+
+def kind_and_name(manifest: Manifest) -> str:
+    """Return an object as ``Kind name``."""
+    return f"{manifest['kind']} {name_of(manifest)}"
+
+
+def full_name(manifest: Manifest) -> str:
+    """Return an object as ``Kind namespace/name``."""
+    return f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}"
