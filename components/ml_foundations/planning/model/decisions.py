@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.kubernetes.words import verb
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
 from ml_foundations.planning.model.performance import unique
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
 
 
@@ -62,12 +62,9 @@ class GrowthStops:
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
     """Return that only some pods of a Job run at a time, for a limit like "the nodes allow"."""
     path, run = pods.count_path, verb(most, "runs", "run")
-    return Refusal(
-        rule="runs-in-turns",
-        path=path,
-        message=f"{most} of {pods.count} pods {run} at a time: {limit} no more",
-        remedy=f"Lower {path} to {most}, or make room for {pods.count}.",
-    )
+    message = f"{most} of {pods.count} pods {run} at a time: {limit} no more"
+    remedy = f"Lower {path} to {most}, or make room for {pods.count}."
+    return Refusal("runs-in-turns", path, message, remedy)
 
 
 @dataclass(frozen=True)
@@ -127,8 +124,9 @@ QueueUsage = tuple[Manifest, str, Manifest, Amounts]
 """Pods' use of a ClusterQueue: the queue, the path of their number, their spec, their requests."""
 
 
-PodSets = tuple[tuple[PodSet, PodClass], ...]
-"""Sets of pods as the manifest declares them, each with its pods as the scheduler sees them."""
+PodSetClass = tuple[PodSet, PodClass]
+"""A set of pods as the manifest declares it, with its pods as the scheduler sees them."""
+PodSets = tuple[PodSetClass, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +166,17 @@ class Outcome:
         verdict = other.verdict
         if self.verdict is not None:
             verdict = self.verdict if verdict is None else together((self.verdict, verdict))
-        return Outcome(
-            verdict,
-            self.reasons + other.reasons,
-            self.warnings + other.warnings,
-        )
+        return Outcome(verdict, self.reasons + other.reasons, self.warnings + other.warnings)
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is no verdict, no reason and no warning."""
         return not (self.verdict or self.reasons or self.warnings)
+
+    @property
+    def may_not_fit(self) -> bool:
+        """Return whether some reason is against the workload, certain or not."""
+        return self.verdict not in (None, Verdict.FITS)
 
     @property
     def is_refused_at_worst(self) -> bool:
@@ -193,9 +192,8 @@ class Outcome:
         for verdict, reason in self.reasons:
             if not is_accepted(verdict, reason):
                 kept.append((verdict, reason))
-        if len(kept) == len(self.reasons):
-            return self
-        return replace(self, verdict=_worst(kept), reasons=tuple(kept))
+        is_same = len(kept) == len(self.reasons)
+        return self if is_same else replace(self, verdict=_worst(kept), reasons=tuple(kept))
 
 
 NOTHING_DECIDED = Outcome()
@@ -214,19 +212,17 @@ def _can_only_refuse(reason: Reason) -> bool:
 
 def _pods_of(workload: Workload, like: PodSets) -> PodSets:
     """Return the sets of pods of a workload as those of an equivalent one."""
-    copied: list[tuple[PodSet, PodClass]] = []
+    copied: list[PodSetClass] = []
     for pod_set, (_, pod) in zip(workload.pods, like, strict=True):
         names = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
         copied.append((pod_set, pod.of(**names)))
     return tuple(copied)
 
 
-OTHER_FLAVOR = Refusal(
-    rule="beyond-planning",
-    path="metadata.labels",
-    message="Kueue may admit its pods to a flavor whose nodes do not accept all of them",
-    remedy="Select the labels of one flavor.",
-    certain=False,
+OTHER_FLAVOR = beyond_planning(
+    "metadata.labels",
+    "Kueue may admit its pods to a flavor whose nodes do not accept all of them",
+    "Select the labels of one flavor.",
 )
 """The doubt about pods that Kueue may admit to several flavors."""
 

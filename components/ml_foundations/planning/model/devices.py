@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
+from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -28,26 +29,21 @@ class DeviceClaims:
     """The ResourceClaims and their templates that are declared."""
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
-        self._specs = {
-            (field, namespace_of(each), name_of(each)): section(each, *path)
-            for kind, field, *path in (_CLAIM, _TEMPLATE)
-            for each in by_kind.get(kind, ())
-        }
+        self._specs: dict[tuple[str, str, str], Manifest] = {}
+        for kind, field, *path in (_CLAIM, _TEMPLATE):
+            for claim in by_kind.get(kind, ()):
+                self._specs[field, *key_of(claim)] = section(claim, *path)
         self._published: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """The whole GPUs that drivers publish, by node and product."""
-        for each in by_kind.get("ResourceSlice", ()):
-            spec = section(each, "spec")
-            if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(
-                node := spec.get("nodeName"), str
-            ):
+        for published in by_kind.get("ResourceSlice", ()):
+            spec = section(published, "spec")
+            node = spec.get("nodeName")
+            if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node, str):
                 self._published[node].update(map(_product, _whole_gpus(spec)))
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """Return the charge of the claims that are made for each pod, by the names of quotas."""
-        return total(
-            _charge(request)
-            for request in self._requests(spec, namespace, "resourceClaimTemplateName")
-        )
+        return total(map(_charge, self._requests(spec, namespace, "resourceClaimTemplateName")))
 
     def classes(self, spec: Manifest, namespace: str) -> str:
         """Return the names of the device classes that a pod claims, for messages."""
@@ -73,22 +69,16 @@ class DeviceClaims:
             product = " and ".join(_products(request)) or ("GPU" if count == 1 else "GPUs")
             wanted = f"{count} {product}"
             if not able:
-                yield Refusal(
-                    rule="device-claim",
-                    path="resourceClaims",
-                    message=f"it claims {wanted} of one node, and {self._offer(nodes)}",
-                    remedy="Claim what one node has.",
-                )
-            elif all(self._lacks_driver(node) for node in able):
+                message = f"it claims {wanted} of one node, and {self._offer(nodes)}"
+                remedy = "Claim what one node has."
+                yield Refusal("device-claim", "resourceClaims", message, remedy)
+            elif all(map(self._lacks_driver, able)):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
-                yield Refusal(
-                    rule="device-claim",
-                    path="resourceClaims",
-                    message=f"it claims {wanted}, and {names} must have the label "
-                    f"{labels.GKE_DRA_DRIVER} for that",
-                    remedy="Give the pool this label (GpuNodePool: dra), or request counted GPUs.",
-                    certain=all(labels.GPU_DEVICE_CLASS in node.lacks for node in able),
-                )
+                label = f"the label {labels.GKE_DRA_DRIVER} for that"
+                message = f"it claims {wanted}, and {names} must have {label}"
+                remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
+                is_certain = all(labels.GPU_DEVICE_CLASS in node.lacks for node in able)
+                yield Refusal("device-claim", "resourceClaims", message, remedy, is_certain)
 
     def _offer(self, nodes: Sequence[NodeClass]) -> str:
         """Return the GPUs of nodes in words."""
@@ -105,10 +95,7 @@ class DeviceClaims:
         """Return whether a node may have the GPUs that are requested."""
         if labels.GPU_RESOURCE in node.lacks:
             return False
-        is_open = (
-            labels.GKE_NODE_POOL not in node.labels
-            or labels.GKE_ACCELERATOR_COUNT not in node.labels
-        )
+        is_open = not {labels.GKE_NODE_POOL, labels.GKE_ACCELERATOR_COUNT} <= node.labels.keys()
         is_published = name_of(node.manifest) in self._published
         if not is_published and is_open and labels.GKE_ACCELERATOR in node.labels:
             return True  # how many there are is not known
@@ -121,20 +108,16 @@ class DeviceClaims:
         return False
 
     def _gpus(self, node: NodeClass) -> list[tuple[str, int]]:
-        """Return the products of a node's GPUs and their numbers.
-
-        They are those that its driver publishes, else those of GKE's labels.
-        """
-        return list(
-            self._published.get(name_of(node.manifest), Counter()).items()
-        ) or _labelled_gpus(node)
+        """Return a node's GPUs by product, as its driver publishes them, or by GKE's labels."""
+        published = self._published.get(name_of(node.manifest), Counter())
+        return list(published.items()) or _labelled_gpus(node)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
         """Yield the requests for devices of a pod's claims."""
         for claim in items(spec, "resourceClaims"):
             for field in fields:
-                found = self._specs.get((field, namespace, claim.get(field, "")), {})
-                yield from items(section(found, "devices"), "requests")
+                claimed = self._specs.get((field, namespace, claim.get(field, "")), {})
+                yield from items(section(claimed, "devices"), "requests")
 
 
 def _charge(request: Manifest) -> Amounts:
@@ -143,9 +126,9 @@ def _charge(request: Manifest) -> Amounts:
     Source: pkg/quota/v1/evaluator/core.
     """
     charge: Amounts = {}
-    for each in items(request, "firstAvailable") or [section(request, "exactly")]:
-        name = f"{each.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
-        count = _MOST_DEVICES if each.get("allocationMode") == "All" else _count(each)
+    for choice in items(request, "firstAvailable") or [section(request, "exactly")]:
+        name = f"{choice.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
+        count = _MOST_DEVICES if choice.get("allocationMode") == "All" else _count(choice)
         charge[name] = max(charge.get(name, 0), count * WHOLE)
     return charge
 

@@ -18,17 +18,10 @@ from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, sect
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import names
+from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.storage import (
-    TOPOLOGY_LABELS,
-    StorageClasses,
-    is_free,
-    is_reached,
-    is_selected,
-    satisfies,
-    size_of,
-)
+from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.model.storage import TOPOLOGY_LABELS, StorageClasses, size_of
 from ml_foundations.planning.model.workloads import Workload
 
 _Names = frozenset[str]
@@ -51,7 +44,7 @@ class FreeVolumes:
 
     def __init__(self, volumes: Iterable[Manifest], classes: StorageClasses) -> None:
         self._classes = classes
-        self._volumes = {name_of(volume): volume for volume in volumes if is_free(volume)}
+        self._volumes = {name_of(volume): volume for volume in volumes if storage.is_free(volume)}
         self._needs: list[tuple[Need, _Names]] = []
         """The claims, each with the volumes that satisfy it."""
         self._resources: dict[_Names, str] = {}
@@ -85,7 +78,7 @@ class FreeVolumes:
         for name in volumes:
             holding_nodes = 0
             for index, node in enumerate(nodes):
-                if is_reached(self._volumes[name], node):
+                if storage.is_reached(self._volumes[name], node):
                     holding_nodes += node.count
                     holders[index] += 1
             if holding_nodes > 1:
@@ -118,8 +111,7 @@ class FreeVolumes:
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
         """Yield the refusal of claims if there are too few volumes for certain.
 
-        Args:
-            claims: The claims that need a volume at the same time, each with its number.
+        They are the claims that need a volume at the same time, each with its number.
         """
         needed: Counter[_Names] = Counter()
         for claim, count in claims:
@@ -129,20 +121,17 @@ class FreeVolumes:
             wanted = sum(n for part, n in needed.items() if part and part <= volumes)
             if wanted > len(volumes):
                 free = names(sorted(volumes))
-                yield Refusal(
-                    rule="volume-binding",
-                    path="volumes",
-                    message=f"{wanted} claims need one of the free volumes {free} each",
-                    remedy="Declare a PersistentVolume for each claim.",
-                    only_refuses=True,
-                )
+                message = f"{wanted} claims need one of the free volumes {free} each"
+                remedy = "Declare a PersistentVolume for each claim."
+                yield Refusal("volume-binding", "volumes", message, remedy, only_refuses=True)
                 return
 
     def satisfying(self, claim: Manifest) -> _Names:
         """Return the free volumes that can be bound to a claim."""
         if not self._volumes or any(unknown_paths(section(claim, "spec"))):
             return frozenset()
-        return frozenset(n for n, volume in self._volumes.items() if satisfies(volume, claim))
+        volumes = self._volumes.items()
+        return frozenset(name for name, volume in volumes if storage.satisfies(volume, claim))
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         """Yield why a claim gets no volume that a node reaches, or perhaps none."""
@@ -152,7 +141,7 @@ class FreeVolumes:
             return
         if not waits and sum(map(itemgetter(1), self._competing(candidates, workload))) <= 1:
             candidates = self._smallest(candidates)
-        reached = frozenset(n for n in candidates if is_reached(self._volumes[n], node))
+        reached = frozenset(n for n in candidates if storage.is_reached(self._volumes[n], node))
         if not reached and not is_made:
             yield self._out_of_reach(claim, candidates, node)
             return
@@ -161,14 +150,9 @@ class FreeVolumes:
         has_enough = is_made or candidates in self._resources or self._are_enough(reached, workload)
         if not gets_a_reached_one or not has_enough:
             name = name_of(claim)
-            yield Refusal(
-                rule="volume-binding",
-                path="volumes",
-                message=f"claim {name} may get a volume that the node reaches, or not",
-                remedy=f"Keep a volume for {name}: name the claim in its claimRef.",
-                certain=False,
-                only_refuses=True,
-            )
+            message = f"claim {name} may get a volume that the node reaches, or not"
+            remedy = f"Keep a volume for {name}: name the claim in its claimRef."
+            yield doubt("volume-binding", "volumes", message, remedy, only_refuses=True)
 
     def _smallest(self, volumes: _Names) -> _Names:
         least = min(self._sizes(volumes), default=0)
@@ -190,7 +174,7 @@ class FreeVolumes:
         # labels of a volume count only after it is bound.
         may_come = may_be_made
         if self._classes.waits(claim):
-            may_come = any(is_selected(node, self._volumes[volume]) for volume in candidates)
+            may_come = any(storage.is_selected(node, self._volumes[n]) for n in candidates)
         return Refusal("volume-zone", "volumes", message, certain=not may_come)
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
@@ -224,10 +208,8 @@ class FreeVolumes:
             claims += number
             if claims > len(candidates) or not narrower <= candidates:
                 return False
-            if (
-                narrower
-                and max(self._sizes(candidates - narrower), default=-1) >= smallest_narrower
-            ):
+            largest_other = max(self._sizes(candidates - narrower), default=-1)
+            if narrower and largest_other >= smallest_narrower:
                 return False
             narrower = candidates
             smallest_narrower = min(self._sizes(candidates))

@@ -190,6 +190,11 @@ class PodClass:
         return not (self.affinity or self.anti_affinity or self.spread or self.exclusive_claims)
 
     @property
+    def selecting_rules(self) -> list[AffinityTerm | SpreadConstraint]:
+        """All rules about other pods, which they select by their labels."""
+        return [*self.anti_affinity, *self.spread, *self.affinity]
+
+    @property
     def is_exclusive(self) -> bool:
         """Return whether the pods may keep others from their node that would have the room."""
         return bool(self.anti_affinity or self.ports or self.disks)
@@ -320,6 +325,16 @@ class PodGroup:
     count: int
     node_groups: Sequence[NodeGroup]
     everywhere: bool = False
+
+
+def node_count(node_groups: Iterable[NodeGroup]) -> int:
+    """Return the number of nodes in some groups."""
+    return sum(group.count for group in node_groups)
+
+
+def total_room(pod: PodClass, node_groups: Iterable[NodeGroup]) -> int:
+    """Return how many pods of a class all nodes of some groups have room for."""
+    return sum(group.count * group.room(pod) for group in node_groups)
 
 
 def carrying(node: NodeClass, pods: Iterable[PodClass]) -> NodeGroup:

@@ -7,29 +7,16 @@ from typing import NamedTuple
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    annotations_of,
-    items,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.planning.model import storage
+from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
-from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.storage import (
-    StorageClasses,
-    access_modes,
-    claim_names,
-    claim_of,
-    class_name,
-    copies_of,
-    is_large_enough,
-    reach_refusals,
-)
+from ml_foundations.planning.model.performance import IdentityMap
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning
+from ml_foundations.planning.model.storage import StorageClasses, access_modes
 from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
@@ -49,11 +36,13 @@ class Stored(NamedTuple):
     """The StatefulSet; None for a claim that is declared."""
 
     def __str__(self) -> str:
-        name = name_of(self.claim)
-        size = next((f" ({gib} GiB of {kind})" for kind, gib in self.billed.items()), "")
+        size = ""
+        if self.billed:
+            kind, gib = next(iter(self.billed.items()))
+            size = f" ({gib} GiB of {kind})"
         if self.owner:
-            return f"claim {name} of {self.owner}{size}"
-        return f"claim {namespace_of(self.claim)}/{name}{size}"
+            return f"claim {name_of(self.claim)} of {self.owner}{size}"
+        return f"claim {'/'.join(key_of(self.claim))}{size}"
 
 
 class _PodVolume(NamedTuple):
@@ -88,12 +77,12 @@ class Volumes:
         self._classes = StorageClasses(own, declared)
         self.with_default_class = self._classes.with_default
         self.claims = list(map(self.with_default_class, by_kind.get("PersistentVolumeClaim", ())))
-        self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
+        self._claims = {key_of(claim): claim for claim in self.claims}
         self._existing: dict[tuple[str, str], Manifest] = {}
         """The declared claims, and stand-ins for those that a volume is kept for."""
-        for namespace, name in filter(None, map(claim_of, self._volumes.values())):
-            metadata = {"namespace": namespace, "name": name}
-            self._existing[namespace, name] = {"metadata": metadata}
+        for key in filter(None, map(storage.claim_of, self._volumes.values())):
+            namespace, name = key
+            self._existing[key] = {"metadata": {"namespace": namespace, "name": name}}
         self._existing |= self._claims
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
@@ -132,8 +121,7 @@ class Volumes:
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
         """Return the refusal of claims if there are too few volumes for certain.
 
-        Args:
-            claims: The claims that need a volume at the same time, each with its number.
+        They are the claims that need a volume at the same time, each with its number.
         """
         unbound: list[tuple[Manifest, int]] = []
         for claim, number in claims:
@@ -143,12 +131,14 @@ class Volumes:
 
     def claims_of(self, workload: Workload) -> list[Manifest]:
         """Return the declared claims that a workload's pods mount."""
-        names = {name for pods in workload.pods for name in claim_names(pods.spec)}
+        names: set[str] = set()
+        for pods in workload.pods:
+            names.update(storage.claim_names(pods.spec))
         return self._declared(workload.namespace, sorted(names))
 
     def _mounted(self, spec: Manifest, namespace: str) -> list[Manifest]:
         """Return the declared claims of a pod, each once."""
-        return self._declared(namespace, dict.fromkeys(claim_names(spec)))
+        return self._declared(namespace, dict.fromkeys(storage.claim_names(spec)))
 
     def _declared(self, namespace: str, names: Iterable[str]) -> list[Manifest]:
         claims = (self._claims.get((namespace, name)) for name in names)
@@ -226,16 +216,11 @@ class Volumes:
             if not buckets:
                 continue
             is_certain = len(buckets) == len(volume.drivers)
-            verb = "is" if is_certain else "may be"
-            yield Refusal(
-                rule="bucket-sidecar",
-                path=volume.path,
-                message=f"{volume.described} {verb} a bucket, and its pods lack the annotation by "
-                "which GKE adds its sidecar",
-                remedy="Set fuse: true on the mount; in manifests, annotate the pods "
-                f'{labels.GCS_FUSE_VOLUMES}: "true".',
-                certain=is_certain,
-            )
+            bucket = f"{volume.described} {'is' if is_certain else 'may be'} a bucket"
+            message = f"{bucket}, and its pods lack the annotation by which GKE adds its sidecar"
+            annotation = f'{labels.GCS_FUSE_VOLUMES}: "true"'
+            remedy = f"Set fuse: true on the mount; in manifests, annotate the pods {annotation}."
+            yield Refusal("bucket-sidecar", volume.path, message, remedy, is_certain)
 
     def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
         """Yield the refusal of buckets of pods on their node's network.
@@ -247,14 +232,11 @@ class Volumes:
             for bucket in volume.of_driver(labels.GCS_FUSE_DRIVER):
                 if section(bucket, "volumeAttributes").get(_OPTS_IN) in ("true", UNKNOWN):
                     continue
-                yield Refusal(
-                    rule="bucket-identity",
-                    path=volume.path,
-                    message=f"{volume.described} is a bucket, which pods with hostNetwork do not "
-                    "mount by their own service account",
-                    remedy=f'Set {_OPTS_IN}: "true" in its volumeAttributes, or leave hostNetwork '
-                    "out.",
-                )
+                unmounted = "pods with hostNetwork do not mount by their own service account"
+                message = f"{volume.described} is a bucket, which {unmounted}"
+                option = f'{_OPTS_IN}: "true" in its volumeAttributes'
+                remedy = f"Set {option}, or leave hostNetwork out."
+                yield Refusal("bucket-identity", volume.path, message, remedy)
                 break
 
     def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
@@ -282,23 +264,17 @@ class Volumes:
 
     def _missing_driver(self, driver: str, path: str, described: str, about: str = "") -> Refusal:
         setting = self._missing_drivers[driver]
-        return Refusal(
-            rule="csi-driver",
-            path=path,
-            message=f"{described} needs the driver {driver}, which the cluster has with {setting} "
-            "only",
-            remedy=f"Enable {setting}, or use another kind of volume.",
-            object=about,
-        )
+        needed = f"the driver {driver}, which the cluster has with {setting} only"
+        remedy = f"Enable {setting}, or use another kind of volume."
+        return Refusal("csi-driver", path, f"{described} needs {needed}", remedy, object=about)
 
     def unmounted(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """Return the declared claims that no pod of some workloads mounts."""
-        mounted: dict[tuple[str, str], Manifest] = {}
+        mounted: IdentityMap[Manifest, None] = IdentityMap()
         for workload in workloads:
             for claim in self.claims_of(workload):
-                mounted[namespace_of(claim), name_of(claim)] = claim
-        keys = [(namespace_of(claim), name_of(claim)) for claim in self.claims]
-        return [c for c, key in zip(self.claims, keys, strict=True) if mounted.get(key) is not c]
+                mounted[claim] = None
+        return [claim for claim in self.claims if claim not in mounted]
 
     def stored(self, workloads: Iterable[Workload]) -> Iterator[Stored]:
         """Yield the volumes that are made for claims, without those for which one exists."""
@@ -310,7 +286,7 @@ class Volumes:
             storage_class = self._classes.of(claim)
             has_volume = section(claim, "spec").get("volumeName") or self._volume_of(claim)
             if storage_class and not has_volume:
-                number = count * copies_of(storage_class)
+                number = count * storage.copies_of(storage_class)
                 yield Stored(claim, storage_class, _billed(claim, storage_class), number, owner)
 
     def class_that_makes(self, claim: Manifest) -> Manifest:
@@ -335,7 +311,7 @@ class Volumes:
             return
         about = ""
         if claim in self.claims:
-            about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}"
+            about = f"PersistentVolumeClaim {'/'.join(key_of(claim))}"
         if is_made and driver in self._missing_drivers:
             path = "spec.storageClassName"
             yield self._missing_driver(driver, path, f"the claim {name}", about)
@@ -356,20 +332,16 @@ class Volumes:
                 if (others := _facts(storage_class)) and mode in others.access_modes:
                     able.append(name)
             modes, declared = " or ".join(facts.access_modes), " or ".join(able)
-            yield Refusal(
-                rule="volume-class",
-                path="spec.accessModes",
-                message=f"the claim {name_of(claim)} asks for {mode}, and volumes of the class "
-                f"{class_name(claim)} are {modes}",
-                remedy=f"Ask for another access mode, or for a class that has {mode}: "
-                f"{declared or 'none is declared'}.",
-                object=about,
-            )
+            actual = f"volumes of the class {storage.class_name(claim)} are {modes}"
+            message = f"the claim {name_of(claim)} asks for {mode}, and {actual}"
+            others = f"for a class that has {mode}: {declared or 'none is declared'}"
+            remedy = f"Ask for another access mode, or {others}."
+            yield Refusal("volume-class", "spec.accessModes", message, remedy, object=about)
 
     def unknowns(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """Yield what is not declared of a pod's volumes, and would decide."""
-        own = {name_of(claim) for claim in workload.claims}
-        for name in claim_names(spec):
+        own = set(map(name_of, workload.claims))
+        for name in storage.claim_names(spec):
             if (workload.namespace, name) not in self._claims and name not in own:
                 message = f"the claim {name} is not declared"
                 yield _undeclared(message, f"Declare the PersistentVolumeClaim {name}.")
@@ -378,25 +350,17 @@ class Volumes:
             name = name_of(made).replace("<pod>", str(workload.name))
             claim = self._claims.get((workload.namespace, name))
             if claim and not section(claim, "metadata").get("ownerReferences"):
-                yield Refusal(
-                    rule="beyond-planning",
-                    path="volumes",
-                    message=f"the claim {name} is declared too",
-                    remedy="Give the pod or its volume another name.",
-                    certain=False,
-                )
+                message = f"the claim {name} is declared too"
+                remedy = "Give the pod or its volume another name."
+                yield beyond_planning("volumes", message, remedy)
         for claim in self._unbound(spec, workload):
             yield from self._unknowns_of(claim)
         for claim in self.own_claims(workload):
             has_volume = self._volume_of(claim) or self._classes.makes_volume(claim)
             if "spec" not in claim or not has_volume:
-                yield Refusal(
-                    rule="beyond-planning",
-                    path="volumes",
-                    message=f"of the claim {name_of(claim)} and its volume only one is declared",
-                    remedy="Declare both, or leave both to the StatefulSet.",
-                    certain=False,
-                )
+                message = f"of the claim {name_of(claim)} and its volume only one is declared"
+                remedy = "Declare both, or leave both to the StatefulSet."
+                yield beyond_planning("volumes", message, remedy)
 
     def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
         claims = (*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload))
@@ -413,7 +377,7 @@ class Volumes:
             if bound not in self._volumes:
                 message = f"the volume {bound} of claim {name} is not declared"
                 yield _undeclared(message, f"Declare the PersistentVolume {bound}.")
-        elif class_name(claim) not in self._classes.by_name:
+        elif storage.class_name(claim) not in self._classes.by_name:
             if wanted:
                 message = f"the storage class {wanted} of claim {name} is not declared"
                 yield _undeclared(message, f"Declare the StorageClass {wanted}.")
@@ -425,10 +389,9 @@ class Volumes:
             and storage_class.get("provisioner") in _ZONAL_PROVISIONERS
             and not self._free.satisfying(claim)
         ):
-            yield _undeclared(
-                f"the storage class {wanted} of claim {name} picks a zone before there is a pod",
-                "Name a class with volumeBindingMode: WaitForFirstConsumer.",
-            )
+            early = "picks a zone before there is a pod"
+            remedy = "Name a class with volumeBindingMode: WaitForFirstConsumer."
+            yield _undeclared(f"the storage class {wanted} of claim {name} {early}", remedy)
 
     def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
         """Return the claims that are made for each pod.
@@ -445,11 +408,11 @@ class Volumes:
         name = section(claim, "spec").get("volumeName")
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
-        key = namespace_of(claim), name_of(claim)
+        key = key_of(claim)
         for volume in self._volumes.values():
-            if claim_of(volume) != key:
+            if storage.claim_of(volume) != key:
                 continue
-            if name == name_of(volume) or (not name and is_large_enough(volume, claim)):
+            if name == name_of(volume) or (not name and storage.is_large_enough(volume, claim)):
                 return volume
         return None
 
@@ -466,7 +429,7 @@ class Volumes:
         volume = self._volume_of(claim)
         storage_class = self._classes.of(claim)
         if volume is not None:
-            yield from reach_refusals(volume, node, name_of(claim))
+            yield from storage.reach_refusals(volume, node, name_of(claim))
             storage_class = self._classes.of(volume) or storage_class
         elif not any(self._unknowns_of(claim)):
             yield from self._free.refusals(claim, workload, node)
@@ -475,7 +438,7 @@ class Volumes:
 
 def _undeclared(message: str, remedy: str) -> Refusal:
     """Return what is not known of a volume: it can keep pods off nodes, and help none."""
-    return Refusal("beyond-planning", "volumes", message, remedy, certain=False, only_refuses=True)
+    return beyond_planning("volumes", message, remedy, only_refuses=True)
 
 
 def _billed(claim: Manifest, storage_class: Manifest) -> Mapping[str, int]:
@@ -484,9 +447,8 @@ def _billed(claim: Manifest, storage_class: Manifest) -> Mapping[str, int]:
     if not isinstance(size, str) or any(unknown_paths(parameters)):
         return {}
     driver = storage_class.get("provisioner")
-    return billed_storage(
-        PD_CSI if driver in _ZONAL_PROVISIONERS else driver, parameters, milli(size)
-    )
+    driver = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
+    return billed_storage(driver, parameters, milli(size))
 
 
 def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
@@ -509,15 +471,10 @@ def _size_refusals(
         limit, remedy = f"multiples of {facts.step}", f"Ask for {steps} times {facts.step}"
     else:
         return
-    yield Refusal(
-        rule="volume-class",
-        path="spec.resources.requests.storage",
-        message=f"the claim {name_of(claim)} asks for {wanted}, and volumes of the class "
-        f"{of_class} have {limit}",
-        remedy=f"{remedy}, or for another class.",
-        certain=is_certain,
-        object=about,
-    )
+    asked = f"the claim {name_of(claim)} asks for {wanted}"
+    message = f"{asked}, and volumes of the class {of_class} have {limit}"
+    path, remedy = "spec.resources.requests.storage", f"{remedy}, or for another class."
+    yield Refusal("volume-class", path, message, remedy, is_certain, about)
 
 
 def _may_be_in_zone(refusal: Refusal, node: NodeClass) -> bool:
@@ -552,10 +509,7 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
         return
     disk = f"regional {disk_type}" if is_regional else disk_type
     verb = "does not attach" if attaches is False else "is not known to attach"
-    yield Refusal(
-        rule="disk-type",
-        path="volumes",
-        message=f"{machine.name} {verb} {disk} disks of storage class {name_of(storage_class)}; "
-        f"it attaches {', '.join(machine.disk_types)}",
-        certain=attaches is False,
-    )
+    disks = f"{disk} disks of storage class {name_of(storage_class)}"
+    able = f"it attaches {', '.join(machine.disk_types)}"
+    message = f"{machine.name} {verb} {disks}; {able}"
+    yield Refusal("disk-type", "volumes", message, certain=attaches is False)

@@ -1,9 +1,10 @@
 """All workloads together: their quotas, queues and claims, and the nodes that they compete for."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
+from operator import methodcaller
 
 from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.api_server.admission import Admission
@@ -16,16 +17,19 @@ from ml_foundations.planning.model.decisions import (
     Competition,
     Outcome,
     PodSets,
+    QueueUsage,
     QuotaExceeded,
     Verdict,
     needed_claims,
 )
-from ml_foundations.planning.model.node_groups import PodGroup
+from ml_foundations.planning.model.node_groups import NodeGroup, PodGroup
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.scheduler.competition import independent_sets
-from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.fitting import Fitting, may_wait_too_long
+from ml_foundations.planning.verdict.deadlines import failing, may_wait_too_long
+from ml_foundations.planning.verdict.explain import without_accepted
+from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.report import SHOWN
 
 _MOST_ASSIGNMENTS = 64
@@ -33,7 +37,6 @@ _MOST_ASSIGNMENTS = 64
 
 
 def judge_all_together(
-    cluster: Cluster,
     admission: Admission,
     fitting: Fitting,
     workloads: Sequence[AdmittedWorkload],
@@ -42,44 +45,42 @@ def judge_all_together(
     """Return the outcome for the whole stack, without the accepted rules.
 
     Args:
-        cluster: The cluster before the workloads.
-        admission: Its API server, with the quotas.
-        fitting: Its nodes.
+        admission: The API server, with the quotas.
+        fitting: The nodes of the cluster before the workloads.
         workloads: The workloads with the verdict on each alone.
         unplaced: Workloads without nodes that the user accepts. They do not compete.
     """
-    outcome = _without_accepted(cluster, _each_alone(workloads))
+    cluster, ignored = fitting.cluster, fitting.cluster.ignored
+    outcome = without_accepted(_each_alone(workloads), ignored)
     if outcome.verdict is Verdict.CANNOT_FIT:
         return outcome  # if one alone cannot fit, the rest cannot change that
+    nodes = _Nodes(fitting, workloads, unplaced)
     for shared in (
         _quotas(cluster, admission, workloads),
         _queues(cluster, workloads),
         _claims(cluster, workloads),
-        _Nodes(cluster, fitting, workloads, unplaced).outcome(),
-        _other_flavors(cluster, fitting, workloads, unplaced),
+        nodes.outcome(),
+        _other_flavors(nodes),
     ):
-        outcome += _without_accepted(cluster, shared)
+        outcome += without_accepted(shared, ignored)
     return outcome
 
 
-def _other_flavors(
-    cluster: Cluster,
-    fitting: Fitting,
-    workloads: Sequence[AdmittedWorkload],
-    unplaced: Collection[AdmittedWorkload],
-) -> Outcome:
+def _other_flavors(nodes: "_Nodes") -> Outcome:
     """Return the doubt about pods that do not fit together in each flavor that they may get.
 
     For example, two Deployments may wait in a queue with two flavors of one node each. Kueue admits
     both to the first flavor if its quota is enough, and then half of the pods find no node. So the
     nodes must have room for each assignment of flavors that the quotas allow.
     """
-    variants = [[each] if each in unplaced else each.in_each_flavor() for each in workloads]
-    if all(len(choices) == 1 for choices in variants):
+    variants: list[list[AdmittedWorkload]] = []
+    for admitted in nodes.workloads:
+        is_unplaced = admitted in nodes.unplaced
+        variants.append([admitted] if is_unplaced else admitted.in_each_flavor())
+    if max(map(len, variants), default=1) == 1:
         return NOTHING_DECIDED
-    for assigned in _assignments(cluster, variants):
-        outcome = _Nodes(cluster, fitting, assigned, unplaced).outcome()
-        if outcome.verdict not in (None, Verdict.FITS):
+    for assigned in _assignments(nodes.fitting.cluster, variants):
+        if replace(nodes, workloads=assigned).outcome().may_not_fit:
             return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
     return NOTHING_DECIDED
 
@@ -94,22 +95,17 @@ def _assignments(
     """
     if prod(map(len, variants)) > _MOST_ASSIGNMENTS:
         for labels in cluster.queues.flavor_labels:
-            preferred = [max(each, key=lambda one: one.sets_selecting(labels)) for each in variants]
-            yield preferred
+            number_selecting = methodcaller("sets_selecting", labels)
+            yield [max(choices, key=number_selecting) for choices in variants]
         return
     for assigned in product(*variants):
         staying, _ = _split(assigned)
-        usage = [used for admitted in staying for used in admitted.queue_usage]
-        if not any(cluster.queues.refusals(usage)):
+        if not any(cluster.queues.refusals(_queue_usage(staying))):
             yield assigned
 
 
-def _without_accepted(cluster: Cluster, outcome: Outcome) -> Outcome:
-    """Return an outcome without the reasons that break accepted rules."""
-    ignored = cluster.ignored
-    if not ignored:
-        return outcome
-    return outcome.without(lambda of, reason: explain.finding(reason, of).rule in ignored)
+def _queue_usage(workloads: Iterable[AdmittedWorkload]) -> list[QueueUsage]:
+    return list(chain.from_iterable(admitted.queue_usage for admitted in workloads))
 
 
 def _each_alone(workloads: Sequence[AdmittedWorkload]) -> Outcome:
@@ -129,9 +125,16 @@ def _split(
     workloads: Sequence[AdmittedWorkload],
 ) -> tuple[list[AdmittedWorkload], list[AdmittedWorkload]]:
     """Return the workloads that stay, and the Jobs whose pods may take turns."""
-    staying = [admitted for admitted in workloads if not admitted.workload.takes_turns]
-    jobs = [admitted for admitted in workloads if admitted.workload.takes_turns]
+    staying: list[AdmittedWorkload] = []
+    jobs: list[AdmittedWorkload] = []
+    for admitted in workloads:
+        (jobs if admitted.workload.takes_turns else staying).append(admitted)
     return staying, jobs
+
+
+def _names(workloads: Iterable[AdmittedWorkload]) -> list[Workload]:
+    """Return the workloads as messages name them."""
+    return [admitted.workload for admitted in workloads]
 
 
 def _claims(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
@@ -149,9 +152,12 @@ def _queues(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
 
     What stays keeps its share of a queue. A Job that needs more than the rest may wait forever.
     """
-    fitting = [admitted for admitted in workloads if admitted.verdict is Verdict.FITS]
-    staying, jobs = _split([admitted for admitted in fitting if admitted.queue_usage])
-    used = list(chain.from_iterable(admitted.queue_usage for admitted in staying))
+    queued: list[AdmittedWorkload] = []
+    for admitted in workloads:
+        if admitted.verdict is Verdict.FITS and admitted.queue_usage:
+            queued.append(admitted)
+    staying, jobs = _split(queued)
+    used = _queue_usage(staying)
     refused = list(cluster.queues.refusals(used))
     if used:
         # Equivalent Jobs share one sequence: it is checked once.
@@ -172,10 +178,8 @@ def _quotas(
             if not admitted.is_charged_in(namespace):
                 continue
             # If the rule is accepted, a workload that exceeds a quota alone does not count.
-            is_accepted = "quota" in cluster.ignored and any(
-                quota.exceeded(quota.charge([admitted])) for quota in quotas
-            )
-            if not is_accepted:
+            exceeding = quotas if "quota" in cluster.ignored else ()
+            if not any(quota.exceeded(quota.charge([admitted])) for quota in exceeding):
                 charged.append(admitted)
         for quota in quotas:
             outcome += _Sum(quota, charged).outcome()
@@ -191,9 +195,9 @@ class _Sum:
 
     def outcome(self) -> Outcome:
         """Return what the quota decides about all workloads together."""
-        quota, all_names = self.quota, [admitted.workload for admitted in self.workloads]
+        quota, all_names = self.quota, _names(self.workloads)
         staying, jobs = _split(self.workloads)
-        names = [admitted.workload for admitted in staying]
+        names = _names(staying)
         objects, with_other_claims, _ = quota.objects_charges(staying)
         *_, in_all = quota.objects_charges(self.workloads)
         outcome = _exceeded(*quota.crowded(objects))
@@ -226,7 +230,7 @@ class _Sum:
     ) -> Outcome:
         """Return which Jobs may wait for the quota, given the charge of what stays."""
         quota, outcome = self.quota, NOTHING_DECIDED
-        names = [admitted.workload for admitted in staying]
+        names = _names(staying)
         at_once = quota.exceeded(total((charge, *map(quota.pods_charge, jobs))))
         for job in jobs:
             pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
@@ -245,7 +249,6 @@ def _exceeded(verdict: Verdict, reasons: Sequence[QuotaExceeded]) -> Outcome:
 class _Nodes:
     """The nodes of a cluster, and all workloads that compete for them."""
 
-    cluster: Cluster
     fitting: Fitting
     workloads: Sequence[AdmittedWorkload]
     unplaced: Collection[AdmittedWorkload]
@@ -254,7 +257,7 @@ class _Nodes:
         """Return whether the nodes have room for all pods."""
         competing = list(filter(self._competes, self.workloads))
         always, jobs = _split(competing)
-        demands = self.fitting.demands(always, self.cluster.node_groups)
+        demands = self.fitting.demands(always, self._groups)
         staying = [demand for demand in demands if demand.node_groups]
         outcome = NOTHING_DECIDED
         for group in independent_sets(staying):
@@ -263,9 +266,13 @@ class _Nodes:
         for job in jobs if staying else ():
             for phase in job.phases():
                 outcome += self._waiting(job, phase, staying, always)
-        if failing := [*self.fitting.failing(competing)]:
-            outcome += Outcome.of(Verdict.UNDETERMINED, *failing)
+        if may_fail := [*failing(self.fitting, competing)]:
+            outcome += Outcome.of(Verdict.UNDETERMINED, *may_fail)
         return outcome
+
+    @property
+    def _groups(self) -> list[NodeGroup]:
+        return self.fitting.cluster.node_groups
 
     def _competes(self, admitted: AdmittedWorkload) -> bool:
         """Return whether a workload competes for nodes, as far as it is known.
@@ -279,8 +286,7 @@ class _Nodes:
 
     def _staying_together(self, group: Sequence[PodGroup]) -> Outcome:
         """Return whether competing pods fit together; pods that may end make room for others."""
-        places = self.cluster.node_groups
-        verdict, shortfall = self.fitting.judge_together(group, places)
+        verdict, shortfall = self.fitting.judge_together(group, self._groups)
         if verdict is Verdict.CANNOT_FIT:
             verdict = self._while_all_last(group)
         if verdict is Verdict.FITS:
@@ -302,7 +308,7 @@ class _Nodes:
         rest = [demand for demand in group if demand.pod.name in lasting]
         if len(rest) == len(group):
             return Verdict.CANNOT_FIT
-        without, _ = self.fitting.judge_together(rest, self.cluster.node_groups)
+        without, _ = self.fitting.judge_together(rest, self._groups)
         return Verdict.CANNOT_FIT if without is Verdict.CANNOT_FIT else Verdict.UNDETERMINED
 
     def _waiting(
@@ -316,8 +322,7 @@ class _Nodes:
 
         A Job whose pods need not run at once waits only if one of its pods finds no node.
         """
-        places = self.cluster.node_groups
-        demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], places)
+        demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], self._groups)
         if not demands:
             return NOTHING_DECIDED
         if not job.workload.all_at_once:
@@ -326,12 +331,11 @@ class _Nodes:
         group = next(group for group in groups if demands[0] in group)
         if len(group) == 1:
             return NOTHING_DECIDED
-        verdict, shortfall = self.fitting.judge_together(group, places)
+        verdict, shortfall = self.fitting.judge_together(group, self._groups)
         if verdict is Verdict.FITS:
             return NOTHING_DECIDED
         # Whichever comes first runs: a Job that ends makes room.
         names = {demand.pod.name for demand in group}
-        workloads = [admitted.workload for admitted in always]
-        beside = [workload for workload in workloads if str(workload) in names]
+        beside = [workload for workload in _names(always) if str(workload) in names]
         waits = Competition(group, shortfall, job.workload, beside)
         return Outcome.of(Verdict.UNDETERMINED, waits)

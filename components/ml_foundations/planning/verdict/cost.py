@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
@@ -16,7 +17,7 @@ from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGr
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.volumes import Stored
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.gpu_limits import GpuLimits
 
 if TYPE_CHECKING:
@@ -133,9 +134,11 @@ class Cost:
     @property
     def at_least(self) -> tuple[Decimal, Decimal]:
         """The known cost with the fewest and with the most nodes."""
-        fewest = [piece.per_hour_min or Decimal(0) for piece in self.every]
-        most = [piece.per_hour_max or Decimal(0) for piece in self.every]
-        return sum(fewest, Decimal(0)), sum(most, Decimal(0))
+        fewest = most = Decimal(0)
+        for piece in self.every:
+            fewest += piece.per_hour_min or 0
+            most += piece.per_hour_max or 0
+        return fewest, most
 
 
 def range_text(*amounts: Decimal | None) -> str:
@@ -169,8 +172,11 @@ def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
     for node in nodes:
         price, missing = price_of(node), _missing_label(node)
         pools.append(PoolCost(node.name, price, node.fewest, node.count, missing))
-    volumes = [piece(str(each), region, each.billed, each.number, each.number) for each in stored]
-    return Cost(tuple(pools), (*_boot_disks(nodes), *volumes), region=region)
+    storage = list(_boot_disks(nodes))
+    for volume in stored:
+        number_made = volume.number
+        storage.append(piece(str(volume), region, volume.billed, number_made, number_made))
+    return Cost(tuple(pools), tuple(storage), region=region)
 
 
 def _missing_label(node: NodeClass) -> str:
@@ -243,9 +249,11 @@ def platform_cost(
     resources: Sequence[Resource], nodes: Sequence[NodeClass], region: str | None
 ) -> Iterator[PoolCost]:
     """Yield the cost of clusters, Cloud NAT and external addresses; traffic is not counted."""
-    known = [node for node in nodes if not node.unknown]
-    fewest = min(sum(node.fewest for node in known), _MOST_NAT_VMS)
-    most = min(sum(node.count for node in known), _MOST_NAT_VMS)
+    fewest = most = 0
+    for node in nodes:
+        if not node.unknown:
+            fewest, most = fewest + node.fewest, most + node.count
+    fewest, most = min(fewest, _MOST_NAT_VMS), min(most, _MOST_NAT_VMS)
     for type_, inputs in resources:
         name = inputs.get("name")
         if type_ == CLUSTER:
@@ -269,25 +277,20 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         size = f"the size of {dearest.name}"
         if dearest in cost.pools:
             size = f'the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes)'
-        severity, remedy = Severity.ERROR, f"Lower {size}, or raise the budget."
+        severe, remedy = error, f"Lower {size}, or raise the budget."
         message = (
             f"at their most, the {cost.what} cost {'at least ' if is_partial else ''}{most:.0f} "
             f"{cost.currency} in a month of {HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above "
             f"the budget of {monthly_budget:.0f}{f'; {unpriced}' if is_partial else ''}"
         )
     elif is_partial:
-        severity = Severity.WARNING
-        message = (
-            f"the cost cannot be compared with the budget: {unpriced}; other resources cost "
-            f"{most:.0f} at most"
-        )
-        remedy = (
-            "Set the price: node_price of the pool, or the label "
-            f"{labels.HOURLY_PRICE} of its nodes."
-        )
+        severe, others = warning, f"other resources cost {most:.0f} at most"
+        message = f"the cost cannot be compared with the budget: {unpriced}; {others}"
+        label = f"the label {labels.HOURLY_PRICE} of its nodes"
+        remedy = f"Set the price: node_price of the pool, or {label}."
     else:
         return None
-    return Finding("monthly-budget", severity, "stack", "monthly_budget", message, remedy)
+    return severe("monthly-budget", "stack", "monthly_budget", message, remedy)
 
 
 @dataclass(frozen=True)
@@ -367,7 +370,8 @@ class GpuPrices:
         return costs
 
     def _cost(self, workloads: list[AdmittedWorkload], *, at_least: bool) -> GpuCost | None:
-        if not any(gpus(pod.requests) for each in workloads for _, pod in each.pod_sets):
+        pod_sets = chain.from_iterable(admitted.pod_sets for admitted in workloads)
+        if not any(gpus(pod.requests) for _, pod in pod_sets):
             return None
         count, per_hour = self._at_once(workloads)
         if not count:

@@ -1,12 +1,12 @@
 """Placing each workload, next to running pods and to DaemonSets that come first or later."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, takewhile
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import items, section
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
@@ -16,43 +16,37 @@ from ml_foundations.planning.model.decisions import (
     Competition,
     GrowthStops,
     Outcome,
+    PodSetClass,
+    PodSets,
     Shortage,
     Shortfall,
     Verdict,
     in_turns,
 )
 from ml_foundations.planning.model.node_groups import (
-    HOSTNAME,
-    AffinityTerm,
     NodeGroup,
     PodClass,
     PodGroup,
-    SpreadConstraint,
     carrying,
+    node_count,
+    total_room,
 )
-from ml_foundations.planning.model.performance import IdentityMap
-from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.storage import access_modes
-from ml_foundations.planning.model.workloads import PodSet
+from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
-from ml_foundations.planning.scheduler.competition import independent_sets, judge_together
+from ml_foundations.planning.scheduler.competition import judge_together
 from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
 
-_MAY_WAIT_TOO_LONG = Refusal(
-    rule="runs-in-turns",
-    path="",
-    message="its deadline may pass while its pods wait for room or for others",
-    remedy="Raise activeDeadlineSeconds or leave it out, or make room for all pods at once.",
-    certain=False,
+MAY_WAIT_TOO_LONG = doubt(
+    "runs-in-turns",
+    "",
+    "its deadline may pass while its pods wait for room or for others",
+    "Raise activeDeadlineSeconds or leave it out, or make room for all pods at once.",
     only_refuses=True,
 )
-
-
-def may_wait_too_long(job: AdmittedWorkload) -> Refusal:
-    """Return that a Job's deadline may pass while its pods wait."""
-    return _MAY_WAIT_TOO_LONG._replace(object=str(job.workload))
+"""The doubt about a Job with a deadline whose pods wait."""
 
 
 class Fitting:
@@ -63,8 +57,7 @@ class Fitting:
 
     def __init__(self, cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> None:
         """Find the nodes of the DaemonSets among the workloads."""
-        self._cluster = cluster
-        self._workloads = workloads
+        self.cluster, self._workloads = cluster, workloads
         self._daemons: list[PodGroup] = []
         for admitted in workloads:
             if admitted.workload.kind == "DaemonSet" and admitted.pod_sets and _may_run(admitted):
@@ -73,38 +66,38 @@ class Fitting:
 
     def _of_daemon(self, pod: PodClass) -> list[NodeGroup]:
         """Return the node groups on which the pods of a DaemonSet run, or may run."""
-        wanted = [*self._cluster.accepting(pod), *self._cluster.possibly_accepting(pod)]
-        able = [place for place in dict.fromkeys(wanted) if place.room(pod)]
-        if refuses := pod.volume_refusals:
-            able = [place for place in able if not refuses(place.node)]
+        able: list[NodeGroup] = []
+        wanted = [*self.cluster.accepting(pod), *self.cluster.possibly_accepting(pod)]
+        for group in dict.fromkeys(wanted):
+            is_out_of_reach = pod.volume_refusals and pod.volume_refusals(group.node)
+            if group.room(pod) and not is_out_of_reach:
+                able.append(group)
         return able
 
-    def _places_for(
-        self, daemons: Iterable[PodGroup], least_priority: int | None = None
+    def _occupied_without(
+        self, rivals: Collection[PodGroup], least_priority: int | None = None
     ) -> list[NodeGroup]:
-        """Return all node groups with the pods of some DaemonSets.
+        """Return all node groups with the pods of all DaemonSets except some.
 
-        Args:
-            daemons: The DaemonSets.
-            least_priority: If given, running pods with a lower priority are evicted.
+        If a least priority is given, running pods with a lower one are evicted.
         """
-        of_place: dict[NodeGroup, list[PodClass]] = {}
-        for daemon in daemons:
-            for place in daemon.node_groups:
-                of_place.setdefault(place, []).append(daemon.pod)
-        places: list[NodeGroup] = []
-        for place in self._cluster.node_groups:
-            added, stay = of_place.get(place, ()), place.running
+        daemons_on: dict[NodeGroup, list[PodClass]] = {}
+        for daemon in self._daemons:
+            for group in daemon.node_groups if daemon not in rivals else ():
+                daemons_on.setdefault(group, []).append(daemon.pod)
+        groups: list[NodeGroup] = []
+        for group in self.cluster.node_groups:
+            added, stay = daemons_on.get(group, ()), group.running
             if least_priority is not None:
-                stay = [pod for pod in place.running if pod.priority >= least_priority]
-            is_same = not added and len(stay) == len(place.running)
-            places.append(place if is_same else carrying(place.node, (*stay, *added)))
-        return places
+                stay = [pod for pod in group.running if pod.priority >= least_priority]
+            is_same = not added and len(stay) == len(group.running)
+            groups.append(group if is_same else carrying(group.node, (*stay, *added)))
+        return groups
 
     @cached_property
     def occupied(self) -> list[NodeGroup]:
         """All node groups with the pods of all DaemonSets."""
-        return self._places_for(self._daemons)
+        return self._occupied_without(())
 
     def _rivals(self, pods: Iterable[PodClass]) -> list[PodGroup]:
         """Return the DaemonSets that may come after some pods: they do not evict them all."""
@@ -114,13 +107,6 @@ class Fitting:
             if not daemon.pod.preempts or daemon.pod.priority <= highest:
                 rivals.append(daemon)
         return rivals
-
-    def _without(
-        self, rivals: Sequence[PodGroup], least_priority: int | None = None
-    ) -> list[NodeGroup]:
-        """Return all node groups before the pods of some DaemonSets come."""
-        daemons = [daemon for daemon in self._daemons if daemon not in rivals]
-        return self._places_for(daemons, least_priority)
 
     def place(self, admitted: AdmittedWorkload) -> Outcome:
         """Return whether a workload's pods find their nodes."""
@@ -138,13 +124,14 @@ class Fitting:
         So the user sees all errors of a workload at once. A workload in a queue does not fit if the
         nodes of no flavor accept its pods.
         """
-        choices = [admitted.pod_sets]
-        if admitted.workload.queue is not None:
-            choices = list(admitted.flavor_choices)
-        placed = [self.place(AdmittedWorkload(admitted.workload, choice)) for choice in choices]
-        if {outcome.verdict for outcome in placed} == {Verdict.CANNOT_FIT}:
-            return Outcome(Verdict.CANNOT_FIT, placed[0].reasons)
-        return NOTHING_DECIDED
+        is_queued = admitted.workload.queue is not None
+        choices = admitted.flavor_choices if is_queued else [admitted.pod_sets]
+        first: Outcome | None = None
+        for outcome in self._place_choices(admitted.workload, choices):
+            if outcome.verdict is not Verdict.CANNOT_FIT:
+                return NOTHING_DECIDED
+            first = first or outcome
+        return Outcome(Verdict.CANNOT_FIT, first.reasons) if first else NOTHING_DECIDED
 
     def place_in_other_flavors(self, admitted: AdmittedWorkload, placed: Outcome) -> Outcome:
         """Return the doubt about a workload that fits, and does not in each choice of flavors.
@@ -152,140 +139,32 @@ class Fitting:
         Kueue admits it to the first flavor with enough quota, whatever the nodes have.
         """
         choices = admitted.flavor_choices
-        if len(choices) < 2 or placed.verdict not in (None, Verdict.FITS):
-            return NOTHING_DECIDED
-        for choice in choices:
-            outcome = self.place(AdmittedWorkload(admitted.workload, choice))
-            if outcome.verdict not in (None, Verdict.FITS):
-                return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
+        if len(choices) > 1 and not placed.may_not_fit:
+            for outcome in self._place_choices(admitted.workload, choices):
+                if outcome.may_not_fit:
+                    return Outcome.of(Verdict.UNDETERMINED, OTHER_FLAVOR)
         return NOTHING_DECIDED
 
-    def shared_claims(self) -> Mapping[AdmittedWorkload, Outcome]:
-        """Return the outcomes, by workload, of claims that pods on several nodes may mount.
-
-        The scheduler does not check whether several nodes may attach a claim: later pods wait on
-        their nodes until the disk is detached. If the first pod decides the zone of the volume, all
-        other pods must be in that zone.
-        """
-        mounting: IdentityMap[Manifest, list[AdmittedWorkload]] = IdentityMap()
-        for admitted in self._workloads:
-            for claim in admitted.claims:
-                mounting.setdefault(claim, []).append(admitted)
-        outcomes: dict[AdmittedWorkload, Outcome] = {}
-        for claim, sharing in mounting.items():
-            for admitted, outcome in self._shared_claim(claim, sharing):
-                outcomes[admitted] = outcomes.get(admitted, NOTHING_DECIDED) + outcome
-        return outcomes
-
-    def _shared_claim(
-        self, claim: Manifest, sharing: Sequence[AdmittedWorkload]
-    ) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
-        """Yield the outcomes of a claim for the workloads that mount it."""
-        pod_count = 0
-        places: dict[NodeGroup, None] = {}
-        for pod_set, pod in chain.from_iterable(admitted.pod_sets for admitted in sharing):
-            pod_count += pod_set.count
-            places |= dict.fromkeys(self._cluster.accepting(pod))
-        if pod_count < 2 or sum(place.count for place in places) < 2:
-            return
-        volumes = self._cluster.volumes
-        if set(access_modes(claim)) == {"ReadWriteOnce"}:
-            apart: list[AdmittedWorkload] = []
-            if volumes.is_of_one_node(claim):
-                apart = list(filter(self._needs_nodes, sharing))
-            for admitted in apart:
-                count = admitted.pod_sets[0][0].count
-                yield admitted, Outcome.refused([_one_node_is_too_small(claim, count)])
-            if not apart:
-                workloads = [admitted.workload for admitted in sharing]
-                shared = explain.shared_claim(name_of(claim), workloads)
-                yield sharing[0], Outcome.warned([shared])
-        zones: set[str | None] = set()
-        for place in places:
-            zones.update(place.node.zones or (place.node.labels.get(labels.ZONE),))
-        several = len(sharing) > 1 or sharing[0].workload.all_at_once
-        if several and len(zones) > 1 and volumes.gets_a_zone(claim):
-            first_decides = Refusal(
-                rule="volume-zone",
-                path="volumes",
-                message=f"the first pod decides the zone of claim {name_of(claim)}, and all others"
-                " must be in it",
-                remedy="Keep the pods in one zone by a node selector.",
-                certain=False,
-                only_refuses=True,
-            )
-            for admitted in sharing:
-                yield admitted, Outcome.refused([first_decides])
-
-    def _needs_nodes(self, admitted: AdmittedWorkload) -> bool:
-        """Return whether the pods of a workload must run at once and never all fit one node."""
-        [(pod_set, pod), *other_sets] = admitted.pod_sets
-        must_run_at_once = admitted.workload.all_at_once and pod_set.count >= 2
-        if other_sets or not must_run_at_once or admitted.unknowns:
-            return False
-        cluster = self._cluster
-        places = [*cluster.accepting(pod, self.occupied), *cluster.possibly_accepting(pod)]
-        if max((place.room(pod) for place in places), default=pod_set.count) < pod_set.count:
-            return True
-        for constraint in pod.spread:
-            is_over_nodes = constraint.key == HOSTNAME and constraint.counts_itself(pod)
-            if is_over_nodes and constraint.max_skew < pod_set.count:
-                eligible = [place for place in places if pod.is_eligible(constraint, place.node)]
-                if sum(place.count for place in eligible) > 1:
-                    return True
-        return False
-
-    def failing(self, judged: Sequence[AdmittedWorkload]) -> Iterable[Refusal]:
-        """Yield why Jobs may fail if not all pods have room at once.
-
-        Their deadline passes, or pods with a higher priority evict theirs, which count as failed.
-        """
-        pod_sets = chain.from_iterable(admitted.pod_sets for admitted in judged)
-        highest = max((pod.priority for _, pod in pod_sets if pod.preempts), default=0)
-        fragile: list[tuple[set[PodClass], Refusal]] = []
-        for job in judged:
-            pods = {pod for _, pod in job.pod_sets}
-            is_evicted = any(pod.priority < highest and not pod.recreated for pod in pods)
-            starts_alone = job.workload.is_finite and job.workload.queue is None
-            if not starts_alone or job.verdict is not Verdict.FITS:
-                continue
-            if is_evicted:
-                evicted = Refusal(
-                    rule="preemption",
-                    path="",
-                    message="pods of a higher priority may evict its pods, which count as failed",
-                    remedy="Make room for all pods at once, or let its podFailurePolicy ignore the"
-                    " condition DisruptionTarget.",
-                    certain=False,
-                    object=str(job.workload),
-                )
-                fragile.append((pods, evicted))
-            elif job.workload.deadline is not None:
-                fragile.append((pods, may_wait_too_long(job)))
-        if not fragile:
-            return
-        places = self._cluster.node_groups
-        for group in independent_sets(self.demands(judged, places)):
-            competing = {demand.pod for demand in group}
-            failing = [refusal for pods, refusal in fragile if not pods.isdisjoint(competing)]
-            if failing and self.judge_together(group, places)[0] is not Verdict.FITS:
-                yield from failing
+    def _place_choices(self, workload: Workload, choices: Iterable[PodSets]) -> Iterator[Outcome]:
+        """Yield the outcomes of placing each choice of a workload's pods."""
+        for choice in choices:
+            yield self.place(AdmittedWorkload(workload, choice))
 
     def _place_daemons(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a DaemonSet: it runs on every node that accepts it."""
         [(pod_set, pod), *_] = admitted.pod_sets
-        cluster = self._cluster
+        cluster = self.cluster
         accepting, possible = cluster.accepting(pod), cluster.possibly_accepting(pod)
         outcome = Outcome.of(Verdict.FITS)
         if not accepting and not possible:
             nowhere = shortage.daemon_set_nowhere(pod_set, pod, cluster.node_groups)
             outcome += Outcome.warned([nowhere])
-        for place in possible:
-            [refusal, *_] = refusals(pod, place.node)
-            reason = explain.node_refuses(pod_set, place.node, refusal)
+        for group in possible:
+            [refusal, *_] = refusals(pod, group.node)
+            reason = explain.node_refuses(pod_set, group.node, refusal)
             outcome += Outcome.of(Verdict.UNDETERMINED, reason)
-        for place in accepting:
-            outcome += _daemon_on(place, pod_set, pod)
+        for group in accepting:
+            outcome += _daemon_on(group, pod_set, pod)
         if pod.is_simple:
             return outcome
         demand = PodGroup(pod, pod_set.count, accepting, everywhere=True)
@@ -295,14 +174,11 @@ class Fitting:
         if self._affecting(pod):
             return outcome + self._place_with_affecting(admitted, pod_set, pod, pod_set.count)
         verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-        kept_apart = Refusal(
-            rule="daemon-set-spread",
-            path=pod_set.path,
-            message=f"its pods {verb} be on every node: affinity, spreading or a claim of one pod"
-            " keeps them apart",
-            remedy="Remove affinity, topologySpreadConstraints and ReadWriteOncePod claims from the"
-            " DaemonSet.",
-        )
+        why = "affinity, spreading or a claim of one pod keeps them apart"
+        message = f"its pods {verb} be on every node: {why}"
+        rules = "affinity, topologySpreadConstraints and ReadWriteOncePod claims"
+        remedy = f"Remove {rules} from the DaemonSet."
+        kept_apart = Refusal("daemon-set-spread", pod_set.path, message, remedy)
         return outcome + Outcome.of(verdict, kept_apart)
 
     def _place_one_set(self, admitted: AdmittedWorkload) -> Outcome:
@@ -317,12 +193,12 @@ class Fitting:
         if is_open and (exact := self._search([(pod_set, pod)], pod)):
             bounds = Capacity(*exact, bounds.limited_by)
         if bounds.least < wanted:
-            return self._shortage(admitted, pod_set, pod, bounds, wanted)
+            return self._shortage(admitted, (pod_set, pod), bounds, wanted)
         outcome = Outcome.of(Verdict.FITS)
         if bounds.least < pod_set.count:
             outcome += Outcome.warned([in_turns(pod_set, bounds.least, "the nodes allow")])
             if workload.deadline is not None:
-                late = _MAY_WAIT_TOO_LONG._replace(path="activeDeadlineSeconds")
+                late = MAY_WAIT_TOO_LONG._replace(path="activeDeadlineSeconds")
                 outcome += Outcome.refused([late])
         return outcome + Outcome.warned(self._stopped_growth(admitted, bounds.most))
 
@@ -343,28 +219,29 @@ class Fitting:
         """
         new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
         new_labels = {**pod.labels, labels.TEMPLATE_HASH: new_hash}
-        new = self._cluster.pod_class(
+        new = self.cluster.pod_class(
             pod.name, pod.namespace, new_labels, pod.spec, volume_refusals=pod.volume_refusals
         )
-        rules = zip(_rules(pod), _rules(new), strict=True)
-        if all(old.selector == other.selector for old, other in rules):
+        old_rules, new_rules = pod.selecting_rules, new.selecting_rules
+        pairs = zip(old_rules, new_rules, strict=True)
+        if all(old.selector == other.selector for old, other in pairs):
             return 0
-        places = self.occupied
+        groups = self.occupied
+        old_pods = PodGroup(pod, count, self.cluster.accepting(pod, groups))
         for surge in range(wanted - count, 0, -1):
-            demands = [
-                PodGroup(pod, count, self._cluster.accepting(pod, places)),
-                PodGroup(new, surge, self._cluster.accepting(new, places)),
-            ]
-            if self.judge_together(demands, places)[0] is not Verdict.CANNOT_FIT:
+            new_pods = PodGroup(new, surge, self.cluster.accepting(new, groups))
+            verdict, _ = self.judge_together([old_pods, new_pods], groups)
+            if verdict is not Verdict.CANNOT_FIT:
                 return count + surge
         return 0
 
     def _has_ample_room(self, pod: PodClass, wanted: int) -> bool:
         """Return whether only free resources decide, and they suffice in any order."""
-        if not pod.is_simple or self._daemons or self._cluster.running:
+        # With thousands of nodes, most workloads find their room on the first few.
+        if not pod.is_simple or self._daemons or self.cluster.running:
             return False
-        for place in self._cluster.accepting(pod, self.occupied):
-            wanted -= place.count * place.room(pod)
+        for group in self.cluster.accepting(pod, self.occupied):
+            wanted -= group.count * group.room(pod)
             if wanted <= 0:
                 return True
         return False
@@ -377,7 +254,7 @@ class Fitting:
         """
         with_all = self.occupied
         if least_priority is not None:
-            with_all = self._places_for(self._daemons, least_priority)
+            with_all = self._occupied_without((), least_priority)
         after_daemons = self._capacity(pod, with_all)
         counts_daemons = any(_spread_counts(pod, daemon.pod) for daemon in self._daemons)
         # Nodes with room after all DaemonSets have room before them too: without a spread
@@ -387,29 +264,25 @@ class Fitting:
         rivals = self._rivals([pod])
         if not rivals:
             return after_daemons
-        without_rivals = self._without(rivals, least_priority)
-        before_rivals = self._capacity(pod, without_rivals)
+        without_rivals = self._occupied_without(rivals, least_priority)
         if counts_daemons:
-            most = sum(place.count * place.room(pod) for place in without_rivals)
-            return Capacity(0, most, after_daemons.limited_by)
+            return Capacity(0, total_room(pod, without_rivals), after_daemons.limited_by)
+        before_rivals = self._capacity(pod, without_rivals)
         least = min(after_daemons.least, before_rivals.least)
         most = max(after_daemons.most, before_rivals.most)
         return Capacity(least, most, after_daemons.limited_by)
 
-    def _search(
-        self, pod_sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass
-    ) -> tuple[int, int] | None:
+    def _search(self, pod_sets: Iterable[PodSetClass], pod: PodClass) -> tuple[int, int] | None:
         """Return the fewest and the most pods of a class that find nodes, over all orders.
 
         They compete with other sets and the DaemonSets, except those that the API server rejects.
         Return None if the search is too long.
         """
-        places = self._cluster.node_groups
-        demands = [self._demand(pod_set, member, places) for pod_set, member in pod_sets]
+        groups = self.cluster.node_groups
+        demands = [self._demand(pod_set, member, groups) for pod_set, member in pod_sets]
         for daemon in self._daemons:
-            count = sum(place.count for place in daemon.node_groups)
-            demands.append(replace(daemon, count=count))
-        result = search(demands, places, each=True)
+            demands.append(replace(daemon, count=node_count(daemon.node_groups)))
+        result = search(demands, groups, each=True)
         if not result or not result.exhausted:
             return None
         for demand, least, most in zip(demands, result.least, result.most, strict=True):
@@ -417,23 +290,19 @@ class Fitting:
                 return least, most
         return None
 
-    def _capacity(self, pod: PodClass, places: Sequence[NodeGroup]) -> Capacity:
-        accepting = self._cluster.accepting(pod, places)
-        return capacity(pod, [(place, place.room(pod)) for place in accepting], places)
+    def _capacity(self, pod: PodClass, groups: Sequence[NodeGroup]) -> Capacity:
+        accepting = self.cluster.accepting(pod, groups)
+        return capacity(pod, [(group, group.room(pod)) for group in accepting], groups)
 
     def _shortage(
-        self,
-        admitted: AdmittedWorkload,
-        pod_set: PodSet,
-        pod: PodClass,
-        bounds: Capacity,
-        wanted: int,
+        self, admitted: AdmittedWorkload, pods: PodSetClass, bounds: Capacity, wanted: int
     ) -> Outcome:
         """Return the outcome for pods that may lack nodes, unless something else provides them.
 
         Three things may: evicting pods with a lower priority, nodes that may accept the pods, and
         pods of other workloads that these pods must be near.
         """
+        pod_set, pod = pods
         if self._can_evict(pod):
             evicting = self._bounds(pod, wanted, pod.priority)
             by_eviction = explain.eviction(pod_set, pod)
@@ -442,8 +311,8 @@ class Fitting:
                 return Outcome.of(Verdict.FITS) + Outcome.warned([by_eviction])
             if evicting.most >= wanted:
                 return Outcome.of(Verdict.UNDETERMINED, by_eviction)
-        possible = self._cluster.possibly_accepting(pod)
-        is_unknown = any(place.node.unknown for place in possible)
+        possible = self.cluster.possibly_accepting(pod)
+        is_unknown = any(group.node.unknown for group in possible)
         if is_unknown or (possible and self._room_with(pod, possible) >= wanted):
             node = possible[0].node
             reason = explain.node_refuses(pod_set, node, refusals(pod, node)[0])
@@ -454,26 +323,24 @@ class Fitting:
 
     def _can_evict(self, pod: PodClass) -> bool:
         """Return whether some running pod has a lower priority."""
-        running = chain.from_iterable(place.running for place in self._cluster.node_groups)
+        running = chain.from_iterable(group.running for group in self.cluster.node_groups)
         return pod.preempts and any(other.priority < pod.priority for other in running)
 
     def _by_capacity(
         self, pod_set: PodSet, pod: PodClass, bounds: Capacity, wanted: int
     ) -> Outcome:
         verdict = Verdict.UNDETERMINED if bounds.most >= wanted else Verdict.CANNOT_FIT
-        least, most, limit = bounds.least, bounds.most, bounds.limited_by
-        return Outcome.of(
-            verdict, Shortage(pod_set, pod, self.occupied, least, most, limit, wanted)
-        )
+        figures = bounds.least, bounds.most, bounds.limited_by, wanted
+        return Outcome.of(verdict, Shortage(pod_set, pod, self.occupied, *figures))
 
     def _room_with(self, pod: PodClass, possible: Sequence[NodeGroup]) -> int:
         """Return the room for pods, with the nodes that may accept them."""
-        nodes = {place.node for place in possible}
-        room = 0
-        for place in self.occupied:
-            if place.node in nodes or not refusals(pod, place.node):
-                room += place.count * place.room(pod)
-        return room
+        nodes = {group.node for group in possible}
+        able: list[NodeGroup] = []
+        for group in self.occupied:
+            if group.node in nodes or not refusals(pod, group.node):
+                able.append(group)
+        return total_room(pod, able)
 
     def _affecting(self, pod: PodClass) -> list[AdmittedWorkload]:
         """Return workloads whose pods decide where a pod may go.
@@ -499,7 +366,7 @@ class Fitting:
                 for affecting in self._affecting(member_pod):
                     if affecting not in company:
                         company.append(affecting)
-        pod_sets: list[tuple[PodSet, PodClass]] = []
+        pod_sets: list[PodSetClass] = []
         may_end = False
         for member in company:
             workload = member.workload
@@ -515,13 +382,10 @@ class Fitting:
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
         is_unknown = is_unknown or any(term.get("namespaceSelector") for term in terms)
         if is_unknown or least < wanted <= most or (may_end and least >= wanted):
-            near_others = Refusal(
-                rule="pod-affinity",
-                path=f"{pod_set.path}.affinity",
-                message="whether its pods find a place depends on where the pods of other"
-                " workloads are",
-                remedy="Select nodes by labels instead of by pods.",
-            )
+            others = "where the pods of other workloads are"
+            message = f"whether its pods find a place depends on {others}"
+            path, remedy = f"{pod_set.path}.affinity", "Select nodes by labels instead of by pods."
+            near_others = Refusal("pod-affinity", path, message, remedy)
             return Outcome.of(Verdict.UNDETERMINED, near_others)
         if least >= wanted:
             return Outcome.of(Verdict.FITS)
@@ -535,10 +399,11 @@ class Fitting:
         none. Otherwise it depends on whether its pods wait for each other.
         """
         workload = admitted.workload
-        phases: list[Outcome] = []
+        not_together: list[Outcome] = []
         for pod_sets in admitted.phases():
-            phases.append(self._place_sets(AdmittedWorkload(workload, pod_sets)))
-        not_together = [phase for phase in phases if phase.verdict is not Verdict.FITS]
+            phase = self._place_sets(AdmittedWorkload(workload, pod_sets))
+            if phase.verdict is not Verdict.FITS:
+                not_together.append(phase)
         if not not_together:
             return Outcome.of(Verdict.FITS)
         impossible = NOTHING_DECIDED
@@ -549,15 +414,11 @@ class Fitting:
                 impossible += Outcome(Verdict.CANNOT_FIT, alone.reasons)
         if impossible.verdict is not None:
             return impossible
-        may_wait = Refusal(
-            rule="runs-in-turns",
-            path="spec.replicatedJobs",
-            message="there is no place for all of its pods at once, and whether they wait for each"
-            " other is not known",
-            remedy=f'If they do, make room for all, and annotate the JobSet {labels.GANG}: "true".'
-            " If they do not, they run one after the other.",
-            certain=False,
-        )
+        waiting = "whether they wait for each other is not known"
+        message = f"there is no place for all of its pods at once, and {waiting}"
+        gang = f'If they do, make room for all, and annotate the JobSet {labels.GANG}: "true".'
+        remedy = f"{gang} If they do not, they run one after the other."
+        may_wait = doubt("runs-in-turns", "spec.replicatedJobs", message, remedy)
         reasons = [reason for _, reason in not_together[0].reasons]
         return Outcome.of(Verdict.UNDETERMINED, may_wait, *reasons)
 
@@ -567,18 +428,17 @@ class Fitting:
         for pod_set, pod in admitted.pod_sets:
             bounds = self._bounds(pod, pod_set.count)
             if pod_set.count > bounds.most:
-                outcome += self._shortage(admitted, pod_set, pod, bounds, pod_set.count)
-        if outcome.verdict not in (None, Verdict.FITS):
+                outcome += self._shortage(admitted, (pod_set, pod), bounds, pod_set.count)
+        if outcome.may_not_fit:
             return outcome
         demands = self.demands([admitted], self.occupied)
         verdict, shortfall = self.judge_together(demands, self.occupied)
-        if verdict is Verdict.CANNOT_FIT:
-            rivals = self._rivals(pod for _, pod in admitted.pod_sets)
-            if rivals:
-                before = self._without(rivals)
-                demands = self.demands([admitted], before)
-                verdict, shortfall = self.judge_together(demands, before)
-                verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
+        rivals = self._rivals(pod for _, pod in admitted.pod_sets)
+        if verdict is Verdict.CANNOT_FIT and rivals:
+            before = self._occupied_without(rivals)
+            demands = self.demands([admitted], before)
+            verdict, shortfall = self.judge_together(demands, before)
+            verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
         if verdict is Verdict.FITS:
             return outcome + Outcome.of(verdict)
         path = "spec.replicatedJobs"
@@ -587,19 +447,19 @@ class Fitting:
         return outcome + Outcome.of(verdict, Competition(demands, shortfall, of_one=path))
 
     def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[NodeGroup]) -> PodGroup:
-        accepting = self._cluster.accepting(pod, among)
+        accepting = self.cluster.accepting(pod, among)
         return PodGroup(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
 
     def judge_together(
-        self, demands: Sequence[PodGroup], places: Sequence[NodeGroup]
+        self, demands: Sequence[PodGroup], groups: Sequence[NodeGroup]
     ) -> tuple[Verdict, Shortfall | None]:
         """Return whether pod groups fit together, and what is missing.
 
         It is undetermined if other nodes may accept some of the pods.
         """
-        verdict, shortfall = judge_together(demands, places)
+        verdict, shortfall = judge_together(demands, groups)
         if verdict is Verdict.CANNOT_FIT:
-            possible = any(self._cluster.possibly_accepting(demand.pod) for demand in demands)
+            possible = any(self.cluster.possibly_accepting(demand.pod) for demand in demands)
             verdict = Verdict.UNDETERMINED if possible else verdict
         return verdict, shortfall
 
@@ -613,58 +473,24 @@ class Fitting:
         return demands
 
 
-def _nonempty(admitted: AdmittedWorkload) -> list[tuple[PodSet, PodClass]]:
+def _nonempty(admitted: AdmittedWorkload) -> list[PodSetClass]:
     return [(pod_set, pod) for pod_set, pod in admitted.pod_sets if pod_set.count]
 
 
-def _daemon_on(place: NodeGroup, pod_set: PodSet, pod: PodClass) -> Outcome:
+def _daemon_on(group: NodeGroup, pod_set: PodSet, pod: PodClass) -> Outcome:
     """Return whether a DaemonSet's pod runs on each node of a group on which it must run."""
-    if refused := refusals(pod, place.node):
+    if refused := refusals(pod, group.node):
         is_certain = any(refusal.certain for refusal in refused)
-        reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
+        reason = explain.node_refuses(pod_set, group.node, refused[0], must_run=True)
         return Outcome.of(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, reason)
-    if place.room(pod):
+    if group.room(pod):
         return NOTHING_DECIDED
-    stay = place.running
+    stay = group.running
     if pod.preempts:
         stay = [other for other in stay if other.priority >= pod.priority]
-    if carrying(place.node, stay).room(pod):
+    if carrying(group.node, stay).room(pod):
         return Outcome.of(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
-    return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
-
-
-def _one_node_is_too_small(claim: Manifest, count: int) -> Refusal:
-    return Refusal(
-        rule="volume-access",
-        path="volumes",
-        message=f"its {count} pods mount the claim {name_of(claim)}, which one node at a time may"
-        " attach (ReadWriteOnce), and no node accepts all of them: pods on another node never"
-        " start",
-        remedy=f"Give {name_of(claim)} the access mode ReadWriteMany with a class that has it, or"
-        " run as many pods as one node accepts without anti-affinity or spreading over nodes.",
-    )
-
-
-def inline_disks(admitted: AdmittedWorkload) -> Outcome:
-    """Refuse several pods that write to one disk, which their volumes name.
-
-    The scheduler keeps the pods apart (its filter VolumeRestrictions), and does not check which
-    node has attached the disk.
-    """
-    outcome = NOTHING_DECIDED
-    for pod_set, pod in admitted.pod_sets:
-        if pod_set.count > 1 and admitted.workload.all_at_once and pod.writes_to_disks:
-            disk, count = min(str(name) for _, name, *_ in pod.writes_to_disks), pod_set.count
-            one_pod = Refusal(
-                rule="volume-access",
-                path=f"{pod_set.path}.volumes",
-                message=f"its {count} pods write to the disk {disk}, which one node attaches, and"
-                " pods of one node exclude each other: one pod starts",
-                remedy="Run one pod, mount the disk with readOnly, or give the pods a claim of a"
-                " class that has ReadWriteMany.",
-            )
-            outcome += Outcome.refused([one_pod])
-    return outcome
+    return Outcome.of(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, group))
 
 
 def _other_pods(admitted: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
@@ -680,10 +506,6 @@ def _other_pods(admitted: AdmittedWorkload, pod: PodClass) -> list[PodClass]:
 def _spread_counts(pod: PodClass, other: PodClass) -> bool:
     """Return whether a spread constraint of a pod counts another pod."""
     return any(constraint.counts(pod, other) for constraint in pod.spread)
-
-
-def _rules(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
-    return chain(pod.anti_affinity, pod.spread, pod.affinity)
 
 
 def _may_run(admitted: AdmittedWorkload) -> bool:

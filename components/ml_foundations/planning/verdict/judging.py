@@ -14,13 +14,7 @@ from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.queue_overcommit import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
 from ml_foundations.planning.input.closed_world import ClassifiedDocuments
-from ml_foundations.planning.model.decisions import (
-    AdmittedWorkload,
-    Outcome,
-    Reason,
-    Verdict,
-    together,
-)
+from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.model.refusals import Refusal
@@ -28,9 +22,11 @@ from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advice, unserved_metrics
 from ml_foundations.planning.verdict.combining import judge_all_together
 from ml_foundations.planning.verdict.cost import GpuPrices, RunCost, cost_of, run_cost
-from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.fitting import Fitting, inline_disks
+from ml_foundations.planning.verdict.explain import without_accepted
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.objects import own_logs_findings
+from ml_foundations.planning.verdict.shared_disks import inline_disks, shared_claims
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
 
@@ -54,8 +50,8 @@ def judge(
     with without_garbage_collector():
         classified, nodes = ClassifiedDocuments(documents), list(nodes)
         verdicts = _judge_cluster(classified, nodes, gke)
-        errors = [f for f in verdicts.findings if f.severity is Severity.ERROR]
-        if not any(error.rule in accepted for error in errors):
+        rules = {finding.rule for finding in verdicts.findings if finding.is_error}
+        if rules.isdisjoint(accepted):
             return verdicts
         verdicts_without_rules = _judge_cluster(classified, nodes, gke, frozenset(accepted))
         return _with_findings_of(accepted, verdicts, verdicts_without_rules)
@@ -67,11 +63,15 @@ def _with_findings_of(
     """Return the verdicts without the accepted rules, with the findings of these rules."""
 
     def merged(findings: Iterable[Finding], remaining: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        of_rules = [finding for finding in findings if finding.rule in accepted]
-        return (*(finding for finding in of_rules if finding not in remaining), *remaining)
+        of_rules: list[Finding] = []
+        for finding in findings:
+            if finding.rule in accepted and finding not in remaining:
+                of_rules.append(finding)
+        return (*of_rules, *remaining)
 
-    pairs = zip(verdicts_without_rules.workloads, verdicts.workloads, strict=True)
-    workloads = [replace(item, reasons=merged(old.reasons, item.reasons)) for item, old in pairs]
+    workloads: list[WorkloadVerdict] = []
+    for item, old in zip(verdicts_without_rules.workloads, verdicts.workloads, strict=True):
+        workloads.append(replace(item, reasons=merged(old.reasons, item.reasons)))
     reasons = merged(verdicts.reasons, verdicts_without_rules.reasons)
     return replace(verdicts_without_rules, workloads=tuple(workloads), reasons=reasons)
 
@@ -117,6 +117,8 @@ def _judge_cluster(
     verdicts = _report(inputs, placed)
     if verdicts.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
         return verdicts
+    # A spread that is not even leaves out the running pods that may end. So the full spread also
+    # relaxes a cluster that is not split, in which it changes nothing else.
     spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
     relaxed: list[Verdicts] = []
     for spread in spreads:
@@ -147,10 +149,12 @@ class _Placed:
 def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
     """Admit the workloads to a cluster, and place each of them alone."""
     admission = Admission(cluster, [*inputs.documents.harmless, *inputs.documents.judged])
-    all_admitted = _admit_all(inputs, admission, cluster)
-    workloads = [_without_accepted(cluster, admitted) for admitted in all_admitted]
+    workloads: list[AdmittedWorkload] = []
+    for admitted in _admit_all(inputs, admission, cluster):
+        outcome = without_accepted(admitted.outcome, cluster.ignored)
+        workloads.append(admitted.with_outcome(outcome))
     fitting = Fitting(cluster, workloads)
-    shared = fitting.shared_claims()
+    shared = shared_claims(fitting, workloads)
     placed: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
     for before in workloads:
@@ -160,16 +164,15 @@ def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
             outcome += fitting.place_in_other_flavors(before, outcome)
         elif before.pod_sets and outcome.reasons and outcome.is_refused_at_worst:
             outcome += fitting.place_refused(before)
-        after = _without_accepted(cluster, before.with_outcome(outcome))
-        is_unplaced = after.verdict is None
+        outcome = without_accepted(outcome, cluster.ignored)
+        is_unplaced = outcome.verdict is None
         if is_unplaced:
-            after = after.with_outcome(after.outcome + Outcome.of(Verdict.FITS))
-        more = shared.get(before, Outcome()) + inline_disks(before)
-        more += Outcome.warned(advice(cluster, before))
-        after = after.with_outcome(after.outcome + more)
-        placed.append(after)
+            outcome += Outcome.of(Verdict.FITS)
+        outcome += shared.get(before, Outcome()) + inline_disks(before)
+        outcome += Outcome.warned(advice(cluster, before))
+        placed.append(before.with_outcome(outcome))
         if is_unplaced:
-            unplaced.add(after)
+            unplaced.add(placed[-1])
     return _Placed(cluster, admission, fitting, placed, frozenset(unplaced))
 
 
@@ -187,17 +190,6 @@ def _admit_all(
         yield admitted
     for workload, reasons in documents.malformed:
         yield AdmittedWorkload(workload, outcome=Outcome.refused(reasons))
-
-
-def _without_accepted(cluster: Cluster, admitted: AdmittedWorkload) -> AdmittedWorkload:
-    """Return a workload without the reasons that break accepted rules."""
-    if not cluster.ignored:
-        return admitted
-
-    def is_accepted(verdict: Verdict, reason: Reason) -> bool:
-        return explain.finding(reason, verdict).rule in cluster.ignored
-
-    return admitted.with_outcome(admitted.outcome.without(is_accepted))
 
 
 def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -> Verdicts:
@@ -218,29 +210,21 @@ def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -
         workloads.append(after)
         if before in placed.unplaced:
             unplaced.add(after)
-    all_together = judge_all_together(
-        cluster, placed.admission, placed.fitting, workloads, unplaced
-    )
+    all_together = judge_all_together(placed.admission, placed.fitting, workloads, unplaced)
     verdict, findings = _stack(inputs, placed, workloads, all_together, relaxed)
     prices = GpuPrices(cluster, placed.admission.quotas)
     stored = tuple(cluster.volumes.stored(cluster.workloads))
     items: list[WorkloadVerdict] = []
     for index, admitted in enumerate(workloads):
+        workload, verdict_alone = admitted.workload, admitted.verdict or Verdict.UNDETERMINED
         reasons = _findings_of(admitted, [verdicts.workloads[index] for verdicts in relaxed])
-        of_warnings: list[Finding] = []
+        warnings: list[Finding] = []
         for warning in admitted.outcome.warnings:
-            of_warnings.append(explain.finding(warning, Verdict.FITS, admitted.workload))
-        is_foreign = admitted.workload in documents.foreign
-        items.append(
-            WorkloadVerdict(
-                admitted.workload,
-                admitted.verdict or Verdict.UNDETERMINED,
-                tuple(reasons),
-                tuple(of_warnings),
-                _run_cost(placed.fitting, admitted),
-                prices.of(admitted, at_least=is_foreign),
-            )
-        )
+            warnings.append(explain.finding(warning, Verdict.FITS, workload))
+        run = _run_cost(placed.fitting, admitted)
+        gpus = prices.of(admitted, at_least=workload in documents.foreign)
+        words = tuple(reasons), tuple(warnings)
+        items.append(WorkloadVerdict(workload, verdict_alone, *words, run, gpus))
     return Verdicts(
         tuple(items),
         verdict,
@@ -282,15 +266,16 @@ def _stack(
     relaxed: Sequence[Verdicts],
 ) -> tuple[Verdict, list[Finding]]:
     """Return the verdict on the whole stack, and the findings that are about no single workload."""
-    cluster, ignored = placed.cluster, placed.cluster.ignored
+    cluster, documents = placed.cluster, inputs.documents
     verdict = all_together.verdict or Verdict.FITS
     findings = [explain.finding(reason, of) for of, reason in all_together.reasons]
     each_may_fit = not any(admitted.is_refused for admitted in workloads)
     if each_may_fit and _is_uncertain(verdict, [verdicts.stack for verdicts in relaxed]):
         verdict, findings = Verdict.UNDETERMINED, list(map(Finding.as_warning, findings))
-    unknown = [gap for gap in inputs.documents.unknown if gap.rule not in ignored]
-    unknown += [refusal for refusal in inputs.remaining if not refusal.certain]
-    refused = [*inputs.deciding, *(refusal for refusal in inputs.remaining if refusal.certain)]
+    unknown = [gap for gap in documents.unknown if gap.rule not in cluster.ignored]
+    refused = list(inputs.deciding)
+    for refusal in inputs.remaining:
+        (refused if refusal.certain else unknown).append(refusal)
     refused += unserved_metrics(cluster, inputs.gke)
     if any(refusal.certain for refusal in refused):
         verdict = Verdict.CANNOT_FIT
@@ -299,7 +284,7 @@ def _stack(
     findings += map(_of_object, refused)
     findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
     findings += map(_of_object, overpromised(cluster))
-    findings += own_logs_findings([*inputs.documents.judged, *inputs.documents.harmless])
+    findings += own_logs_findings([*documents.judged, *documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += map(_of_object, cluster.volumes.class_refusals(claim))
     return verdict, findings
@@ -320,7 +305,7 @@ def _findings_of(
     """
     certain: set[str] = set()
     for item in elsewhere:
-        certain.update(error.rule for error in item.reasons if error.severity is Severity.ERROR)
+        certain.update(reason.rule for reason in item.reasons if reason.is_error)
     for verdict, reason in admitted.outcome.reasons:
         finding = explain.finding(reason, verdict, admitted.workload)
         is_certain = finding.rule in certain or not elsewhere

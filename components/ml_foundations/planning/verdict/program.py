@@ -7,18 +7,13 @@ from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
-from ml_foundations.planning.input.program import (
-    Resource,
-    nodes_of,
-    objects_of,
-    shown_clusters,
-    values_of,
-    without_controller,
-)
+from ml_foundations.planning.input import program
+from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.model.decisions import Verdict, together
+from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cost import platform_cost
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.objects import placeholder_findings, quota_findings
@@ -47,8 +42,8 @@ def _object_findings(
     resources: Sequence[Resource], objects: Sequence[Manifest]
 ) -> Iterator[Finding]:
     """Yield findings about webhooks, quotas, and network policies that a cluster enforces."""
-    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
-    yield from webhook_findings(objects, values_of(resources, KUEUE))
+    clusters = of_type(resources, CLUSTER)
+    yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
     if not clusters or any(map(enforces_policies, clusters)):
         yield from network_findings(objects)
@@ -75,23 +70,23 @@ def judge_program(
         accepted: The rules whose errors the user accepts.
     """
     declared = list(resources)
-    nodes = nodes_of(declared, existing)
-    clusters = shown_clusters(declared)
-    objects = objects_of(declared)
+    nodes = program.nodes_of(declared, existing)
+    clusters = program.shown_clusters(declared)
+    objects = program.objects_of(declared)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
-    charts = [str(inputs.get("namespace")) for type_, inputs in declared if type_ == RELEASE]
+    charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]
     verdicts = with_references(
         verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
     )
     undeleted = [inputs for _, inputs in kept]
     findings = [*platform_findings(declared, nodes), *_object_findings(declared, objects)]
-    for refusal in without_controller(declared):
+    for refusal in program.without_controller(declared):
         findings.append(explain.finding(refusal, Verdict.CANNOT_FIT))
     if not rehearsed:
         findings += placeholder_findings(declared)
     findings += lost_with_namespaces(verdicts.stored, objects, undeleted)
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    errors = [finding for finding in findings if finding.is_error]
     region = verdicts.cost.region
     platform = tuple(platform_cost(declared, nodes, region))
     return replace(

@@ -5,13 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ml_foundations.catalog.disks import (
-    BILLED_BY_SPEED,
-    FILESTORE_CSI,
-    LUSTRE_CSI,
-    PD_CSI,
-    billed_storage,
-)
+from ml_foundations.catalog import disks
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
@@ -19,15 +13,10 @@ from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
+from ml_foundations.planning.input import program
 from ml_foundations.planning.input.node_pools import from_node_pool
-from ml_foundations.planning.input.program import (
-    NAT,
-    NO_LIST,
-    Resource,
-    nodes_of,
-    objects_of,
-    own_pools,
-)
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.model.declared import of_kind, of_type
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.storage import copies_of
 from ml_foundations.planning.model.volumes import Volumes
@@ -70,16 +59,17 @@ def quota_needs(
     At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
     only. Nodes that too little is known about have a separate row.
     """
-    found = list(resources)
-    clusters = [inputs for type_, inputs in found if type_ == CLUSTER]
-    # The nodes of a cluster that the program does not make have their quota already.
-    nodes = [node for node in nodes_of(found, existing) if clusters or node.unknown != NO_LIST]
+    declared = list(resources)
+    clusters, nodes = of_type(declared, CLUSTER), program.nodes_of(declared, existing)
+    if not clusters:
+        # The nodes of a cluster that the program does not make have their quota already.
+        nodes = [node for node in nodes if node.unknown != program.NO_LIST]
     regions = {_region(cluster.get("location")) for cluster in clusters}
     regions = regions or {*map(_region_of, nodes)}
     region = regions.pop() if len(regions) == 1 else _OPEN
-    disks = _of_claims(objects_of(found), clusters, region)
-    addresses = (_need("address/nat", region, 1, 1) for type_, _ in found if type_ == NAT)
-    sums = _summed([*_of_nodes(nodes), *disks, *addresses])
+    volumes = _of_claims(program.objects_of(declared), clusters, region)
+    addresses = [_need("address/nat", region, 1, 1)] * len(of_type(declared, program.NAT))
+    sums = _summed([*_of_nodes(nodes), *volumes, *addresses])
     # GKE removes this pool before it makes the others, so that it is not added to them.
     for key, first in _summed(_of_nodes(_removed_pools(clusters))).items():
         need = sums.get(key, first)
@@ -128,11 +118,11 @@ def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
         disk = given.get(labels.GKE_BOOT_DISK)
         gpus = int(given.get(labels.GKE_ACCELERATOR_COUNT) or machine.gpu_count)
         bought = {f"vcpu/{family}": vcpus, f"gpu/{gpu}": gpus}
-        disks = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
+        stored = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
         everywhere = {"vcpus/all": vcpus, "gpus/all": gpus}
         is_spot = "true" in (given.get(labels.GKE_SPOT), given.get(labels.GKE_FLEX_START))
         is_spot = is_spot or comes_on_request(node)
-        for what, amount in ({"instance/all": 1} | bought | disks | everywhere).items():
+        for what, amount in ({"instance/all": 1} | bought | stored | everywhere).items():
             region = _GLOBAL if what in everywhere else _region_of(node)
             most = amount * (node.count + node.surge)
             need = _need(what, region, amount * node.fewest, most, preemptible=is_spot)
@@ -151,7 +141,7 @@ def _need(what: str, region: str, least: int, most: int, *, preemptible: bool = 
 def _removed_pools(clusters: Iterable[Mapping[str, Any]]) -> Iterator[NodeClass]:
     for cluster in clusters:
         if cluster.get("removeDefaultNodePool"):
-            pools = own_pools({**cluster, "removeDefaultNodePool": False})
+            pools = program.own_pools({**cluster, "removeDefaultNodePool": False})
             yield from (replace(from_node_pool(pool, cluster), surge=0) for pool in pools)
 
 
@@ -168,12 +158,11 @@ def _of_claims(
 ) -> Iterator[QuotaNeed]:
     """Yield what the disks and shares of claims take, of StatefulSets one for each replica."""
     by_kind: dict[str, list[Manifest]] = {}
-    for manifest in objects:
-        if manifest["kind"] in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"):
-            by_kind.setdefault(manifest["kind"], []).append(manifest)
+    for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"):
+        by_kind[kind] = of_kind(objects, kind)
     volumes = Volumes(by_kind, clusters[0] if len(clusters) == 1 else None)
     claims = [(claim, 1) for claim in volumes.claims]
-    for stateful_set in [each for each in objects if each["kind"] == "StatefulSet"]:
+    for stateful_set in of_kind(objects, "StatefulSet"):
         spec = section(stateful_set, "spec")
         replicas: Any = spec.get("replicas", 1)
         count = int(replicas) if isinstance(replicas, (int, float)) else 1
@@ -189,20 +178,20 @@ def _of_claims(
 def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
     parameters, driver = section(storage_class, "parameters"), storage_class.get("provisioner")
     gib = _made_gib(driver, parameters, gib)
-    if driver == FILESTORE_CSI:
+    if driver == disks.FILESTORE_CSI:
         tier = str(parameters.get("tier") or "standard").lower()
         taken = max(gib, int(quota("filestore", tier)["smallest"] or 0))
         yield _need(f"filestore/{tier}", region, taken, taken)
-    elif driver == LUSTRE_CSI:
+    elif driver == disks.LUSTRE_CSI:
         yield _need("lustre/*", region, gib, gib)
-    elif driver in (PD_CSI, "kubernetes.io/gce-pd"):
+    elif driver in (disks.PD_CSI, "kubernetes.io/gce-pd"):
         type_ = str(parameters.get("type") or "pd-standard")
-        disks = copies_of(storage_class)
-        need = _need(f"disk/{type_}", region, gib * disks, gib * disks)
+        copies = copies_of(storage_class)
+        need = _need(f"disk/{type_}", region, gib * copies, gib * copies)
         is_regional = parameters.get("replication-type") == "regional-pd"
         yield replace(need, at_most=2 * gib, note=_REGIONAL) if is_regional else need
-        if type_ == BILLED_BY_SPEED:
-            mib = disks * _whole(parameters.get("provisioned-throughput-on-create"), 1 << 20)
+        if type_ == disks.BILLED_BY_SPEED:
+            mib = copies * _whole(parameters.get("provisioned-throughput-on-create"), 1 << 20)
             yield _need(f"throughput/{type_}", region, mib, mib)
 
 
@@ -211,7 +200,7 @@ def _made_gib(driver: Any, parameters: Manifest, wanted: int) -> int:
     if not wanted:
         return 0
     try:
-        billed = billed_storage(driver, parameters, milli(f"{wanted}Gi"))
+        billed = disks.billed_storage(driver, parameters, milli(f"{wanted}Gi"))
     except ValueError:
         return wanted
     return next(iter(billed.values()), wanted)

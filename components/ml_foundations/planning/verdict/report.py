@@ -130,16 +130,11 @@ def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | N
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    return [
-        {
-            "rule": finding.rule,
-            "object": finding.object,
-            "path": finding.path,
-            "message": finding.message,
-            "remedy": finding.remedy,
-        }
-        for finding in findings
-    ]
+    """Return findings as JSON values; whether they are errors, the verdict shows."""
+    values = list(map(asdict, findings))
+    for value in values:
+        del value["severity"]
+    return values
 
 
 def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.quantities import millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number
 from ml_foundations.planning.model.decisions import Shortage
-from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS, is_extended
 from ml_foundations.planning.model.workloads import PodSet
@@ -27,38 +27,38 @@ def words(reason: Shortage) -> Refusal:
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.node_groups:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
-    with_room = [place for place in reason.node_groups if place.room(reason.pod)]
-    able = [place for place in with_room if not refusals(reason.pod, place.node)]
+    with_room = [group for group in reason.node_groups if group.room(reason.pod)]
+    able = [group for group in with_room if not refusals(reason.pod, group.node)]
     if not able:
         return _nowhere(reason)
-    room = sum(place.count * place.room(reason.pod) for place in able)
-    if reason.limited_by and reason.most < room:
+    if reason.limited_by and reason.most < total_room(reason.pod, able):
         return _limited(reason, able)
     return _too_many(reason, able)
 
 
 _DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
-"""How far a node is that refuses pods by a rule: a toleration is easier to add than a machine."""
-_DISTANCE = 10
-"""The same for other rules."""
+"""How far a node is that refuses pods by a rule: a toleration is easier to add than a machine.
+
+Other rules count 10. In ``_nowhere``, a resource that is short counts 3, and an extended resource
+that the node lacks counts 20: a pod with GPUs is nearer to any node with GPUs.
+"""
 
 
-def _refusal_distance(pod: PodClass, place: NodeGroup) -> int:
+def _refusal_distance(pod: PodClass, group: NodeGroup) -> int:
     """Return how far a node is from accepting a pod."""
-    rules = [refusal.rule for refusal in refusals(pod, place.node)]
-    return sum(_DISTANCES.get(rule, _DISTANCE) for rule in rules)
+    return sum(_DISTANCES.get(refusal.rule, 10) for refusal in refusals(pod, group.node))
 
 
 def _nowhere(reason: Shortage) -> Refusal:
     """Return why the nearest node, which has the fewest reasons, does not accept even one pod."""
     pods, pod = reason.pods, reason.pod
 
-    def distance(place: NodeGroup) -> tuple[float, ...]:
-        missing, shares = _refusal_distance(pod, place), 0.0
-        for name, needed, free in lacks(pod, place):
+    def distance(group: NodeGroup) -> tuple[float, ...]:
+        missing, shares = _refusal_distance(pod, group), 0.0
+        for name, needed, free in lacks(pod, group):
             missing += 20 if is_extended(name) and not free else 3
             shares += 1 - free / needed
-        return missing, shares, -place.count
+        return missing, shares, -group.count
 
     nearest = min(reason.node_groups, key=distance)
     refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
@@ -76,22 +76,20 @@ def _nowhere(reason: Shortage) -> Refusal:
     return Refusal(rule, path, message, _remedy(reason, nearest, refused))
 
 
-def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[NodeGroup]) -> Refusal:
+def daemon_set_nowhere(pods: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
     """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
-    if not places:
+    if not groups:
         message = "it runs on no node, because there are none"
         return Refusal("daemon-set-without-nodes", pods.path, message, "Declare a node pool.")
-    nearest = min(places, key=lambda place: _refusal_distance(pod, place))
+    nearest = min(groups, key=lambda group: _refusal_distance(pod, group))
     refused = refusals(pod, nearest.node)
     messages = "; ".join(refusal.message for refusal in refused)
     against = messages or "its controller does not choose it"
     name = nearest.node.name
-    return Refusal(
-        rule="daemon-set-without-nodes",
-        path=f"{pods.path}.{refused[0].path}" if refused else pods.path,
-        message=f'it runs on no node; the nearest, "{name}", does not take it: {against}',
-        remedy=_remedy(Shortage(pods, pod, places, 0, 0, "", 1), nearest, refused),
-    )
+    path = f"{pods.path}.{refused[0].path}" if refused else pods.path
+    message = f'it runs on no node; the nearest, "{name}", does not take it: {against}'
+    remedy = _remedy(Shortage(pods, pod, groups, 0, 0, "", 1), nearest, refused)
+    return Refusal("daemon-set-without-nodes", path, message, remedy)
 
 
 def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> str:
@@ -148,9 +146,11 @@ def _values(reason: Shortage, nearest: NodeGroup, key: str) -> str:
     """Return the values of a label that a pod may select, those of the nearest node first."""
     selected = section(reason.pod.spec, "nodeSelector").get(key)
     near = nearest.node.labels.get(key)
-    labelled = [place.node.labels for place in reason.node_groups if key in place.node.labels]
-    offered = {str(node_labels[key]) for node_labels in labelled} - {selected}
-    values = sorted(offered, key=lambda value: (value != near, value))
+    offered: set[str] = set()
+    for group in reason.node_groups:
+        if key in group.node.labels:
+            offered.add(str(group.node.labels[key]))
+    values = sorted(offered - {selected}, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 
@@ -165,59 +165,52 @@ def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     }[reason.limited_by]
     keys = dict.fromkeys(rule.key for rule in rules)
     over = f"over {names(keys)}" if keys else "with ReadWriteOncePod"
-    roomy = names([f"{number(place.count, 'node')} of {place.node.name}" for place in able])
+    roomy = names([f"{number(group.count, 'node')} of {group.node.name}" for group in able])
     wanted = f"{number(reason.wanted, 'pod')} must run at once"
     remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
-    return Refusal(
-        rule=reason.limited_by,
-        path=f"{pods.path}.{path}",
-        message=f"{wanted}, and {path} {over} lets {most}: {roomy} would have the room",
-        remedy=remedy,
-    )
+    message = f"{wanted}, and {path} {over} lets {most}: {roomy} would have the room"
+    return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
 
 
 def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     """Return that each pod fits some node, and there are too few nodes for all at once."""
     pod, count_path = reason.pod, reason.pods.count_path
-    largest = max(able, key=lambda place: (place.room(pod), place.count))
+    largest = max(able, key=lambda group: (group.room(pod), group.count))
     missing = math.ceil((reason.wanted - reason.most) / largest.room(pod))
     # A pool that is split over its zones is one pool to the reader.
-    by_pool, counts = {place.node.name: place for place in able}, Counter[str]()
-    for place in able:
-        counts[place.node.name] += place.count
-    offers = names(_offer(pod, place, counts[name]) for name, place in by_pool.items())
+    by_pool, counts = dict[str, NodeGroup](), Counter[str]()
+    for group in able:
+        by_pool[group.node.name] = group
+        counts[group.node.name] += group.count
+    offers = names(_offer(pod, group, counts[name]) for name, group in by_pool.items())
     name, more = largest.node.name, f"the number of nodes by {missing}"
     if largest.node.is_template:
         more = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
-    return Refusal(
-        rule="nodes",
-        path=count_path,
-        message=f"each pod needs {needs(pod)}; {offers}: {room}",
-        remedy=f"Raise {more} or lower {count_path} to {reason.most}.",
-    )
+    remedy = f"Raise {more} or lower {count_path} to {reason.most}."
+    return Refusal("nodes", count_path, f"each pod needs {needs(pod)}; {offers}: {room}", remedy)
 
 
-def _offer(pod: PodClass, place: NodeGroup, count: int) -> str:
+def _offer(pod: PodClass, group: NodeGroup, count: int) -> str:
     """Return what nodes of a class offer of the resource that runs out first."""
     nodes = number(count, "node")
-    nodes = f"at most {nodes}" if place.node.is_template else nodes
+    nodes = f"at most {nodes}" if group.node.is_template else nodes
     if pod.excludes_itself_per_node:
-        return f'"{place.node.name}" takes one per node on {nodes}'
+        return f'"{group.node.name}" takes one per node on {nodes}'
 
     def pods_and_name(resource: str) -> tuple[int, str]:
-        return place.free.get(resource, 0) // pod.requests[resource], resource
+        return group.free.get(resource, 0) // pod.requests[resource], resource
 
     name = min(pod.requests, key=pods_and_name)
-    free = readable(place.free.get(name, 0))
-    return f'"{place.node.name}" offers {free} {name} per node on {nodes}'
+    free = readable(group.free.get(name, 0))
+    return f'"{group.node.name}" offers {free} {name} per node on {nodes}'
 
 
-def lacks(pod: PodClass, place: NodeGroup) -> list[tuple[str, int, int]]:
+def lacks(pod: PodClass, group: NodeGroup) -> list[tuple[str, int, int]]:
     """Return the resources that are short for a pod on a node: name, needed, free."""
     short: list[tuple[str, int, int]] = []
     for name, needed in sorted(pod.requests.items()):
-        free = place.free.get(name, 0)
+        free = group.free.get(name, 0)
         if needed > free:
             short.append((name, needed, max(0, free)))
     return short

@@ -1,0 +1,120 @@
+"""Disks that several pods use, though one node at a time may attach them.
+
+The scheduler does not check whether another node has attached a disk: later pods wait on their
+nodes until it is detached.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, name_of
+from ml_foundations.planning.model.decisions import NOTHING_DECIDED, AdmittedWorkload, Outcome
+from ml_foundations.planning.model.node_groups import HOSTNAME, NodeGroup, node_count
+from ml_foundations.planning.model.performance import IdentityMap
+from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.model.storage import access_modes
+from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict.fitting import Fitting
+
+
+def shared_claims(
+    fitting: Fitting, workloads: Sequence[AdmittedWorkload]
+) -> Mapping[AdmittedWorkload, Outcome]:
+    """Return the outcomes, by workload, of claims that pods on several nodes may mount.
+
+    If the first pod decides the zone of the volume, all other pods must be in that zone.
+    """
+    mounting: IdentityMap[Manifest, list[AdmittedWorkload]] = IdentityMap()
+    for admitted in workloads:
+        for claim in admitted.claims:
+            mounting.setdefault(claim, []).append(admitted)
+    outcomes: dict[AdmittedWorkload, Outcome] = {}
+    for claim, sharing in mounting.items():
+        for admitted, outcome in _shared_claim(fitting, claim, sharing):
+            outcomes[admitted] = outcomes.get(admitted, NOTHING_DECIDED) + outcome
+    return outcomes
+
+
+def _shared_claim(
+    fitting: Fitting, claim: Manifest, sharing: Sequence[AdmittedWorkload]
+) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
+    """Yield the outcomes of a claim for the workloads that mount it."""
+    pod_count, volumes = 0, fitting.cluster.volumes
+    groups: dict[NodeGroup, None] = {}
+    for pod_set, pod in chain.from_iterable(admitted.pod_sets for admitted in sharing):
+        pod_count += pod_set.count
+        groups |= dict.fromkeys(fitting.cluster.accepting(pod))
+    if pod_count < 2 or node_count(groups) < 2:
+        return
+    if set(access_modes(claim)) == {"ReadWriteOnce"}:
+        apart: list[AdmittedWorkload] = []
+        if volumes.is_of_one_node(claim):
+            apart = [admitted for admitted in sharing if _needs_nodes(fitting, admitted)]
+        for admitted in apart:
+            count = admitted.pod_sets[0][0].count
+            yield admitted, Outcome.refused([_one_node_is_too_small(name_of(claim), count)])
+        if not apart:
+            mounting = [admitted.workload for admitted in sharing]
+            yield sharing[0], Outcome.warned([explain.shared_claim(name_of(claim), mounting)])
+    zones: set[str | None] = set()
+    for group in groups:
+        zones.update(group.node.zones or (group.node.labels.get(labels.ZONE),))
+    several = len(sharing) > 1 or sharing[0].workload.all_at_once
+    if several and len(zones) > 1 and volumes.gets_a_zone(claim):
+        first = f"the first pod decides the zone of claim {name_of(claim)}"
+        message = f"{first}, and all others must be in it"
+        remedy = "Keep the pods in one zone by a node selector."
+        first_decides = doubt("volume-zone", "volumes", message, remedy, only_refuses=True)
+        for admitted in sharing:
+            yield admitted, Outcome.refused([first_decides])
+
+
+def _needs_nodes(fitting: Fitting, admitted: AdmittedWorkload) -> bool:
+    """Return whether the pods of a workload must run at once and never all fit one node."""
+    [(pod_set, pod), *other_sets] = admitted.pod_sets
+    count = pod_set.count
+    must_run_at_once = admitted.workload.all_at_once and count >= 2
+    if other_sets or not must_run_at_once or admitted.unknowns:
+        return False
+    cluster = fitting.cluster
+    groups = [*cluster.accepting(pod, fitting.occupied), *cluster.possibly_accepting(pod)]
+    if max((group.room(pod) for group in groups), default=count) < count:
+        return True
+    for constraint in pod.spread:
+        is_over_nodes = constraint.key == HOSTNAME and constraint.counts_itself(pod)
+        if is_over_nodes and constraint.max_skew < count:
+            eligible = [group for group in groups if pod.is_eligible(constraint, group.node)]
+            if node_count(eligible) > 1:
+                return True
+    return False
+
+
+def _one_node_is_too_small(claim: str, count: int) -> Refusal:
+    attached = f"the claim {claim}, which one node at a time may attach (ReadWriteOnce)"
+    no_node = "no node accepts all of them: pods on another node never start"
+    message = f"its {count} pods mount {attached}, and {no_node}"
+    remedy = (
+        f"Give {claim} the access mode ReadWriteMany with a class that has it, or run as many pods"
+        " as one node accepts without anti-affinity or spreading over nodes."
+    )
+    return Refusal("volume-access", "volumes", message, remedy)
+
+
+def inline_disks(admitted: AdmittedWorkload) -> Outcome:
+    """Refuse several pods that write to one disk, which their volumes name.
+
+    The scheduler keeps the pods of one node apart (its filter VolumeRestrictions).
+    """
+    outcome = NOTHING_DECIDED
+    for pod_set, pod in admitted.pod_sets:
+        if pod_set.count > 1 and admitted.workload.all_at_once and pod.writes_to_disks:
+            disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
+            attached = f"the disk {disk}, which one node attaches"
+            excluded = "pods of one node exclude each other: one pod starts"
+            message = f"its {pod_set.count} pods write to {attached}, and {excluded}"
+            claim = "a claim of a class that has ReadWriteMany"
+            remedy = f"Run one pod, mount the disk with readOnly, or give the pods {claim}."
+            path = f"{pod_set.path}.volumes"
+            outcome += Outcome.refused([Refusal("volume-access", path, message, remedy)])
+    return outcome
