@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 if TYPE_CHECKING:  # loaded at the first use: importing one package must not load all of them
-    from ml_foundations.planning.verdict.judging import (
-        Finding,
-        Severity,
-        Verdict,
-        Verdicts,
-        WorkloadVerdict,
-        judge,
-    )
+    from ml_foundations.planning.verdict.findings import Finding, Severity
+    from ml_foundations.planning.verdict.judging import Verdict, Verdicts, WorkloadVerdict, judge
 
 __all__ = ["UNKNOWN", "Finding", "Severity", "Verdict", "Verdicts", "WorkloadVerdict", "judge"]
 
@@ -27,4 +21,5 @@ __all__ = ["UNKNOWN", "Finding", "Severity", "Verdict", "Verdicts", "WorkloadVer
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.verdict.judging"), name)
+    module = "findings" if name in ("Finding", "Severity") else "judging"
+    return getattr(import_module(f"{__name__}.verdict.{module}"), name)

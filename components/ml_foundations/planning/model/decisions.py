@@ -69,19 +69,16 @@ def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
 
 @dataclass(frozen=True)
 class Shortage:
-    """Nodes for fewer pods than wanted: for ``least`` in any order, for ``most`` in the best order.
-
-    Attributes:
-        node_groups: All node groups, with the pods of DaemonSets.
-        limited_by: The rule that makes ``most`` smaller than the free resources would.
-    """
+    """Nodes for too few pods: for ``least`` in any order, for ``most`` in the best order."""
 
     pods: PodSet
     pod: PodClass
     node_groups: Sequence[NodeGroup]
+    """All node groups, with the pods of DaemonSets."""
     least: int
     most: int
     limited_by: str
+    """The rule that makes ``most`` smaller than the free resources would."""
     wanted: int
 
 
@@ -96,21 +93,17 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Competition:
-    """Pod groups that compete for nodes and cannot all run at once, or perhaps not.
-
-    Attributes:
-        demands: The pod groups.
-        shortfall: What is missing for certain, if that is known.
-        job: The Job that may wait, if other workloads stay.
-        beside: The workloads that stay.
-        of_one: The field with the number of pods, if all are of one workload.
-    """
+    """Pod groups that compete for nodes and cannot all run at once, or perhaps not."""
 
     demands: Sequence[PodGroup]
     shortfall: Shortfall | None
+    """What is missing for certain, if that is known."""
     job: Workload | None = None
+    """The Job that may wait, if other workloads stay."""
     beside: Sequence[Workload] = ()
+    """The workloads that stay."""
     of_one: str = ""
+    """The field with the number of pods, if all are of one workload."""
 
 
 Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
@@ -160,7 +153,7 @@ class Outcome:
         return cls(warnings=tuple(warnings))
 
     def __add__(self, other: "Outcome") -> "Outcome":
-        # Most checks find nothing.
+        # Most checks find nothing, of thousands of workloads.
         if other.verdict is None and not other.warnings:
             return self
         verdict = other.verdict
@@ -181,10 +174,12 @@ class Outcome:
     @property
     def is_refused_at_worst(self) -> bool:
         """Return whether every reason can only reject pods: none changes their fields."""
-        return all(
-            verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason)
-            for verdict, reason in self.reasons
-        )
+        for verdict, reason in self.reasons:
+            is_exceeded = isinstance(reason, QuotaExceeded)
+            can_only_refuse = is_exceeded or (isinstance(reason, Refusal) and reason.only_refuses)
+            if verdict is not Verdict.CANNOT_FIT and not can_only_refuse:
+                return False
+        return True
 
     def without(self, is_accepted: Callable[[Verdict, Reason], bool]) -> "Outcome":
         """Return the outcome of the reasons that the user does not accept."""
@@ -202,12 +197,6 @@ NOTHING_DECIDED = Outcome()
 def _worst(reasons: Sequence[tuple[Verdict, Reason]]) -> Verdict | None:
     """Return the worst verdict of some reasons, or None if there are none."""
     return together([verdict for verdict, _ in reasons]) if reasons else None
-
-
-def _can_only_refuse(reason: Reason) -> bool:
-    if isinstance(reason, Refusal):
-        return reason.only_refuses
-    return isinstance(reason, QuotaExceeded)
 
 
 def _pods_of(workload: Workload, like: PodSets) -> PodSets:
@@ -229,25 +218,21 @@ OTHER_FLAVOR = beyond_planning(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AdmittedWorkload:
-    """A workload with its pods as the scheduler would see them, and the outcome so far.
-
-    Attributes:
-        pod_sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
-        claims: The declared claims that its pods mount.
-        existing_claims: The claims that exist already, of those that are created for its pods.
-        queue_usage: What it uses of the queue that it waits in.
-        flavor_choices: Its sets as each flavor of its queue changes them; empty if not known.
-        unknowns: What planning does not know of it: then nothing is certain.
-        outcome: What is decided about it so far.
-    """
+    """A workload with its pods as the scheduler would see them, and the outcome so far."""
 
     workload: Workload
     pod_sets: PodSets = ()
+    """Its sets of pods; those of a DaemonSet with their number on these nodes."""
     claims: Sequence[Manifest] = ()
+    """The declared claims that its pods mount."""
     existing_claims: Sequence[Manifest] = ()
+    """The claims that exist already, of those that are created for its pods."""
     queue_usage: Sequence[QueueUsage] = ()
+    """What it uses of the queue that it waits in."""
     flavor_choices: Sequence[PodSets] = ()
+    """Its sets as each flavor of its queue changes them; empty if not known."""
     unknowns: Sequence[Refusal] = ()
+    """What planning does not know of it: then nothing is certain."""
     outcome: Outcome = NOTHING_DECIDED
 
     def sets_selecting(self, node_labels: Manifest) -> int:
@@ -289,20 +274,16 @@ class AdmittedWorkload:
     @property
     def is_plain(self) -> bool:
         """Return whether nothing is decided about it, and its pods have no separate volumes."""
-        return (
-            self.outcome.is_empty
-            and not (self.claims or self.existing_claims)
-            and not any(pod.volume_refusals or pod.made_claims for _, pod in self.pod_sets)
-        )
+        if not self.outcome.is_empty or self.claims or self.existing_claims:
+            return False
+        return not any(pod.volume_refusals or pod.made_claims for _, pod in self.pod_sets)
 
     def copy_for(self, workload: Workload) -> "AdmittedWorkload":
         """Return the same for another workload that no rule can tell apart."""
-        return AdmittedWorkload(
-            workload,
-            _pods_of(workload, self.pod_sets),
-            queue_usage=self.queue_usage,
-            flavor_choices=[_pods_of(workload, choice) for choice in self.flavor_choices],
-        )
+        pods = _pods_of(workload, self.pod_sets)
+        choices = [_pods_of(workload, choice) for choice in self.flavor_choices]
+        usage = self.queue_usage
+        return AdmittedWorkload(workload, pods, queue_usage=usage, flavor_choices=choices)
 
     def phases(self) -> list[PodSets]:
         """Return its sets of pods that run together: all, or those of each phase of a JobSet."""
@@ -310,8 +291,7 @@ class AdmittedWorkload:
             return [self.pod_sets]
         phases: list[PodSets] = []
         for paths in self.workload.phases:
-            members = [(pods, pod) for pods, pod in self.pod_sets if pods.count_path in paths]
-            phases.append(tuple(members))
+            phases.append(tuple(pods for pods in self.pod_sets if pods[0].count_path in paths))
         return phases
 
     def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:
@@ -333,19 +313,14 @@ class AdmittedWorkload:
                 yield claim, count
 
     def downgrade_unknown(self) -> "AdmittedWorkload":
-        """Return it as undetermined if something is not known; what is invalid stays invalid.
-
-        An object with an unknown field is invalid anyway if another field is. The exception is a
-        JobSet's field that adds volumes: it can make mounts valid that name no volume.
-        """
+        """Return it as undetermined if something is not known; what is invalid stays invalid."""
+        # An object with an unknown field is invalid anyway if another field is. The exception is a
+        # JobSet's field that adds volumes: it can make mounts valid that name no volume.
         makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.unknowns)
-        is_invalid = any(
-            isinstance(reason, Refusal)
-            and reason.rule == "invalid"
-            and reason.certain
-            and not (makes_volumes and "volume" in reason.path)
-            for _, reason in self.outcome.reasons
-        )
+        is_invalid = False
+        for _, reason in self.outcome.reasons:
+            if isinstance(reason, Refusal) and reason.rule == "invalid" and reason.certain:
+                is_invalid |= not (makes_volumes and "volume" in reason.path)
         if is_invalid and all(gap.rule == "unknown-field" for gap in self.unknowns):
             return replace(self, unknowns=())
         if not self.unknowns:

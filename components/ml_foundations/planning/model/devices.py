@@ -39,7 +39,7 @@ class DeviceClaims:
             spec = section(published, "spec")
             node = spec.get("nodeName")
             if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node, str):
-                self._published[node].update(map(_product, _whole_gpus(spec)))
+                self._published[node].update(_whole_gpus(spec))
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """Return the charge of the claims that are made for each pod, by the names of quotas."""
@@ -121,10 +121,8 @@ class DeviceClaims:
 
 
 def _charge(request: Manifest) -> Amounts:
-    """Return the charge of a request: of alternatives, the most of each device class.
-
-    Source: pkg/quota/v1/evaluator/core.
-    """
+    """Return the charge of a request: of alternatives, the most of each device class."""
+    # Source: pkg/quota/v1/evaluator/core.
     charge: Amounts = {}
     for choice in items(request, "firstAvailable") or [section(request, "exactly")]:
         name = f"{choice.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
@@ -133,17 +131,12 @@ def _charge(request: Manifest) -> Amounts:
     return charge
 
 
-def _whole_gpus(spec: Manifest) -> Iterable[Manifest]:
-    """Yield the attributes of the devices of a slice that are whole GPUs."""
+def _whole_gpus(spec: Manifest) -> Iterable[str]:
+    """Yield the products of the whole GPUs of a slice, as GPU Feature Discovery writes them."""
     for device in items(spec, "devices"):
         attributes = section(device, "attributes") or section(device, "basic", "attributes")
         if section(attributes, "type").get("string", "gpu") == "gpu":
-            yield attributes
-
-
-def _product(attributes: Manifest) -> str:
-    """Return the product of a GPU as GPU Feature Discovery writes it, with dashes."""
-    return str(section(attributes, "productName").get("string", "")).replace(" ", "-")
+            yield str(section(attributes, "productName").get("string", "")).replace(" ", "-")
 
 
 def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:

@@ -44,14 +44,7 @@ def mentions(trees: Iterable[Any]) -> frozenset[str]:
 def grouped(
     nodes: Iterable[NodeClass], running: Mapping[str, Sequence[PodClass]], mentioned: frozenset[str]
 ) -> list[tuple[NodeClass, Sequence[PodClass]]]:
-    """Return nodes with the pods on each: equivalent nodes as one class, named by the first.
-
-    Args:
-        nodes: All nodes.
-        running: The pods that run already, by the name of their node.
-        mentioned: The strings in the documents. A node whose name is among them is a separate
-            class. Of other labels, only those that planning reads are compared.
-    """
+    """Return nodes with the pods on each: equivalent nodes as one class, named by the first."""
     known: dict[Hashable, PodClass] = {}
     groups: dict[Hashable, tuple[list[NodeClass], list[PodClass]]] = {}
     read = (_READ_LABELS | mentioned) - {labels.HOSTNAME}
@@ -60,6 +53,8 @@ def grouped(
         pods = () if node.is_template else running.get(node.name, ())
         pod_keys = [_pod_key(pod, mentioned) for pod in pods]
         name = name_of(node.manifest)
+        # A node whose name is mentioned in the documents is a separate class. Of labels, those that
+        # the documents mention or planning reads are compared.
         is_alone = (
             node.is_template
             or compares_names
@@ -90,10 +85,7 @@ def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
-    """Return the fields of a running pod that decide about other pods: equal for equivalent pods.
-
-    They are its requests, its labels, its volumes, its anti-affinity and whether it can be evicted.
-    """
+    """Return the fields of a running pod by which it decides about other pods, as text."""
     compared = [
         pod.namespace,
         _only(pod.labels, mentioned),
@@ -118,10 +110,8 @@ def equivalence_key(
     None if the workload is in a cluster, is of a kind that creates other objects, or has a name
     that may be invalid.
 
-    Args:
-        workload: The workload.
-        selected: The keys of the labels that any pod's affinity or spread constraint selects.
-        declared: The namespaces with declared objects.
+    ``selected`` are the keys of labels that any pod's affinity or spread constraint selects, and
+    ``declared`` the namespaces with declared objects.
     """
     manifest, namespace = workload.manifest, workload.namespace
     if workload.kind not in _COMPARED or workload.claims or is_stored(manifest):
@@ -180,14 +170,12 @@ def _metadata(holder: Manifest, read: Set[str]) -> dict[str, Any]:
 
 
 def _shape(container: Manifest) -> Any:
-    """Return a container without its arguments, its amounts and the values of its variables.
-
-    A variable is only compared by whether it has a value.
-    """
+    """Return a container without its arguments, its amounts and the values of its variables."""
     env = container.get("env")
     variables: list[Any] = []
     for variable in cast("list[Any]", env) if isinstance(env, list) else [env]:
         if is_mapping(variable):
+            # A variable is only compared by whether it has a value.
             variable = {**variable, "value": bool(variable.get("value"))}
         variables.append(variable)
     resources = _without(section(container, "resources"), ("requests", "limits"))

@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
-from ml_foundations.kubernetes.objects import (
-    Manifest,
-    annotations_of,
-    items,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.performance import identity
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -29,17 +23,14 @@ JOB_KEY, PRIORITY = "jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/priority"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The way in which JobSet places the pods of a replicated Job.
-
-    Attributes:
-        domain: The topology key by which the webhook gives each Job a domain alone.
-        by_labels: Whether the Job selects the nodes that somebody has labelled for it.
-        has_priority: Whether the webhook labels the pods with their priority.
-    """
+    """The way in which JobSet places the pods of a replicated Job."""
 
     domain: str | None
+    """The topology key by which the webhook gives each Job a domain alone."""
     by_labels: bool
+    """Whether the Job selects the nodes that somebody has labelled for it."""
     has_priority: bool
+    """Whether the webhook labels the pods with their priority."""
 
     @property
     def is_exclusive(self) -> bool:
@@ -48,12 +39,10 @@ class Placement:
 
 
 def placement(document: Manifest, job: Manifest) -> Placement:
-    """Return how JobSet places the pods of one of a JobSet's replicated Jobs.
-
-    The controller copies the annotations to the Job and to its pods (labelAndAnnotateObject). It
-    reads the Job's for the node selector, and the webhook reads those of the pods.
-    """
+    """Return how JobSet places the pods of one of a JobSet's replicated Jobs."""
     template = section(job, "template")
+    # The controller copies the annotations to the Job and to its pods (labelAndAnnotateObject). It
+    # reads the Job's for the node selector, and the webhook reads those of the pods.
     of_job = _annotations(document, job, template)
     of_pods = _annotations(document, job, section(template, "spec", "template"))
     is_patched = _BY_LABELS not in of_pods
@@ -62,11 +51,12 @@ def placement(document: Manifest, job: Manifest) -> Placement:
 
 
 def _annotations(document: Manifest, job: Manifest, holder: Manifest) -> dict[str, Any]:
-    found = dict(annotations_of(holder))
+    annotations = dict(annotations_of(holder))
     for parent in map(annotations_of, (document, section(job, "template"))):
         if EXCLUSIVE in parent:
-            found |= {key: parent[key] for key in (EXCLUSIVE, _BY_LABELS) if key in parent}
-    return found
+            for key in parent.keys() & {EXCLUSIVE, _BY_LABELS}:
+                annotations[key] = parent[key]
+    return annotations
 
 
 def refusals(document: Manifest) -> Iterator[Refusal]:
@@ -76,24 +66,20 @@ def refusals(document: Manifest) -> Iterator[Refusal]:
         is_needed = 0 not in (job.get("replicas"), spec.get("parallelism"), spec.get("completions"))
         is_exclusive = placement(document, job).domain is not None
         if is_exclusive and is_needed and spec.get("completionMode") == "NonIndexed":
-            yield Refusal(
-                rule="invalid",
-                path=f"spec.replicatedJobs[{index}].template.spec.completionMode",
-                message="JobSet creates the pods of an exclusive Job after its pod of index 0, "
-                "which a Job of completionMode NonIndexed does not have",
-                remedy=f"Set completionMode: Indexed, or leave out the annotation {EXCLUSIVE}.",
-            )
+            lacking = "which a Job of completionMode NonIndexed does not have"
+            pods = "the pods of an exclusive Job after its pod of index 0"
+            path = f"spec.replicatedJobs[{index}].template.spec.completionMode"
+            remedy = f"Set completionMode: Indexed, or leave out the annotation {EXCLUSIVE}."
+            yield Refusal("invalid", path, f"JobSet creates {pods}, {lacking}", remedy)
 
 
 def job_key(document: Manifest, job: Manifest, index: int) -> str:
-    """Return the label that only the pods of a child Job have.
-
-    JobSets without a known name have different ones.
-    """
-    name = name_of(document) if name_of(document) not in ("", UNKNOWN) else identity(document)
-    return sha1(
-        f"{namespace_of(document)}/{name}-{job.get('name')}-{index}".encode(), usedforsecurity=False
-    ).hexdigest()
+    """Return the label that only the pods of a child Job have."""
+    # JobSets without a known name must not share the label.
+    namespace, name = key_of(document)
+    unique_name = name if name not in ("", UNKNOWN) else identity(document)
+    text = f"{namespace}/{unique_name}-{job.get('name')}-{index}"
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) -> Manifest:
@@ -101,23 +87,14 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
 
     The webhook adds affinity to the first pod, and gives later pods a node selector of that pod's
     domain. Affinity of all pods to their own Job has the same outcome. Only Jobs with the same
-    priority repel each other.
-
-    Args:
-        spec: The spec of the pods.
-        how: How JobSet places them.
-        key: The label that the Job's pods have alone.
-        priority: Their priority.
-        job: The namespace and the name of the Job, as labels of nodes spell it.
+    priority repel each other. ``key`` is the label that the Job's pods have alone, and ``job`` the
+    namespace and the name of the Job, as labels of nodes spell it.
     """
     if how.by_labels:
         selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": job}
         toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
-        spec = {
-            **spec,
-            "nodeSelector": selector,
-            "tolerations": [*items(spec, "tolerations"), toleration],
-        }
+        tolerations = [*items(spec, "tolerations"), toleration]
+        spec = {**spec, "nodeSelector": selector, "tolerations": tolerations}
     return spec if how.domain is None else _near_its_own(spec, how.domain, key, priority)
 
 
@@ -127,19 +104,14 @@ def _near_its_own(spec: Manifest, domain: str, own: str, priority: str) -> Manif
     others = {"key": JOB_KEY, "operator": "NotIn", "values": [own]}
     alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
     apart = _term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
-    added = {
-        kind: {
-            **section(affinity, kind),
-            REQUIRED: [*items(section(affinity, kind), REQUIRED), term],
-        }
-        for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
-    }
+    added: dict[str, Manifest] = {}
+    for kind, term in (("podAffinity", near), ("podAntiAffinity", apart)):
+        rules = section(affinity, kind)
+        added[kind] = {**rules, REQUIRED: [*items(rules, REQUIRED), term]}
     return {**spec, "affinity": {**affinity, **added}}
 
 
 def _term(key: str, *expressions: Manifest) -> Manifest:
-    return {
-        "topologyKey": key,
-        "namespaceSelector": {},
-        "labelSelector": {"matchExpressions": [*expressions]},
-    }
+    # An empty namespaceSelector selects the pods of all namespaces.
+    selector = {"matchExpressions": [*expressions]}
+    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": selector}

@@ -51,16 +51,14 @@ class FreeVolumes:
         """The volumes that are a resource of nodes, with the name of the resource."""
 
     def settle(self, needs: Iterable[Need], nodes: Sequence[NodeClass]) -> list[NodeClass]:
-        """Note the competing claims, and return the nodes with their volumes as a resource.
-
-        Volumes are a resource if each reaches one node, and every claim for them accepts any.
-        """
+        """Note the competing claims, and return the nodes with their volumes as a resource."""
         settled = list(nodes)
         if not self._volumes:
             return settled
         for need in needs:
             if candidates := self.satisfying(need.claim):
                 self._needs.append((need, candidates))
+        # Volumes are a resource if each reaches one node, and every claim for them accepts any.
         for volumes in set(map(itemgetter(1), self._needs)):
             holders = self._holders(volumes, nodes) if self._is_interchangeable(volumes) else None
             if holders is None:
@@ -178,13 +176,11 @@ class FreeVolumes:
         return Refusal("volume-zone", "volumes", message, certain=not may_come)
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
-        """Return the claims that may take some volumes: what satisfies them, and their number.
-
-        Of a workload whose pods need not run at once, one pod is enough.
-        """
+        """Return the claims that may take some volumes: what satisfies them, and their number."""
         competing: list[tuple[_Names, int]] = []
         for need, candidates in self._needs:
             if not candidates.isdisjoint(volumes):
+                # Of a workload whose pods need not run at once, one pod is enough.
                 is_one = not workload.all_at_once and str(workload) in need.owners
                 competing.append((candidates, 1 if is_one else need.number))
         return competing

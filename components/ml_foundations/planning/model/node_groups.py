@@ -90,18 +90,14 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, eq=False)
 class PodClass:
-    """Identical pods, as the scheduler sees them.
-
-    Attributes:
-        name: Whose pods they are, for messages.
-        spec: The admitted spec.
-        volume_refusals: Why volumes keep the pods from a node.
-    """
+    """Identical pods, as the scheduler sees them."""
 
     name: str
+    """Whose pods they are, for messages."""
     namespace: str
     labels: Mapping[str, Any]
     spec: Manifest
+    """The admitted spec."""
     priority: int = 0
     preempts: bool = True
     recreated: bool = True
@@ -122,6 +118,7 @@ class PodClass:
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """The charge of the device claims that are made for each pod, by the names of quotas."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
+    """Why volumes keep the pods from a node."""
     ignored: frozenset[str] = frozenset()
     """The rules that the user accepts to break: nodes are judged as if these did not exist."""
 
@@ -169,20 +166,20 @@ class PodClass:
         """A key of pods that the same nodes refuse, volumes disregarded."""
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
-        told = [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)]
-        return fingerprint(told) or repr(told)
+        deciding = [self.most_gpus, affinity, *map(self.spec.get, fields)]
+        return fingerprint(deciding) or repr(deciding)
 
     def of(self, **others: Any) -> PodClass:
-        """Return the class of other pods that differ in some fields, keeping what is computed.
-
-        A spec may differ in the amounts of its resources only.
-        """
+        """Return the class of other pods that differ in some fields, keeping what is computed."""
         _ = self.excludes_itself_per_node, self.requests, self.node_key  # which are known then
-        found = object.__new__(PodClass)
-        vars(found).update(vars(self), **others)
+        # Without the constructor, which checks nothing: dataclasses.replace would drop the cached
+        # values, and thousands of equivalent workloads would compute them again.
+        # A spec may differ in the amounts of its resources only.
+        copy = object.__new__(PodClass)
+        vars(copy).update(vars(self), **others)
         for key in _OF_AMOUNTS if "spec" in others else ():
-            vars(found).pop(key, None)
-        return found
+            vars(copy).pop(key, None)
+        return copy
 
     @property
     def is_simple(self) -> bool:
@@ -206,17 +203,16 @@ class PodClass:
 
     def excludes_on_node(self, other: PodClass) -> bool:
         """Return whether no node can hold both: by ports, disks or anti-affinity."""
-        return (
-            (self is other and self.one_per_node)
-            or _collide(self.ports, other.ports)
-            or any(
-                one == two and not (read and reads)
-                for *one, read in self.disks
-                for *two, reads in other.disks
-            )
-            or any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
-            or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
-        )
+        if (self is other and self.one_per_node) or _collide(self.ports, other.ports):
+            return True
+        for *disk, is_only_read in self.disks:
+            for *other_disk, is_other_only_read in other.disks:
+                if disk == other_disk and not (is_only_read and is_other_only_read):
+                    return True
+        return self._repels_on_node(other) or other._repels_on_node(self)
+
+    def _repels_on_node(self, other: PodClass) -> bool:
+        return any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
 
     def has_affinity_to(self, other: PodClass) -> bool:
         """Return whether all terms of the pods' affinity match another pod."""
@@ -255,22 +251,12 @@ def pod_class(
         required = items(section(spec, "affinity", kind), REQUIRED)
         return tuple(_affinity_term(term, namespace, pod_labels, namespaces) for term in required)
 
-    spread = tuple(
-        _spread_constraint(constraint, pod_labels)
-        for constraint in items(spec, "topologySpreadConstraints")
-        if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
-    )
-    near, apart = terms("podAffinity"), terms("podAntiAffinity")
-    return PodClass(
-        name,
-        namespace,
-        pod_labels,
-        spec,
-        affinity=near,
-        anti_affinity=apart,
-        spread=spread,
-        **others,
-    )
+    spread: list[SpreadConstraint] = []
+    for constraint in items(spec, "topologySpreadConstraints"):
+        if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
+            spread.append(_spread_constraint(constraint, pod_labels))
+    others |= {"affinity": terms("podAffinity"), "anti_affinity": terms("podAntiAffinity")}
+    return PodClass(name, namespace, pod_labels, spec, spread=tuple(spread), **others)
 
 
 def pod_of(pod: Manifest) -> PodClass:
@@ -280,16 +266,11 @@ def pod_of(pod: Manifest) -> PodClass:
 
 @dataclass(eq=False)
 class NodeGroup:
-    """The nodes of a class, with the pods that they carry already.
-
-    Attributes:
-        node: The class.
-        free: What one node has free, in thousandths.
-        running: The pods on each of these nodes.
-    """
+    """The nodes of a class, with the pods that they carry already."""
 
     node: NodeClass
     free: Amounts
+    """What one node has free, in thousandths."""
     running: tuple[PodClass, ...] = ()
 
     @property
@@ -312,19 +293,14 @@ class NodeGroup:
 
 @dataclass(eq=False)
 class PodGroup:
-    """Pods of one class that must run at once.
-
-    Attributes:
-        pod: The class.
-        count: How many; of a DaemonSet, one on each node that takes it.
-        node_groups: The node groups that accept them, whatever their room.
-        everywhere: Whether they belong to a DaemonSet.
-    """
+    """Pods of one class that must run at once; of a DaemonSet, one on each node that takes it."""
 
     pod: PodClass
     count: int
     node_groups: Sequence[NodeGroup]
+    """The node groups that accept them, whatever their room."""
     everywhere: bool = False
+    """Whether they belong to a DaemonSet."""
 
 
 def node_count(node_groups: Iterable[NodeGroup]) -> int:
@@ -396,7 +372,7 @@ def _with_label_keys(
 
 def _ports(spec: Manifest) -> Iterable[_Port]:
     init_containers = items(spec, "initContainers")
-    sidecars = [each for each in init_containers if each.get("restartPolicy") == "Always"]
+    sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
     for container in [*items(spec, "containers"), *sidecars]:
         for port in items(container, "ports"):
             number = port.get("hostPort")
@@ -416,9 +392,10 @@ def _disks(spec: Manifest) -> Iterable[_Disk]:
                     yield kind, *names, monitor, is_read
 
 
-def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:
-    return any(
-        number == taken and protocol == used and (_ANY_ADDRESS in (address, at) or address == at)
-        for address, protocol, number in one
-        for at, used, taken in other
-    )
+def _collide(ports: frozenset[_Port], other_ports: frozenset[_Port]) -> bool:
+    for address, *port in ports:
+        for other_address, *other_port in other_ports:
+            addresses = {address, other_address}
+            if port == other_port and (len(addresses) == 1 or _ANY_ADDRESS in addresses):
+                return True
+    return False

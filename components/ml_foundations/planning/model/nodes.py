@@ -37,61 +37,51 @@ _PRESSURES = {
     "NetworkUnavailable": "network-unavailable",
 }
 """The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
-_BROUGHT = frozenset(
-    f"node.kubernetes.io/{name}" for name in (*_PRESSURES.values(), "unschedulable")
-)
+_CONDITIONS = (*_PRESSURES.values(), "unschedulable")
+_BROUGHT = frozenset(f"node.kubernetes.io/{name}" for name in _CONDITIONS)
 
 
 @dataclass(eq=False)
 class NodeClass:
-    """Nodes that are alike: one Node, or the most nodes of a template.
-
-    Attributes:
-        name: The node's or the pool's name, for messages.
-        manifest: A Node manifest; of a template, its name and host name are ``UNKNOWN``.
-        count: How many such nodes there are at most.
-        fewest: How many there are at least.
-        allocatable: What one node offers to pods, in thousandths.
-        zones: The zones in which the nodes of a pool may be, if there are several; their zone is
-            ``UNKNOWN`` then.
-        most_per_zone: How many such nodes there are at most in each of these zones.
-        unknown: Fields of the pool that are not known yet: then nobody knows which pods it accepts.
-        lacks: Extended resources and device classes that none of the nodes has for certain.
-        shutdown_grace: Seconds that pods have to end when Google takes a Spot node back.
-        surge: The most nodes that an upgrade of the pool adds for a while.
-        disk_gib: The size of a node's boot disk; 0 if it is not known.
-        local_ssd_gib: The size of a node's local SSDs; 0 if it is not known.
-        labels: The labels of the nodes.
-        is_template: Whether the nodes do not exist yet, so that their names are not known.
-    """
+    """Nodes that are alike: one Node, or the most nodes of a template."""
 
     name: str
+    """The node's or the pool's name, for messages."""
     manifest: Manifest
+    """A Node manifest; of a template, its name and host name are ``UNKNOWN``."""
     count: int = 1
+    """How many such nodes there are at most."""
     fewest: int = 1
+    """How many there are at least."""
     allocatable: Amounts = field(default_factory=dict[str, int])
+    """What one node offers to pods, in thousandths."""
     zones: tuple[str, ...] = ()
+    """The zones in which a pool's nodes may be, if there are several: theirs is ``UNKNOWN``."""
     most_per_zone: int = 0
+    """How many such nodes there are at most in each of these zones."""
     unknown: tuple[str, ...] = ()
+    """Fields of the pool that are not known yet: then nobody knows which pods it accepts."""
     lacks: frozenset[str] = frozenset()
+    """Extended resources and device classes that none of the nodes has for certain."""
     shutdown_grace: int = SPOT_GRACE_SECONDS
+    """Seconds that pods have to end when Google takes a Spot node back."""
     surge: int = 0
+    """The most nodes that an upgrade of the pool adds for a while."""
     disk_gib: int = 0
+    """The size of a node's boot disk; 0 if it is not known."""
     local_ssd_gib: int = 0
+    """The size of a node's local SSDs; 0 if it is not known."""
 
     def __post_init__(self) -> None:
         self.labels = labels_of(self.manifest)
+        # Nodes that do not exist yet have no names.
         self.is_template = MAX_NODES in annotations_of(self.manifest)
 
     @property
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node has one for that."""
         is_cordoned = section(self.manifest, "spec").get("unschedulable")
-        return (
-            [*self.declared_taints, labels.UNSCHEDULABLE_TAINT]
-            if is_cordoned
-            else self.declared_taints
-        )
+        return self.declared_taints + ([labels.UNSCHEDULABLE_TAINT] if is_cordoned else [])
 
     @property
     def declared_taints(self) -> list[Manifest]:
@@ -104,14 +94,12 @@ class NodeClass:
         return taints
 
     def keeps(self, taint: Manifest) -> bool:
-        """Return whether a taint stays.
-
-        The node controller removes the taint of a condition that the nodes do not have.
-        """
+        """Return whether a taint stays."""
         if taint.get("effect") != "NoSchedule" or str(taint.get("key")) not in _BROUGHT:
             return True
-        brought = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
-        return any(each["key"] == taint["key"] for each in brought)
+        # The node controller removes the taint of a condition that the nodes do not have.
+        of_conditions = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
+        return taint["key"] in [present["key"] for present in of_conditions]
 
     def domain(self, key: str) -> Any:
         """Return the nodes' topology domain by a key; None if they have none, or each its own."""
@@ -159,28 +147,22 @@ def machine_of(node: NodeClass) -> MachineType | None:
 
 
 def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
-    """Return the nodes of a pool in each of its zones.
-
-    They are split evenly; with ``most``, each zone has as many as it may ever have.
-    """
+    """Return the nodes of a pool in each of its zones."""
     if not node.zones:
         return [node]
-    return [
-        replace(
-            node,
-            manifest=_with_labels(node.manifest, {}, dict.fromkeys(labels.ZONES, zone)),
-            count=node.most_per_zone if most else _part(node.count, index, len(node.zones)),
-            fewest=_part(node.fewest, index, len(node.zones)),
-        )
-        for index, zone in enumerate(node.zones)
-    ]
+    parts: list[NodeClass] = []
+    for index, zone in enumerate(node.zones):
+        manifest = _with_labels(node.manifest, {}, dict.fromkeys(labels.ZONES, zone))
+        # They are split evenly; with ``most``, each zone has as many as it may ever have.
+        count = node.most_per_zone if most else _part(node.count, index, len(node.zones))
+        fewest = _part(node.fewest, index, len(node.zones))
+        parts.append(replace(node, manifest=manifest, count=count, fewest=fewest))
+    return parts
 
 
 def by_host(nodes: Sequence[NodeClass]) -> list[NodeClass]:
-    """Return the nodes; each by itself if some share a host name.
-
-    The host name is a topology label like any other then.
-    """
+    """Return the nodes; each by itself if some share a host name."""
+    # Their host name is then a topology label like any other, so they are no longer alike.
     hosts = [node.labels.get(labels.HOSTNAME) for node in nodes if not node.is_template]
     if len(set(hosts)) == len(hosts):
         return list(nodes)
@@ -207,10 +189,5 @@ def _with_labels(
     """
     if not over and under.keys() <= labels_of(node).keys():
         return node
-    return {
-        **node,
-        "metadata": {
-            **section(node, "metadata"),
-            "labels": {**under, **labels_of(node), **(over or {})},
-        },
-    }
+    all_labels = {**under, **labels_of(node), **(over or {})}
+    return {**node, "metadata": {**section(node, "metadata"), "labels": all_labels}}

@@ -18,16 +18,13 @@ V = TypeVar("V")
 
 
 def fingerprint(tree: Any) -> bytes | None:
-    """Return a tree of plain values as bytes that equal trees share.
-
-    Return None if the tree holds another value, such as ``UNKNOWN``. Thousands of workloads and
-    nodes are of a few kinds, and comparing bytes is faster than comparing trees.
-    """
+    """Return a tree of plain values as bytes that equal trees share; None with other values."""
+    # Thousands of workloads and nodes are of a few kinds, and comparing bytes is faster than
+    # comparing trees. Later versions of the format depend on how many variables refer to a value.
     try:
-        # Later versions of the format depend on how many variables refer to a value.
         return marshal.dumps(tree, 2)
     except ValueError:
-        return None
+        return None  # such as UNKNOWN
 
 
 def cached_by_content(function: Callable[..., V]) -> Callable[..., V]:
@@ -95,10 +92,8 @@ def unique(objects: Iterable[K]) -> list[K]:
 
 @contextmanager
 def without_garbage_collector() -> Generator[None]:
-    """Switch the garbage collector off for a while.
-
-    It takes a quarter of the time of judging, and finds nothing: everything is kept to the end.
-    """
+    """Switch the garbage collector off for a while."""
+    # It takes a quarter of the time of judging, and finds nothing: everything is kept to the end.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -38,15 +38,13 @@ def without_overhead(spec: Manifest, field: Field) -> Amounts:
 
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:
-    """Return the requests or limits of a pod's containers together.
-
-    An init container runs next to the sidecars that started before it.
-    """
+    """Return the requests or limits of a pod's containers together."""
     sums = total(_own(container, field) for container in items(spec, "containers"))
     if not items(spec, "initContainers"):
         return sums
     sidecars: Amounts = {}
     peak: Amounts = {}
+    # An init container runs next to the sidecars that started before it, and ends before the next.
     for container in items(spec, "initContainers"):
         own = _own(container, field)
         if container.get("restartPolicy") == "Always":

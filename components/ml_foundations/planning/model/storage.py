@@ -102,17 +102,18 @@ def copies_of(storage_class: Manifest) -> int:
 
 def claim_names(spec: Manifest) -> list[str]:
     """Return the names of the claims that a pod mounts."""
-    named = (section(v, "persistentVolumeClaim").get("claimName") for v in items(spec, "volumes"))
-    return [name for name in named if name]
+    names: list[str] = []
+    for volume in items(spec, "volumes"):
+        if name := section(volume, "persistentVolumeClaim").get("claimName"):
+            names.append(name)
+    return names
 
 
 def claim_of(volume: Manifest) -> tuple[str, str] | None:
-    """Return the namespace and the name of the claim that a volume is kept for.
-
-    A Released volume is kept for no claim, and is not free either.
-    """
+    """Return the namespace and the name of the claim that a volume is kept for."""
     owner = section(volume, "spec", "claimRef")
     phase = section(volume, "status").get("phase", "Released" if owner.get("uid") else "Available")
+    # A Released volume is kept for no claim, and is not free either.
     if not owner or phase == "Released":
         return None
     return owner.get("namespace", "default"), owner.get("name", "")
@@ -146,13 +147,11 @@ def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
 
 
 def satisfies(volume: Manifest, claim: Manifest) -> bool:
-    """Return whether a free volume can be bound to a claim.
-
-    A claim that names its volume needs no labels of it.
-    """
+    """Return whether a free volume can be bound to a claim."""
     if class_name(volume) != class_name(claim) or not is_large_enough(volume, claim):
         return False
     wanted = section(claim, "spec")
+    # A claim that names its volume needs no labels of it.
     if name := wanted.get("volumeName"):
         return name == name_of(volume)
     selector = wanted.get("selector")

@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, n
 from ml_foundations.kubernetes.quantities import Amounts, milli
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.model import storage
-from ml_foundations.planning.model.declared import key_of
+from ml_foundations.planning.model.declared import full_name, key_of
 from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.performance import IdentityMap
@@ -42,7 +42,8 @@ class Stored(NamedTuple):
             size = f" ({gib} GiB of {kind})"
         if self.owner:
             return f"claim {name_of(self.claim)} of {self.owner}{size}"
-        return f"claim {'/'.join(key_of(self.claim))}{size}"
+        namespace, name = key_of(self.claim)
+        return f"claim {namespace}/{name}{size}"
 
 
 class _PodVolume(NamedTuple):
@@ -200,12 +201,10 @@ class Volumes:
         return on_node
 
     def without_sidecar(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
-        """Yield the refusal of buckets that a pod never mounts for want of GKE's sidecar.
-
-        GKE adds it to pods with an annotation only, and the scheduler does not read that. Source:
-        GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/webhook.
-        """
+        """Yield the refusal of buckets that a pod never mounts for want of GKE's sidecar."""
         spec = section(template, "spec")
+        # GKE adds it to pods with an annotation only, and the scheduler does not read that. Source:
+        # GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/webhook.
         annotated = annotations_of(template).get(labels.GCS_FUSE_VOLUMES, "")
         containers = (*items(spec, "containers"), *items(spec, "initContainers"))
         has_sidecar = any(c.get("name") == labels.GCS_FUSE_SIDECAR for c in containers)
@@ -223,12 +222,10 @@ class Volumes:
             yield Refusal("bucket-sidecar", volume.path, message, remedy, is_certain)
 
     def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
-        """Yield the refusal of buckets of pods on their node's network.
-
-        Such pods read a bucket as the node's account, unless the volume opts in to their own.
-        Source: GoogleCloudPlatform/gcs-fuse-csi-driver, docs/authentication.md.
-        """
+        """Yield the refusal of buckets of pods on their node's network."""
         for volume in self._pod_volumes(section(template, "spec"), namespace):
+            # Such pods read a bucket as the node's account, unless the volume opts in to their own.
+            # Source: GoogleCloudPlatform/gcs-fuse-csi-driver, docs/authentication.md.
             for bucket in volume.of_driver(labels.GCS_FUSE_DRIVER):
                 if section(bucket, "volumeAttributes").get(_OPTS_IN) in ("true", UNKNOWN):
                     continue
@@ -290,10 +287,7 @@ class Volumes:
                 yield Stored(claim, storage_class, _billed(claim, storage_class), number, owner)
 
     def class_that_makes(self, claim: Manifest) -> Manifest:
-        """Return the storage class that makes a claim's volume.
-
-        It is empty if the volume exists, or no class is known.
-        """
+        """Return the storage class that makes a claim's volume; empty if there is none."""
         return {} if self._volume_of(claim) else self._classes.of(self.with_default_class(claim))
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
@@ -311,7 +305,7 @@ class Volumes:
             return
         about = ""
         if claim in self.claims:
-            about = f"PersistentVolumeClaim {'/'.join(key_of(claim))}"
+            about = full_name(claim)
         if is_made and driver in self._missing_drivers:
             path = "spec.storageClassName"
             yield self._missing_driver(driver, path, f"the claim {name}", about)
@@ -394,20 +388,15 @@ class Volumes:
             yield _undeclared(f"the storage class {wanted} of claim {name} {early}", remedy)
 
     def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
-        """Return the claims that are made for each pod.
-
-        They are those of a StatefulSet's templates, and those of generic ephemeral volumes.
-        """
+        """Return the claims that are made for each pod: of templates, and of ephemeral volumes."""
         return *workload.claims, *map(self.with_default_class, _ephemeral_claims(spec))
 
     def _volume_of(self, claim: Manifest) -> Manifest | None:
-        """Return the volume that a claim is bound to, or will be.
-
-        Either both name each other, or the volume alone names the claim.
-        """
+        """Return the volume that a claim is bound to, or will be."""
         name = section(claim, "spec").get("volumeName")
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
+        # Either both name each other, or the volume alone names the claim.
         key = key_of(claim)
         for volume in self._volumes.values():
             if storage.claim_of(volume) != key:
@@ -484,26 +473,22 @@ def _may_be_in_zone(refusal: Refusal, node: NodeClass) -> bool:
 
 
 def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
-    """Yield the claims of generic ephemeral volumes.
-
-    Their names are those of pod and volume (Kubernetes, "Ephemeral Volumes").
-    """
+    """Yield the claims of generic ephemeral volumes."""
     for volume in items(spec, "volumes"):
         if template := section(volume, "ephemeral", "volumeClaimTemplate"):
+            # The name is that of the pod and the volume (Kubernetes, "Ephemeral Volumes").
             metadata = {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}
             yield {**template, "metadata": metadata}
 
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    """Yield the refusal of disks that the node's machine type is known not to attach.
-
-    The scheduler does not look at that.
-    """
+    """Yield the refusal of disks that the node's machine type does not attach, or may not."""
     parameters, machine = section(storage_class, "parameters"), machine_of(node)
     disk_type = parameters.get("type")
     if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
         return
     is_regional = parameters.get("replication-type") == "regional-pd"
+    # The scheduler does not look at that: the pod is bound, and waits for its volume.
     attaches = machine.attaches(disk_type, regional=is_regional)
     if attaches:
         return

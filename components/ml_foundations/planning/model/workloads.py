@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
+from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.performance import fingerprint
 
 GROUPS: Mapping[str, str] = {
@@ -34,6 +35,9 @@ _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 _STOPS_JOB = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"}
 """The fields with which failed pods may end a Job."""
 
+_COUNTS = ("replicas", "parallelism", "completions")
+_COUNTING_FIELDS = (*_COUNTS, "strategy", "ordinals", "volumeClaimTemplates")
+"""The fields next to a template that decide how many pods and claims there are."""
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 _JOB_SET = "jobset.sigs.k8s.io/"
@@ -58,54 +62,44 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PodSet:
-    """Identical pods of a workload.
-
-    Attributes:
-        template: What the pods are made of: their ``metadata`` and ``spec``, whole.
-        spec: The fields of the pods' spec that decide where they may run.
-        labels: The pods' labels, with those that controllers add; in place of random values, the
-            name of the workload.
-        count: How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes.
-        path: The path of the pods' spec in the workload's manifest.
-        count_path: The path of their number.
-    """
+    """Identical pods of a workload."""
 
     template: Manifest
+    """What the pods are made of: their ``metadata`` and ``spec``, whole."""
     spec: Manifest
+    """The fields of the pods' spec that decide where they may run."""
     labels: Mapping[str, Any]
+    """With those that controllers add; in place of random values, the name of the workload."""
     count: int
+    """How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes."""
     path: str
+    """The path of the pods' spec in the workload's manifest."""
     count_path: str
+    """The path of their number."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Workload:
-    """A workload and its pods.
-
-    Attributes:
-        manifest: The workload's manifest.
-        pods: Its sets of pods; one, except for a JobSet.
-        all_at_once: Whether the pods are of use only together, as those of always-on workloads and
-            of gangs.
-        phases: Of a JobSet in which Jobs wait until others have completed, the count paths of sets
-            that run together.
-        surge: Pods beyond ``count`` during a rollout.
-        ceiling: The most replicas that an autoscaler may set, if it has one.
-        claims: Claims that the workload makes for each of its pods.
-        unknown: Field paths that hold a value that is not known yet.
-    """
+    """A workload and its pods."""
 
     kind: str
     namespace: str
     name: str
     manifest: Manifest
     pods: tuple[PodSet, ...]
+    """Its sets of pods; one, except for a JobSet."""
     all_at_once: bool = True
+    """Whether the pods are of use only together, as those of always-on workloads and of gangs."""
     phases: tuple[frozenset[str], ...] = ()
+    """Of a JobSet whose Jobs wait for others to complete, the count paths that run together."""
     surge: int = 0
+    """Pods beyond ``count`` during a rollout."""
     ceiling: int | None = None
+    """The most replicas that an autoscaler may set, if it has one."""
     claims: tuple[Manifest, ...] = ()
+    """Claims that the workload makes for each of its pods."""
     unknown: tuple[str, ...] = field(default=())
+    """Field paths that hold a value that is not known yet."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
@@ -132,9 +126,8 @@ class Workload:
 
     @property
     def _job_spec(self) -> Manifest:
-        return section(
-            self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ())
-        )
+        below = ("jobTemplate", "spec") if self.kind == "CronJob" else ()
+        return section(self.manifest, "spec", *below)
 
     @property
     def replaces_evicted(self) -> bool:
@@ -162,9 +155,8 @@ class Workload:
     @property
     def takes_turns(self) -> bool:
         """Return whether it leaves room to others in time: plain Jobs, Jobs in a Kueue queue."""
-        return self.is_finite and (
-            not self.all_at_once or bool(self.phases) or self.queue is not None
-        )
+        may_wait = not self.all_at_once or bool(self.phases) or self.queue is not None
+        return self.is_finite and may_wait
 
     @property
     def queue(self) -> str | None:
@@ -202,9 +194,9 @@ def single_pods(workload: Workload) -> list[PodSet] | None:
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
-        own_labels = [
-            {_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers
-        ]
+        own_labels: list[dict[str, str]] = []
+        for number in numbers:
+            own_labels.append({_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"})
     elif is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
         own_labels = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
     else:
@@ -224,17 +216,13 @@ def ordinals(workload: Workload) -> range:
 
 def is_indexed(workload: Workload) -> bool:
     """Return whether a workload is a Job whose pods have numbers."""
-    return (
-        workload.kind == "Job"
-        and section(workload.manifest, "spec").get("completionMode") == "Indexed"
-    )
+    mode = section(workload.manifest, "spec").get("completionMode")
+    return workload.kind == "Job" and mode == "Indexed"
 
 
 def _controller_labels(document: Manifest) -> Mapping[str, str]:
-    """Return the labels that controllers give to all pods of a workload.
-
-    The name of the workload replaces the random part of a label.
-    """
+    """Return the labels that controllers give to all pods of a workload."""
+    # The name of the workload replaces the random part of a label.
     by_lot = f"{namespace_of(document)}/{name_of(document)}"
     match document["kind"]:
         case "Deployment":
@@ -254,30 +242,27 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
 
 def is_running(document: Manifest) -> bool:
     """Return whether a document is a pod that takes room on a node already."""
-    return (
-        document.get("kind") == "Pod"
-        and bool(section(document, "spec").get("nodeName"))
-        and section(document, "status").get("phase") in ("Running", "Pending", "Unknown")
-    )
+    is_bound = document.get("kind") == "Pod" and section(document, "spec").get("nodeName")
+    phase = section(document, "status").get("phase")
+    return bool(is_bound) and phase in ("Running", "Pending", "Unknown")
 
 
 def _ignores_evictions(policy: Manifest) -> bool:
     """Return whether evicted pods do not count as failed: the first rule that matches decides."""
     first = next(filter(is_mapping, items(policy, "rules")), dict[str, Any]())
     conditions = filter(is_mapping, items(first, "onPodConditions"))
-    is_met = any(
-        (c.get("type"), c.get("status", "True")) == ("DisruptionTarget", "True") for c in conditions
-    )
-    return is_met and first.get("action") == "Ignore"
+    for condition in conditions:
+        wanted = condition.get("type"), condition.get("status", "True")
+        if wanted == ("DisruptionTarget", "True"):
+            return first.get("action") == "Ignore"
+    return False
 
 
 def may_end(pod: Manifest) -> bool:
     """Return whether a pod ends with its containers, or at its deadline."""
     spec = section(pod, "spec")
-    return (
-        spec.get("restartPolicy", "Always") != "Always"
-        or spec.get("activeDeadlineSeconds") is not None
-    )
+    is_limited = spec.get("activeDeadlineSeconds") is not None
+    return is_limited or spec.get("restartPolicy", "Always") != "Always"
 
 
 def is_finished(document: Manifest) -> bool:
@@ -315,10 +300,8 @@ def workload(
 ) -> Workload:
     """Return the workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    Args:
-        document: The manifest.
-        autoscalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
-        priority: Returns the priority of a pod's spec.
+    Autoscalers are by kind, namespace and name of what they scale. ``priority`` returns the
+    priority of a pod's spec.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind)) if fingerprint(document) is None else ()
@@ -360,9 +343,8 @@ def _only(tree: Any, keys: frozenset[str]) -> Any:
 def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     """Yield the paths of unknown values that decide where a workload's pods run."""
     if kind == "JobSet":
-        yield from unknown_paths(
-            section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs"
-        )
+        jobs = section(document, "spec").get("replicatedJobs")
+        yield from unknown_paths(jobs, "spec.replicatedJobs")
         domain = annotations_of(document).get(exclusive.EXCLUSIVE)
         yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
@@ -388,14 +370,7 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     if kind == "Pod":
         return
     parent = section(document, *path.split(".")[:-1])
-    for key in (
-        "replicas",
-        "parallelism",
-        "completions",
-        "strategy",
-        "ordinals",
-        "volumeClaimTemplates",
-    ):
+    for key in _COUNTING_FIELDS:
         yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 
@@ -416,13 +391,11 @@ def _job(document: Manifest, kind: str) -> Workload:
     spec = section(document, *path.split("."))
     succeeded = section(document, "status").get("succeeded") or 0
     pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", f"{path}.parallelism")
-    holders = (
-        (document, section(document, "spec", "jobTemplate")) if kind == "CronJob" else (document,)
-    )
-    gang = any(annotations_of(holder).get(labels.GANG) == "true" for holder in holders)
-    return Workload(
-        kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang
-    )
+    marks = [annotations_of(document).get(labels.GANG)]
+    if kind == "CronJob":
+        marks.append(annotations_of(section(document, "spec", "jobTemplate")).get(labels.GANG))
+    whose = (kind, *key_of(document), document)
+    return Workload(*whose, (pods,), all_at_once="true" in marks)
 
 
 def _at_once(spec: Manifest, succeeded: int = 0) -> int:
@@ -433,10 +406,7 @@ def _at_once(spec: Manifest, succeeded: int = 0) -> int:
 
 
 def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
-    """Yield the pod sets of a JobSet.
-
-    Each child Job has its own set if the Jobs are placed exclusively.
-    """
+    """Yield the pod sets of a JobSet."""
     jobs = items(section(document, "spec"), "replicatedJobs")
     ways = [exclusive.placement(document, job) for job in jobs]
     for index, (job, how) in enumerate(zip(jobs, ways, strict=True)):
@@ -454,7 +424,8 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
         }
         spec_path = f"{path}.template.spec.template.spec"
         pods = PodSet(template, spec, pod_labels, count, spec_path, f"{path}.replicas")
-        if replicas > 1 and not any(each.is_exclusive for each in ways):
+        # Each child Job has its own set if the Jobs are placed exclusively.
+        if replicas > 1 and not any(other.is_exclusive for other in ways):
             yield replace(pods, count=replicas * count)
             continue
         for number in range(max(1, replicas)):
@@ -465,16 +436,14 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
 
 
 def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
-    """Return for each Job of a JobSet those that may run with it; empty if all may.
-
-    A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet,
-    api/jobset/v1alpha2, DependsOn).
-    """
+    """Return for each Job of a JobSet those that may run with it; empty if all may."""
     jobs = items(section(document, "spec"), "replicatedJobs")
     index = {job.get("name"): number for number, job in enumerate(jobs)}
     completed: list[frozenset[int]] = []
     for job in jobs:  # each depends on Jobs before it
         before: set[int] = set()
+        # A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet,
+        # api/jobset/v1alpha2, DependsOn).
         for dependency in items(job, "dependsOn"):
             number = index.get(dependency.get("name"), len(completed))
             if number < len(completed):
@@ -506,7 +475,7 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
         count = max(min(count, ceiling), least)
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
     surge = _surge(spec, count) if kind == "Deployment" else 0
-    whose = (kind, namespace_of(document), name_of(document), document)
+    whose = (kind, *key_of(document), document)
     sets = (_pod_set(document, count, "spec.template", "spec.replicas"),)
     return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
 

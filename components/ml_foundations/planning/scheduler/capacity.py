@@ -20,29 +20,22 @@ _Rooms = Sequence[tuple[NodeGroup, int]]
 
 @dataclass(frozen=True)
 class Capacity:
-    """The number of pods of a class that find a place.
-
-    Attributes:
-        least: So many always do, in every order of arrival and by every choice of the scheduler.
-        most: No more ever do.
-        limited_by: What makes ``most`` smaller than the nodes' room: ``topology-spread``,
-            ``pod-affinity``, ``pod-anti-affinity``, ``volume-access`` or nothing.
-    """
+    """The number of pods of a class that find a place."""
 
     least: int
+    """So many always do, in every order of arrival and by every choice of the scheduler."""
     most: int
+    """No more ever do."""
     limited_by: str = ""
+    """The rule that makes ``most`` smaller than the nodes' room, such as ``topology-spread``."""
 
 
 def capacity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> Capacity:
-    """Return how many pods of a class find a place.
+    """Return how many pods of a class find a place in the groups that accept them.
 
-    Args:
-        pod: The class.
-        rooms: The groups whose nodes accept the pods.
-        all_groups: All nodes. Pods that run on any of them, and empty domains, count for affinity
-            and spreading.
+    Pods that run on any of all groups, and their empty domains, count for affinity and spreading.
     """
+    # Without running pods nothing repels, and all pairs of groups would be compared for nothing.
     if any(group.running for group in all_groups):
         rooms = [(group, room) for group, room in rooms if not is_repelled(pod, group, all_groups)]
     limits = [_spread(pod, constraint, rooms, all_groups) for constraint in pod.spread]
@@ -89,12 +82,11 @@ def _one_pod(pod: PodClass, rooms: _Rooms, all_groups: Iterable[NodeGroup]) -> C
 
 
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
-    """Return the limit of anti-affinity: one pod in each topology domain.
-
-    Nodes without the label of the topology key are in no domain, and take what they have room for.
-    """
+    """Return the limit of anti-affinity: one pod in each topology domain."""
     outside, domains = 0, set[object]()
     for group, room in rooms:
+        # Nodes without the label of the topology key are in no domain, and take what they have room
+        # for.
         if (domain := group.node.domain(key)) is None:
             outside += group.count * room
         elif group.count * room:
@@ -103,11 +95,7 @@ def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
 
 
 def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> Capacity:
-    """Return the limit of affinity.
-
-    If pods that match it run already, their domains are the allowed ones. Otherwise the pods must
-    match it themselves: all go to the domain of the first one.
-    """
+    """Return the limit of affinity."""
     attracting = [group for group in all_groups if _attracts(pod, group)]
     if attracting:
         allowed: list[tuple[NodeGroup, int]] = []
@@ -115,6 +103,8 @@ def _affinity(pod: PodClass, rooms: _Rooms, all_groups: Sequence[NodeGroup]) -> 
             if _shares_domains(pod, group, attracting):
                 allowed.append((group, room))
         return _all_of(allowed, "pod-affinity")
+    # If pods that match it run already, their domains are the allowed ones. Otherwise the pods must
+    # match it themselves: all go to the domain of the first one.
     if not pod.has_affinity_to(pod):
         return Capacity(0, 0, "pod-affinity")
     sizes = _domain_sizes([term.key for term in pod.affinity], rooms)

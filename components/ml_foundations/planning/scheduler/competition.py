@@ -31,11 +31,7 @@ _ANY_POD = None
 
 
 def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
-    """Return pods in sets that do not affect each other.
-
-    Pods affect each other through nodes that accept both, and through affinity, spreading and
-    claims.
-    """
+    """Return pods in sets that affect each other by no node, affinity, spreading or claim."""
     sets: list[tuple[set[NodeGroup], list[PodGroup]]] = []
     interacting: list[PodGroup] = []
     for pods in pod_groups:
@@ -82,11 +78,9 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
 
 
 def _index_keys(pod: PodClass) -> Iterable[Hashable]:
-    """Yield the keys under which ``_joined`` finds all pods that a pod may interact with.
-
-    For each selector, one of the labels that it requires; ``_ANY_POD`` if it requires none.
-    """
+    """Yield the keys under which ``_joined`` finds all pods that a pod may interact with."""
     for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread):
+        # For each selector, one of the labels that it requires; ``_ANY_POD`` if it requires none.
         required = section(rule.selector or {}, "matchLabels")
         yield next(iter(required.items()), _ANY_POD)
     yield from pod.exclusive_claims

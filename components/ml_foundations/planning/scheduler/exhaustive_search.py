@@ -28,38 +28,29 @@ _MOST_STEPS = 60_000
 
 @dataclass
 class SearchResult:
-    """The ends that the pods may come to, over every order of arrival and choice of the scheduler.
-
-    Attributes:
-        complete: Whether all pods may find their place.
-        stuck: Whether some pods may find none.
-        exhausted: Whether every way was tried.
-        least: The fewest pods of each class that find a place.
-        most: The most.
-    """
+    """The ends that pods may come to, over every order of arrival and choice of the scheduler."""
 
     complete: bool = False
+    """Whether all pods may find their place."""
     stuck: bool = False
+    """Whether some pods may find none."""
     exhausted: bool = True
+    """Whether every way was tried."""
     least: list[int] = field(default_factory=list[int])
+    """The fewest pods of each class that find a place."""
     most: list[int] = field(default_factory=list[int])
+    """The most."""
 
 
 def search(
     pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, each: bool = False
 ) -> SearchResult | None:
-    """Try every way to place pods, and return what becomes of them.
+    """Try every way to place pods, and return what becomes of them; None if there are too many.
 
-    Args:
-        pod_groups: The pods.
-        node_groups: All nodes.
-        each: Whether to go on once it is known that the pods may all fit and may get stuck, to
-            count those of each class.
-
-    Returns:
-        None if there are too many nodes or pods to try.
+    With ``each``, the search goes on once it is known that the pods may all fit and may get stuck,
+    to count those of each class.
     """
-    pods = sum(group.count for group in pod_groups)
+    pods = sum(pods_of_class.count for pods_of_class in pod_groups)
     nodes = sum(_differing_nodes(group, pods) for group in node_groups)
     if pods > _MOST_PODS or nodes > _MOST_NODES:
         return None
@@ -109,8 +100,8 @@ class _SearchSpace:
     def __init__(
         self, pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], pods: int
     ) -> None:
-        self.pending = [group.pod for group in pod_groups]
-        self._counts = [group.count for group in pod_groups]
+        self.pending = [pods_of_class.pod for pods_of_class in pod_groups]
+        self._counts = [pods_of_class.count for pods_of_class in pod_groups]
         running: dict[PodClass, None] = {}
         for group in node_groups:
             running.update(dict.fromkeys(group.running))
@@ -150,7 +141,10 @@ class _SearchSpace:
                 next_states = list(self._preemptions(state, placed))
             steps += len(next_states) + 1
             if not next_states:
-                _record_end(outcome, placed, self._counts)
+                outcome.complete |= placed == self._counts
+                outcome.stuck |= placed != self._counts
+                outcome.least = list(map(min, outcome.least, placed))
+                outcome.most = list(map(max, outcome.most, placed))
             if outcome.complete and outcome.stuck and not each:
                 return outcome
             if steps > _MOST_STEPS:
@@ -221,7 +215,8 @@ class _SearchSpace:
         numbers = [range(most + 1) for most in map(int.__sub__, load, staying)]
         enough: list[_Load] = []
         for victims in sorted(itertools.product(*numbers), key=sum):
-            if any(_has_all_of(victims, fewer) for fewer in enough):
+            # As few as make the pod fit: not these with others besides.
+            if any(is_within(fewer, victims) for fewer in enough):
                 continue
             evicted = _with_load(state, node, tuple(map(int.__sub__, load, victims)))
             if self.is_placeable(index, node, evicted):
@@ -251,8 +246,7 @@ class _SearchSpace:
         The loads of alike nodes are sorted: states that differ only in which of them carries what
         are equal then.
         """
-        load = state[node.index]
-        grown = list(_with_load(state, node, (*load[:index], load[index] + 1, *load[index + 1 :])))
+        grown = list(_with_load(state, node, with_added(state[node.index], index, 1)))
         alike = self._alike[node.group_index]
         grown[alike] = sorted(grown[alike])
         return tuple(grown)
@@ -271,15 +265,14 @@ def _with_load(state: _State, node: _Node, load: _Load) -> _State:
     return (*state[: node.index], load, *state[node.index + 1 :])
 
 
-def _has_all_of(victims: _Load, fewer: _Load) -> bool:
-    return all(map(int.__ge__, victims, fewer))
+def is_within(counts: tuple[int, ...], limit: tuple[int, ...]) -> bool:
+    """Return whether no count is above its limit."""
+    return all(map(int.__le__, counts, limit))
 
 
-def _record_end(outcome: SearchResult, placed: list[int], counts: list[int]) -> None:
-    outcome.complete |= placed == counts
-    outcome.stuck |= placed != counts
-    outcome.least = list(map(min, outcome.least, placed))
-    outcome.most = list(map(max, outcome.most, placed))
+def with_added(counts: tuple[int, ...], index: int, added: int) -> tuple[int, ...]:
+    """Return counts with a number added to one of them."""
+    return (*counts[:index], counts[index] + added, *counts[index + 1 :])
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from ml_foundations.planning.model.node_groups import (
     PodGroup,
     take,
 )
-from ml_foundations.planning.scheduler.exhaustive_search import SearchResult
+from ml_foundations.planning.scheduler.exhaustive_search import SearchResult, is_within, with_added
 
 _Counts = tuple[int, ...]
 """A number of pods for each class."""
@@ -103,7 +103,7 @@ class _NodeLoads:
         room = self._group.room(self._classes[index])
         blocking: set[_Counts] = set()
         for load in self._possible:
-            if load[index] == room or not self._fits(_with_added(load, index, 1)):
+            if load[index] == room or not self._fits(with_added(load, index, 1)):
                 blocking.add(load)
         return _smallest(blocking)
 
@@ -112,7 +112,7 @@ def _is_any_blocked(nodes: Sequence[_NodeLoads], counts: _Counts) -> bool:
     """Return whether the other pods can block every node for the last pod of some class."""
     for index, count in enumerate(counts):
         if count:
-            without_last = _with_added(counts, index, -1)
+            without_last = with_added(counts, index, -1)
             blocking = ((node.blocking(index), node.count) for node in nodes)
             if _sums(blocking, without_last, _within):
                 return True
@@ -126,10 +126,8 @@ def _sums(
 ) -> list[_Counts]:
     """Return the sums of one load for each node, without those that ``keep`` drops on the way.
 
-    Args:
-        choices: The loads of alike nodes to choose from, with the number of these nodes.
-        limit: The pods that exist.
-        keep: Returns the sums that matter, given the limit.
+    The choices are loads of alike nodes, with the number of these nodes. The limit is the pods that
+    exist: ``keep`` returns the sums that matter then.
     """
     sums: list[_Counts] = [(0,) * len(limit)]
     steps = 0
@@ -138,11 +136,13 @@ def _sums(
             steps += len(sums) * len(loads)
             if steps > _MOST_STEPS:
                 raise _TooManyError
-            pairs = itertools.product(sums, loads)
-            reached = keep(set(itertools.starmap(_added, pairs)), limit)
-            if reached == sums:
+            reached: set[_Counts] = set()
+            for counts, load in itertools.product(sums, loads):
+                reached.add(tuple(map(int.__add__, counts, load)))
+            kept = keep(reached, limit)
+            if kept == sums:
                 break  # and so it stays with every further node
-            sums = reached
+            sums = kept
     return sums
 
 
@@ -153,14 +153,14 @@ def _capped(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
 
 def _within(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
     """Return the smallest sums that the existing pods are enough for."""
-    return _smallest({counts for counts in sums if _is_within(counts, limit)})
+    return _smallest({counts for counts in sums if is_within(counts, limit)})
 
 
 def _smallest(candidates: set[_Counts]) -> list[_Counts]:
     """Return the counts that are not at least as large as others in every class."""
     kept: list[_Counts] = []
     for counts in sorted(candidates, key=lambda counts: (sum(counts), counts)):
-        if not any(_is_within(smaller, counts) for smaller in kept):
+        if not any(is_within(smaller, counts) for smaller in kept):
             kept.append(counts)
     return kept
 
@@ -172,15 +172,3 @@ def _largest(candidates: set[_Counts]) -> list[_Counts]:
 
 def _negated(counts: _Counts) -> _Counts:
     return tuple(map(int.__neg__, counts))
-
-
-def _added(counts: _Counts, more: _Counts) -> _Counts:
-    return tuple(map(int.__add__, counts, more))
-
-
-def _is_within(counts: _Counts, limit: _Counts) -> bool:
-    return all(map(int.__le__, counts, limit))
-
-
-def _with_added(counts: _Counts, index: int, added: int) -> _Counts:
-    return (*counts[:index], counts[index] + added, *counts[index + 1 :])

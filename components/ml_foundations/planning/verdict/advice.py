@@ -70,11 +70,9 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
 
 
 def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
-    """Return whether pods may share a GPU by MPS and do not use the node's IPC.
-
-    See GKE, "Share GPUs with multiple workloads using NVIDIA MPS", and NVIDIA/k8s-device-plugin
-    issue 843.
-    """
+    """Return whether pods may share a GPU by MPS and do not use the node's IPC."""
+    # See GKE, "Share GPUs with multiple workloads using NVIDIA MPS", and NVIDIA/k8s-device-plugin
+    # issue 843.
     if not pod.most_gpus or section(pod_set.template, "spec").get("hostIPC"):
         return False
     nodes = _nodes_for(cluster, pod)
@@ -87,11 +85,9 @@ def _nodes_for(cluster: Cluster, pod: PodClass) -> list[NodeClass]:
 
 
 def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> bool:
-    """Return whether network policies keep pods with a bucket from the metadata server.
-
-    They get no token then. The server's address depends on the cluster's dataplane (GKE, "Workload
-    Identity Federation for GKE").
-    """
+    """Return whether network policies keep pods with a bucket from the metadata server."""
+    # They get no token then. The server's address depends on the cluster's dataplane (GKE,
+    # "Workload Identity Federation for GKE").
     on_host_network = section(template, "spec").get("hostNetwork")
     if labels.GCS_FUSE_VOLUMES not in annotations_of(template) or on_host_network:
         return False
@@ -108,10 +104,8 @@ def _has_ranks(workload: Workload) -> bool:
 
 
 def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal]:
-    """Yield resources whose use an autoscaler cannot measure, so that it never scales.
-
-    See Kubernetes, pkg/controller/podautoscaler.
-    """
+    """Yield resources whose use an autoscaler cannot measure, so that it never scales."""
+    # See Kubernetes, pkg/controller/podautoscaler.
     containers: list[Manifest] = []
     of_pod: set[str] = set()
     for _, pod in admitted.pod_sets:
@@ -139,10 +133,7 @@ def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusa
 
 
 def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
-    """Yield pods of one training without interfaces in the networks between GPUs.
-
-    These are pods that use whole nodes with such networks.
-    """
+    """Yield pods of one training without interfaces in the networks between GPUs."""
     for pod_set, pod in admitted.pod_sets:
         annotations = annotations_of(pod_set.template)
         claims = section(pod_set.template, "spec").get("resourceClaims")
@@ -153,6 +144,7 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
         requested = gpus(pod.requests)
         for _, machine in sorted(machines.items()):
             one, all_ = machine.interface_gbps, machine.nic_gbps
+            # These are pods that use whole nodes with such networks.
             if requested < machine.gpu_count or one is None or all_ is None:
                 continue
             template_path = pod_set.path.removesuffix(".spec")
@@ -166,11 +158,9 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
 
 
 def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
-    """Yield pods that run at once on nodes that come one by one (flex-start) or go (Spot).
-
-    For flex-start, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start
-    with queued provisioning").
-    """
+    """Yield pods that run at once on nodes that come one by one (flex-start) or go (Spot)."""
+    # For flex-start, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start
+    # with queued provisioning").
     for pod_set, pod in admitted.pod_sets:
         nodes = _nodes_for(cluster, pod)
         if pod_set.count < 2 or not nodes or any(map(comes_on_request, nodes)):
@@ -190,10 +180,7 @@ def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Re
 
 
 def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
-    """Yield the times that pods need to end, if they may run on Spot nodes that leave less.
-
-    A hook that sleeps has to end before the pod's containers get SIGTERM.
-    """
+    """Yield the times that pods need to end, if they may run on Spot nodes that leave less."""
     graces: list[int] = []
     for node in _nodes_for(cluster, pod):
         if node.labels.get(labels.GKE_SPOT) == "true":
@@ -208,6 +195,7 @@ def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iter
     field = "lifecycle.preStop.sleep.seconds"
     for index, container in enumerate(items(spec, "containers")):
         sleep = section(container, "lifecycle", "preStop", "sleep").get("seconds")
+        # A hook that sleeps has to end before the pod's containers get SIGTERM.
         if isinstance(sleep, int) and sleep >= left:
             path = f"{pod_set.path}.containers[{index}].{field}"
             yield _spot_grace(path, left, sleep, field)
@@ -221,11 +209,7 @@ def _spot_grace(path: str, left: int, wanted: int, field: str) -> Refusal:
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
-    """Yield metrics that nothing declared serves.
-
-    Their autoscaler does nothing, and only its status reports it. It is certain if the cluster's
-    properties are given: then everything in it is declared.
-    """
+    """Yield metrics that nothing declared serves."""
     served: set[str] = set()
     for service in cluster.by_kind["APIService"]:
         group, _, _ = str(section(service, "spec").get("group")).partition(".")
@@ -242,6 +226,8 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
             if problem:
                 path = f"spec.metrics.{type_.lower()}.metric.name"
                 message, remedy = f"it scales by {name}, {problem[0]}", problem[1]
+                # Their autoscaler does nothing, and only its status reports it. It is certain if
+                # the cluster's properties are given: then everything in it is declared.
                 about, is_certain = full_name(scaler), gke is not None
                 yield Refusal("autoscaling-metric", path, message, remedy, is_certain, about)
 

@@ -88,11 +88,9 @@ def _other_flavors(nodes: "_Nodes") -> Outcome:
 def _assignments(
     cluster: Cluster, variants: Sequence[Sequence[AdmittedWorkload]]
 ) -> Iterator[Sequence[AdmittedWorkload]]:
-    """Yield the workloads with the flavors that they may get together.
-
-    If there are too many assignments, yield one for each flavor, with all workloads that may get
-    it. A flavor with room for all of them has room for some of them.
-    """
+    """Yield the workloads with the flavors that they may get together."""
+    # If there are too many assignments, yield one for each flavor, with all workloads that may get
+    # it. A flavor with room for all of them has room for some of them.
     if prod(map(len, variants)) > _MOST_ASSIGNMENTS:
         for labels in cluster.queues.flavor_labels:
             number_selecting = methodcaller("sets_selecting", labels)
@@ -148,10 +146,8 @@ def _claims(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
 
 
 def _queues(cluster: Cluster, workloads: Sequence[AdmittedWorkload]) -> Outcome:
-    """Return whether queues admit all workloads.
-
-    What stays keeps its share of a queue. A Job that needs more than the rest may wait forever.
-    """
+    """Return whether queues admit all workloads."""
+    # What stays keeps its share of a queue. A Job that needs more than the rest may wait forever.
     queued: list[AdmittedWorkload] = []
     for admitted in workloads:
         if admitted.verdict is Verdict.FITS and admitted.queue_usage:
@@ -275,12 +271,10 @@ class _Nodes:
         return self.fitting.cluster.node_groups
 
     def _competes(self, admitted: AdmittedWorkload) -> bool:
-        """Return whether a workload competes for nodes, as far as it is known.
-
-        Pods that name their node do not: its kubelet accepts them, or not.
-        """
+        """Return whether a workload competes for nodes, as far as it is known."""
         if not admitted.pod_sets or admitted.verdict is None or admitted.unknowns:
             return False
+        # Pods that name their node do not: its kubelet accepts them, or not.
         names_node = admitted.pod_sets[0][1].spec.get("nodeName")
         return admitted not in self.unplaced and not names_node
 
@@ -294,13 +288,11 @@ class _Nodes:
         return Outcome.of(verdict, Competition(group, shortfall))
 
     def _while_all_last(self, group: Sequence[PodGroup]) -> Verdict:
-        """Return the verdict on pods that cannot fit together, if some of them may end.
-
-        It is undetermined if they must be near other pods and not all pods are known.
-        """
+        """Return the verdict on pods that cannot fit together, if some of them may end."""
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
         lasting: set[str] = set()
         for admitted in self.workloads:
+            # The pods that they must be near may be among those that are not known.
             if near_others and admitted.unknowns:
                 return Verdict.UNDETERMINED
             if not admitted.workload.may_make_room:
@@ -318,13 +310,11 @@ class _Nodes:
         staying: Sequence[PodGroup],
         always: Sequence[AdmittedWorkload],
     ) -> Outcome:
-        """Return whether a Job may wait for pods that stay; Jobs make room for each other.
-
-        A Job whose pods need not run at once waits only if one of its pods finds no node.
-        """
+        """Return whether a Job may wait for pods that stay; Jobs make room for each other."""
         demands = self.fitting.demands([AdmittedWorkload(job.workload, phase)], self._groups)
         if not demands:
             return NOTHING_DECIDED
+        # A Job whose pods need not run at once waits only if one of its pods finds no node.
         if not job.workload.all_at_once:
             demands = [PodGroup(demand.pod, 1, demand.node_groups) for demand in demands]
         groups = independent_sets([*staying, *demands])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ml_foundations.kubernetes.words import listed, number, verb
@@ -51,33 +52,24 @@ class Change:
         return (old.verdict, old.gpus) != (new.verdict, new.gpus)
 
     def verdicts(self, absent: str) -> tuple[str, str]:
-        """Return its verdicts before and after, in words.
-
-        Args:
-            absent: The words for before, if the workload was not judged then.
-        """
+        """Return its verdicts before and after, in words; ``absent`` if it was not judged then."""
         return _shown(self.before, absent), _shown(self.after, "is gone")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two verdicts.
-
-    Attributes:
-        title: The change, in words.
-        before: The verdicts before the change.
-        after: The verdicts after it.
-        notes: More sentences for the user.
-        absent: The words for a workload that was not judged before.
-        lost: The names of what loses its data.
-    """
+    """The verdicts before and after a change."""
 
     title: str
+    """The change, in words."""
     before: Verdicts
     after: Verdicts
     notes: tuple[str, ...] = ()
+    """More sentences for the user."""
     absent: str = "is not there"
+    """The words for a workload that was not judged before."""
     lost: tuple[str, ...] = ()
+    """The names of what loses its data."""
 
     @property
     def changes(self) -> list[Change]:
@@ -91,10 +83,8 @@ class Comparison:
     @property
     def is_worse(self) -> bool:
         """Return whether the verdict on a workload or on the stack is worse than before."""
-        return (
-            any(change.is_worse for change in self.changes)
-            or RANKS[self.after.stack] > RANKS[self.before.stack]
-        )
+        is_stack_worse = RANKS[self.after.stack] > RANKS[self.before.stack]
+        return is_stack_worse or any(change.is_worse for change in self.changes)
 
     @property
     def exit_code(self) -> int:
@@ -107,11 +97,8 @@ class Comparison:
 
     @property
     def findings(self) -> list[Finding]:
-        """The findings about the stack that are new."""
-
-        def key(finding: Finding) -> tuple[str, str, str]:
-            return finding.rule, finding.object, finding.message
-
+        """The findings about the stack that are new, whatever their severity was."""
+        key = attrgetter("rule", "object", "message")
         known = set(map(key, self.before.reasons))
         return [finding for finding in self.after.of_stack if key(finding) not in known]
 
@@ -125,16 +112,12 @@ class Comparison:
             fare = verb(len(worse), "fares", "fare")
             return f"{title}: {len(worse)} of {number(count, 'workload')} {fare} worse."
         if self.is_worse:
-            return (
-                f"{title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
-            )
+            stack = f"all together {SHOWN[self.after.stack]}"
+            return f"{title}: alone, each fares as before, and {stack}."
         return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
-        """Return the costs per hour that change: the part, its cost before and after.
-
-        The parts are the stack, its pools and other parts, and the GPUs of each team.
-        """
+        """Return the costs per hour that change: the part, its cost before and after."""
         pairs = _pairs(_costs_of(self.before), _costs_of(self.after))
         return [(name, old or "none", new or "none") for name, old, new in pairs if old != new]
 
@@ -156,17 +139,15 @@ def _costs_of(verdicts: Verdicts) -> dict[str, str]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON values: the changes, then both verdicts in full."""
+    changes: list[dict[str, Any]] = []
+    for change in comparison.changes:
+        before, after = change.before, change.after
+        values = {"name": change.name, "worse": change.is_worse}
+        values |= {"before": before and before.verdict, "after": after and after.verdict}
+        changes.append(values)
     return {
         "worse": comparison.is_worse,
-        "changes": [
-            {
-                "name": change.name,
-                "worse": change.is_worse,
-                "before": change.before and change.before.verdict,
-                "after": change.after and change.after.verdict,
-            }
-            for change in comparison.changes
-        ],
+        "changes": changes,
         "notes": list(comparison.notes),
         "loses_data": list(comparison.lost),
         "before": report.as_json(comparison.before),

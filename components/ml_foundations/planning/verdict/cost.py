@@ -170,20 +170,13 @@ def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
     region = _region_of(nodes)
     pools: list[PoolCost] = []
     for node in nodes:
-        price, missing = price_of(node), _missing_label(node)
-        pools.append(PoolCost(node.name, price, node.fewest, node.count, missing))
+        needed = () if node.unknown else (labels.INSTANCE_TYPE, labels.REGION)
+        missing = next((label for label in needed if label not in node.labels), "")
+        pools.append(PoolCost(node.name, price_of(node), node.fewest, node.count, missing))
     storage = list(_boot_disks(nodes))
     for volume in stored:
-        number_made = volume.number
-        storage.append(piece(str(volume), region, volume.billed, number_made, number_made))
+        storage.append(piece(str(volume), region, volume.billed, volume.number, volume.number))
     return Cost(tuple(pools), tuple(storage), region=region)
-
-
-def _missing_label(node: NodeClass) -> str:
-    for label in (labels.INSTANCE_TYPE, labels.REGION):
-        if label not in node.labels and not node.unknown:
-            return label
-    return ""
 
 
 def _region_of(nodes: Iterable[NodeClass]) -> str | None:
@@ -195,15 +188,7 @@ def _region_of(nodes: Iterable[NodeClass]) -> str | None:
 def piece(
     name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1
 ) -> PoolCost:
-    """Return the cost of pieces that are alike.
-
-    Args:
-        name: Their name.
-        region: Their region, if it is known.
-        billed: The amounts that are billed for one, by the rows of ``charges.csv``.
-        fewest: How many there are at least.
-        most: How many there are at most.
-    """
+    """Return the cost of pieces that are alike; one is billed by rows of ``charges.csv``."""
     price, is_stand_in = Decimal(0), False
     for row, amount in billed.items():
         priced = charge(row, region) if region else None
@@ -318,22 +303,18 @@ def run_cost(pods: PodGroup, seconds: int) -> RunCost | None:
 
 @dataclass(frozen=True)
 class GpuCost:
-    """The cost of the GPUs of a workload or a team in US dollars; None if no price is known.
-
-    Attributes:
-        gpus: The most that can be in use at once.
-        per_hour: Their part of the price of the nodes that hold them.
-        per_run: The same for as long as a run may last; None if nothing limits it.
-        at_least: Whether there may be more pods: of a kind that planning does not know, one of each
-            template counts.
-        per_month: The cost in a month of 730 hours of those that stay; None if none stay.
-    """
+    """The cost of the GPUs of a workload or a team in US dollars; None if no price is known."""
 
     gpus: int
+    """The most that can be in use at once."""
     per_hour: Decimal | None
+    """Their part of the price of the nodes that hold them."""
     per_run: Decimal | None = None
+    """The same for as long as a run may last; None if nothing limits it."""
     at_least: bool = False
+    """Whether there may be more pods than the one of each template that counts."""
     per_month: Decimal | None = None
+    """The cost in a month of 730 hours of those that stay; None if none stay."""
 
     @property
     def count(self) -> str:
@@ -355,15 +336,13 @@ class GpuPrices:
     def of_teams(
         self, workloads: Iterable[AdmittedWorkload], foreign: Iterable[object]
     ) -> dict[str, GpuCost]:
-        """Return the cost of the GPUs of each namespace.
-
-        Workloads of ``foreign`` kinds may have more pods than planning knows.
-        """
+        """Return the cost of the GPUs of each namespace."""
         teams: dict[str, list[AdmittedWorkload]] = {}
         for admitted in workloads:
             teams.setdefault(str(admitted.workload.namespace), []).append(admitted)
         open_ended, costs = list(foreign), dict[str, GpuCost]()
         for team, members in sorted(teams.items()):
+            # Workloads of ``foreign`` kinds may have more pods than planning knows.
             is_open = any(member.workload in open_ended for member in members)
             if cost := self._cost(members, at_least=is_open):
                 costs[team] = cost
@@ -383,10 +362,8 @@ class GpuPrices:
         return GpuCost(count, per_hour, per_run, at_least, per_month)
 
     def _at_once(self, workloads: Iterable[AdmittedWorkload]) -> tuple[int, Decimal | None]:
-        """Return how many GPUs workloads can use at once, and their price per hour.
-
-        Each takes the cheapest ones that are left.
-        """
+        """Return how many GPUs workloads can use at once, and their price per hour."""
+        # Each takes the cheapest ones that are left.
         left = {
             group: group.count * gpus(group.node.allocatable) for group in self._cluster.node_groups
         }

@@ -77,10 +77,7 @@ class Fitting:
     def _occupied_without(
         self, rivals: Collection[PodGroup], least_priority: int | None = None
     ) -> list[NodeGroup]:
-        """Return all node groups with the pods of all DaemonSets except some.
-
-        If a least priority is given, running pods with a lower one are evicted.
-        """
+        """Return all node groups with the pods of all DaemonSets except some."""
         daemons_on: dict[NodeGroup, list[PodClass]] = {}
         for daemon in self._daemons:
             for group in daemon.node_groups if daemon not in rivals else ():
@@ -88,6 +85,7 @@ class Fitting:
         groups: list[NodeGroup] = []
         for group in self.cluster.node_groups:
             added, stay = daemons_on.get(group, ()), group.running
+            # If a least priority is given, running pods with a lower one are evicted.
             if least_priority is not None:
                 stay = [pod for pod in group.running if pod.priority >= least_priority]
             is_same = not added and len(stay) == len(group.running)
@@ -119,11 +117,9 @@ class Fitting:
         return self._place_sets(admitted)
 
     def place_refused(self, admitted: AdmittedWorkload) -> Outcome:
-        """Return why pods that the API server may refuse would not fit either.
-
-        So the user sees all errors of a workload at once. A workload in a queue does not fit if the
-        nodes of no flavor accept its pods.
-        """
+        """Return why pods that the API server may refuse would not fit either."""
+        # So the user sees all errors of a workload at once. A workload in a queue does not fit if
+        # the nodes of no flavor accept its pods.
         is_queued = admitted.workload.queue is not None
         choices = admitted.flavor_choices if is_queued else [admitted.pod_sets]
         first: Outcome | None = None
@@ -134,11 +130,9 @@ class Fitting:
         return Outcome(Verdict.CANNOT_FIT, first.reasons) if first else NOTHING_DECIDED
 
     def place_in_other_flavors(self, admitted: AdmittedWorkload, placed: Outcome) -> Outcome:
-        """Return the doubt about a workload that fits, and does not in each choice of flavors.
-
-        Kueue admits it to the first flavor with enough quota, whatever the nodes have.
-        """
+        """Return the doubt about a workload that fits, and does not in each choice of flavors."""
         choices = admitted.flavor_choices
+        # Kueue admits it to the first flavor with enough quota, whatever the nodes have.
         if len(choices) > 1 and not placed.may_not_fit:
             for outcome in self._place_choices(admitted.workload, choices):
                 if outcome.may_not_fit:
@@ -213,10 +207,8 @@ class Fitting:
                 yield GrowthStops(rule, pod_set, pod, count, limit)
 
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
-        """Return how many old and new pods find nodes, if affinity distinguishes them; else 0.
-
-        Selectors with the label pod-template-hash look at the pods of one version only.
-        """
+        """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
+        # Selectors with the label pod-template-hash look at the pods of one version only.
         new_hash = f"{pod.labels.get(labels.TEMPLATE_HASH)} new"
         new_labels = {**pod.labels, labels.TEMPLATE_HASH: new_hash}
         new = self.cluster.pod_class(
@@ -247,11 +239,7 @@ class Fitting:
         return False
 
     def _bounds(self, pod: PodClass, wanted: int, least_priority: int | None = None) -> Capacity:
-        """Return how many pods find nodes, whether DaemonSets come before them or after.
-
-        If a spread constraint counts the pods of a DaemonSet, only the free resources bound the
-        number, since the skew depends on the order.
-        """
+        """Return how many pods find nodes, whether DaemonSets come before them or after."""
         with_all = self.occupied
         if least_priority is not None:
             with_all = self._occupied_without((), least_priority)
@@ -265,6 +253,8 @@ class Fitting:
         if not rivals:
             return after_daemons
         without_rivals = self._occupied_without(rivals, least_priority)
+        # If a spread constraint counts the pods of a DaemonSet, only the free resources bound the
+        # number, since the skew depends on the order.
         if counts_daemons:
             return Capacity(0, total_room(pod, without_rivals), after_daemons.limited_by)
         before_rivals = self._capacity(pod, without_rivals)
@@ -303,7 +293,8 @@ class Fitting:
         pods of other workloads that these pods must be near.
         """
         pod_set, pod = pods
-        if self._can_evict(pod):
+        running = chain.from_iterable(group.running for group in self.cluster.node_groups)
+        if pod.preempts and any(other.priority < pod.priority for other in running):
             evicting = self._bounds(pod, wanted, pod.priority)
             by_eviction = explain.eviction(pod_set, pod)
             is_alone = len(admitted.pod_sets) == 1 and not pod.spread and not pod.affinity
@@ -320,11 +311,6 @@ class Fitting:
         if bounds.most < wanted and self._affecting(pod):
             return self._place_with_affecting(admitted, pod_set, pod, wanted)
         return self._by_capacity(pod_set, pod, bounds, wanted)
-
-    def _can_evict(self, pod: PodClass) -> bool:
-        """Return whether some running pod has a lower priority."""
-        running = chain.from_iterable(group.running for group in self.cluster.node_groups)
-        return pod.preempts and any(other.priority < pod.priority for other in running)
 
     def _by_capacity(
         self, pod_set: PodSet, pod: PodClass, bounds: Capacity, wanted: int
@@ -343,10 +329,8 @@ class Fitting:
         return total_room(pod, able)
 
     def _affecting(self, pod: PodClass) -> list[AdmittedWorkload]:
-        """Return workloads whose pods decide where a pod may go.
-
-        The pod must be near them, or its spread constraints count them.
-        """
+        """Return workloads whose pods decide where a pod may go."""
+        # The pod must be near them, or its spread constraints count them.
         if not (pod.affinity or pod.spread):
             return []
 
@@ -433,8 +417,10 @@ class Fitting:
             return outcome
         demands = self.demands([admitted], self.occupied)
         verdict, shortfall = self.judge_together(demands, self.occupied)
-        rivals = self._rivals(pod for _, pod in admitted.pod_sets)
-        if verdict is Verdict.CANNOT_FIT and rivals:
+        rivals: Sequence[PodGroup] = ()
+        if verdict is Verdict.CANNOT_FIT:
+            rivals = self._rivals(pod for _, pod in admitted.pod_sets)
+        if rivals:
             before = self._occupied_without(rivals)
             demands = self.demands([admitted], before)
             verdict, shortfall = self.judge_together(demands, before)
@@ -453,12 +439,10 @@ class Fitting:
     def judge_together(
         self, demands: Sequence[PodGroup], groups: Sequence[NodeGroup]
     ) -> tuple[Verdict, Shortfall | None]:
-        """Return whether pod groups fit together, and what is missing.
-
-        It is undetermined if other nodes may accept some of the pods.
-        """
+        """Return whether pod groups fit together, and what is missing."""
         verdict, shortfall = judge_together(demands, groups)
         if verdict is Verdict.CANNOT_FIT:
+            # It is undetermined if other nodes may accept some of the pods.
             possible = any(self.cluster.possibly_accepting(demand.pod) for demand in demands)
             verdict = Verdict.UNDETERMINED if possible else verdict
         return verdict, shortfall

@@ -21,18 +21,15 @@ _CHARGED = f"requests.{GPU_RESOURCE}"
 
 @dataclass
 class GpuUse:
-    """The GPUs of the pods of one class.
-
-    Attributes:
-        gpus: The most that they use at once.
-        ends: Whether they wait if there are too few, and end. Other pods need their GPUs always.
-        limits: The GPUs that each quota and queue allows them and others together.
-    """
+    """The GPUs of the pods of one class."""
 
     pod: PodClass
     gpus: int
+    """The most that they use at once."""
     ends: bool
+    """Whether they wait if there are too few, and end. Other pods need their GPUs always."""
     limits: Mapping[Hashable, int]
+    """The GPUs that each quota and queue allows them and others together."""
 
 
 class GpuLimits:
@@ -42,10 +39,7 @@ class GpuLimits:
         self._quotas, self._queues = quotas, queues
 
     def uses(self, workloads: Iterable[AdmittedWorkload]) -> list[GpuUse]:
-        """Return the GPUs that pods can use at once.
-
-        The pods that stay keep what they need, and pods that end wait for the rest.
-        """
+        """Return the GPUs that pods can use at once."""
         uses: list[GpuUse] = []
         left: dict[Hashable, int] = {}
         for workload in workloads:
@@ -53,6 +47,7 @@ class GpuLimits:
                 if use.gpus:
                     uses.append(use)
                     left.update(use.limits)
+        # The pods that stay keep what they need, and pods that end wait for the rest.
         for use in sorted(uses, key=lambda use: (use.ends, len(use.limits))):
             if use.ends:
                 use.gpus = max(0, min([use.gpus, *map(left.__getitem__, use.limits)]))

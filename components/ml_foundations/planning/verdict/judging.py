@@ -78,19 +78,15 @@ def _with_findings_of(
 
 @dataclass(frozen=True)
 class _Input:
-    """The classified documents, and the objects that are not workloads and that are rejected.
-
-    Attributes:
-        documents: The documents by what planning knows of them.
-        gke: The properties of the GKE cluster, if the documents are all that is in it.
-        deciding: Refusals of objects that decide about workloads.
-        remaining: Refusals of the remaining objects.
-    """
+    """The classified documents, and the objects that are not workloads and that are rejected."""
 
     documents: ClassifiedDocuments
     gke: Manifest | None
+    """The properties of the GKE cluster, if the documents are all that is in it."""
     deciding: Sequence[Refusal]
+    """Refusals of objects that decide about workloads."""
     remaining: Sequence[Refusal]
+    """Refusals of the remaining objects."""
 
 
 def _judge_cluster(
@@ -99,11 +95,7 @@ def _judge_cluster(
     gke: Manifest | None,
     ignored: frozenset[str] = frozenset(),
 ) -> Verdicts:
-    """Judge the workloads in a cluster, without some rules.
-
-    A stack that cannot fit must also be so with more space: GKE may spread the nodes of a pool
-    differently over the zones, and pods end.
-    """
+    """Judge the workloads in a cluster, without some rules."""
 
     def applied(refused: Iterable[Refusal]) -> list[Refusal]:
         return [refusal for refusal in refused if refusal.rule not in ignored]
@@ -114,6 +106,8 @@ def _judge_cluster(
     inputs = _Input(documents, gke, deciding, remaining)
     cluster = Cluster(documents.judged, nodes, gke=gke, ignored=ignored)
     placed = _place_each(inputs, cluster)
+    # A stack that cannot fit must also be so with more space: GKE may spread the nodes of a pool
+    # differently over the zones, and pods end.
     verdicts = _report(inputs, placed)
     if verdicts.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
         return verdicts
@@ -129,21 +123,14 @@ def _judge_cluster(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The workloads, each placed alone in a cluster.
-
-    Attributes:
-        cluster: The cluster before the workloads.
-        admission: Its API server, with the quotas.
-        fitting: Its nodes.
-        workloads: The workloads with the outcome of admission and of placing them.
-        unplaced: Those whose pods find no nodes, which the user accepts.
-    """
+    """The workloads, each placed alone in a cluster, with the outcome of that."""
 
     cluster: Cluster
     admission: Admission
     fitting: Fitting
     workloads: Sequence[AdmittedWorkload]
     unplaced: frozenset[AdmittedWorkload]
+    """Those whose pods find no nodes, which the user accepts."""
 
 
 def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
@@ -193,18 +180,12 @@ def _admit_all(
 
 
 def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -> Verdicts:
-    """Judge all placed workloads together, and report everything that is found.
-
-    Args:
-        inputs: The documents.
-        placed: The workloads, each placed alone.
-        relaxed: The verdicts in clusters with more space. What cannot fit here and may fit in all
-            of them is undetermined.
-    """
+    """Judge all placed workloads together, and report everything that is found."""
     documents, cluster = inputs.documents, placed.cluster
     workloads: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
     for index, before in enumerate(placed.workloads):
+        # What cannot fit here and may fit in all relaxed clusters is undetermined.
         elsewhere = [verdicts.workloads[index].verdict for verdicts in relaxed]
         after = _relaxed(documents, before, elsewhere)
         workloads.append(after)
@@ -239,11 +220,9 @@ def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -
 def _relaxed(
     documents: ClassifiedDocuments, admitted: AdmittedWorkload, elsewhere: Sequence[Verdict]
 ) -> AdmittedWorkload:
-    """Return a workload as undetermined if it is not certain that it cannot fit.
-
-    It is not if it may fit in clusters with more space, if a webhook or policy may reject it, or if
-    something about it is not known.
-    """
+    """Return a workload as undetermined if it is not certain that it cannot fit."""
+    # It is not if it may fit in clusters with more space, if a webhook or policy may reject it, or
+    # if something about it is not known.
     outcome = admitted.outcome
     if _is_uncertain(outcome.verdict, elsewhere):
         outcome = replace(outcome, verdict=Verdict.UNDETERMINED)
@@ -298,11 +277,9 @@ def _of_object(refusal: Refusal) -> Finding:
 def _findings_of(
     admitted: AdmittedWorkload, elsewhere: Sequence[WorkloadVerdict]
 ) -> Iterable[Finding]:
-    """Yield a workload's reasons as findings: warnings, unless they are certain.
-
-    A reason is certain if nothing about the workload is unknown, and a cluster with more space has
-    an error of the same rule.
-    """
+    """Yield a workload's reasons as findings: warnings, unless they are certain."""
+    # A reason is certain if nothing about the workload is unknown, and a cluster with more space
+    # has an error of the same rule.
     certain: set[str] = set()
     for item in elsewhere:
         certain.update(reason.rule for reason in item.reasons if reason.is_error)

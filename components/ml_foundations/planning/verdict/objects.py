@@ -28,10 +28,8 @@ _ALL_LOGS = ("containers/*.log", "/var/log/pods/*")
 
 
 def placeholder_findings(resources: Iterable[Resource]) -> Iterator[Finding]:
-    """Yield an error for each placeholder in an object that Google or the cluster's network gets.
-
-    Google refuses placeholders, or they make a cluster that nobody can reach.
-    """
+    """Yield an error for each placeholder in what Google or the cluster's network gets."""
+    # Google refuses placeholders, or they make a cluster that nobody can reach.
     for type_, inputs in resources:
         if type_.startswith("gcp:"):
             about = f"{type_.rpartition(':')[2]} {inputs.get('name')}"
@@ -92,10 +90,7 @@ def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
 
 
 def image_findings(workload: Workload) -> Iterator[Finding]:
-    """Yield a warning for each image of a workload's pods that is named without a digest.
-
-    An image that is never pulled is part of the node's own, and has none.
-    """
+    """Yield a warning for each image of a workload's pods that is named without a digest."""
     for pod_set in workload.pods:
         pod = section(pod_set.template, "spec")
         for key in ("initContainers", "containers"):
@@ -103,6 +98,7 @@ def image_findings(workload: Workload) -> Iterator[Finding]:
                 image: Any = None if container is UNKNOWN else container.get("image")
                 if not isinstance(image, str) or "@" in image:
                     continue
+                # An image that is never pulled is part of the node's own, and has none.
                 if container.get("imagePullPolicy") == "Never":
                     continue
                 path = f"{pod_set.path}.{key}[{index}].image"
@@ -112,11 +108,7 @@ def image_findings(workload: Workload) -> Iterator[Finding]:
 
 
 def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield a warning for each DaemonSet that reads the logs of all containers of its node.
-
-    An agent that prints what it reads is then fed by itself, without end (fluent/fluent-bit, issue
-    11583), unless it excludes some logs.
-    """
+    """Yield a warning for each DaemonSet that reads the logs of all containers of its node."""
     objects = list(objects)
     config_maps = {key_of(manifest): manifest for manifest in of_kind(objects, "ConfigMap")}
     for agent in of_kind(objects, "DaemonSet"):
@@ -129,6 +121,8 @@ def own_logs_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
             settings.append(section(config_maps.get((namespace_of(agent), name), {}), "data"))
         for container in _known(pod, "containers"):
             settings += [container.get("command"), container.get("args")]
+        # An agent that prints what it reads is then fed by itself, without end (fluent/fluent-bit,
+        # issue 11583), unless it excludes some logs.
         text = str(settings)
         if any(pattern in text for pattern in _ALL_LOGS) and "exclude" not in text.lower():
             path = "spec.template.spec.volumes"

@@ -42,7 +42,7 @@ def platform_findings(
     clusters, pools = of_type(resources, program.CLUSTER), of_type(resources, program.NODE_POOL)
     yield from _too_few_addresses(resources, clusters, nodes)
     yield from _private_without_nat(resources, clusters)
-    if len(clusters) == 1 and _shows_all_pools(clusters[0], resources):
+    if len(clusters) == 1 and not program.makes_pools(clusters[0], resources):
         yield from _only_pools(clusters[0], pools)
     for kind, manifests in (("Cluster", clusters), ("NodePool", pools)):
         for manifest in manifests:
@@ -78,14 +78,10 @@ def _private_without_nat(
             return
 
 
-def _shows_all_pools(cluster: Manifest, resources: Sequence[Resource]) -> bool:
-    return bool(cluster.get("removeDefaultNodePool")) and not program.makes_pools(
-        cluster, resources
-    )
-
-
 def _only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator[Finding]:
     """Yield what is certain if a program shows all pools that its cluster has."""
+    if not cluster.get("removeDefaultNodePool"):
+        return
     if pools and all(map(_repels_gke, pools)):
         without = "without these no name is resolved"
         message = f"all pools have taints that GKE's own pods do not tolerate: {without}"
@@ -101,10 +97,8 @@ def _only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator[Findin
 
 
 def _repels_gke(pool: Manifest) -> bool:
-    """Return whether taints keep GKE's own pods off a pool.
-
-    Source: GKE, "Isolate your workloads in dedicated node pools".
-    """
+    """Return whether taints keep GKE's own pods off a pool."""
+    # Source: GKE, "Isolate your workloads in dedicated node pools".
     for taint in items(section(pool, "nodeConfig"), "taints"):
         if taint is UNKNOWN or taint.get("key") in _TOLERATED_BY_GKE:
             continue
@@ -148,21 +142,19 @@ def _leaves_zones_open(pool: Manifest) -> bool:
 def _too_few_addresses(
     resources: Sequence[Resource], clusters: Sequence[Manifest], nodes: Sequence[NodeClass]
 ) -> Iterator[Finding]:
-    """Yield the subnetworks with too few addresses, where nodes never come (IP_SPACE_EXHAUSTED).
-
-    Each node has an address, and a block of addresses for its pods: twice their number, rounded up
-    to a power of two (GKE, "Configure maximum Pods per node").
-    """
+    """Yield the subnetworks with too few addresses, where nodes never come (IP_SPACE_EXHAUSTED)."""
     range_names: list[object] = []
     for cluster in clusters:
         policy = section(cluster, "ipAllocationPolicy")
         range_names.append(policy.get("clusterSecondaryRangeName"))
+    # Each node has an address, and a block of addresses for its pods: twice their number, rounded
+    # up to a power of two (GKE, "Configure maximum Pods per node").
     for_nodes, for_pods = _ADDRESSES_OF_GOOGLE, 0
     for node in nodes:
         for_nodes += node.count
         max_pods = str(node.labels.get(labels.GKE_MAX_PODS))
         if max_pods.isdecimal():
-            for_pods += node.count * 2 * _power_of_two(int(max_pods))
+            for_pods += node.count * 2 * (1 << (int(max_pods) - 1).bit_length())
     for subnetwork in of_type(resources, program.SUBNETWORK):
         pod_ranges: list[Manifest] = []
         for ip_range in items(subnetwork, "secondaryIpRanges"):
@@ -173,11 +165,6 @@ def _too_few_addresses(
             yield from _small_range(pod_ranges[0], for_pods, is_for_pods=True)
         if pod_ranges:
             yield from _small_range(subnetwork, for_nodes, is_for_pods=False)
-
-
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number."""
-    return 1 << (number - 1).bit_length()
 
 
 def _small_range(ip_range: Manifest, needed: int, *, is_for_pods: bool) -> Iterator[Finding]:
@@ -359,10 +346,8 @@ def _gpu_operator(
 
 
 def _gpu_driver(operator: Operator, node: NodeClass) -> Iterable[Finding]:
-    """Yield the finding on a pool whose GPUs the operator's driver does not support.
-
-    The operator installs the driver on Ubuntu only.
-    """
+    """Yield the finding on a pool whose GPUs the operator's driver does not support."""
+    # The operator installs the driver on Ubuntu only.
     is_left_to_operator = node.labels.get(labels.GKE_NO_DEVICE_PLUGIN) == "true"
     if not is_left_to_operator or node.labels.get(labels.GKE_OS_DISTRIBUTION) != "ubuntu":
         return

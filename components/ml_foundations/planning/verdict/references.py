@@ -22,7 +22,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import together
-from ml_foundations.planning.model.declared import of_kind
+from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind
 from ml_foundations.planning.model.workloads import Workload, is_stored
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
@@ -103,7 +103,7 @@ def with_references(
         findings += of_workload
     of_objects: list[Finding] = []
     for manifest in objects:
-        about = f"{manifest['kind']} {_full_name(manifest)}"
+        about = full_name(manifest) if _namespace(manifest) else kind_and_name(manifest)
         if about not in judged and not is_stored(manifest):
             of_objects += missing(about, _of_object(manifest))
     verdict = verdict_of((*findings, *of_objects), accepted)
@@ -132,15 +132,13 @@ class _Objects:
             if is_stored(manifest) and namespace:
                 self._names["Namespace", ""].add(namespace)
             if kind == "StatefulSet":
-                self._add_claims(manifest)
+                claims = self._names["PersistentVolumeClaim", namespace]
+                templates = items(section(manifest, "spec"), "volumeClaimTemplates")
+                for template in filter(is_mapping, templates):
+                    claims.add(f"{name_of(template)}-{name}-*")
         self._names["Namespace", ""].update(charts)
-        self._makers = [*_makers(objects)]
-
-    def _add_claims(self, stateful_set: Manifest) -> None:
-        claims = self._names["PersistentVolumeClaim", _namespace(stateful_set)]
-        templates = items(section(stateful_set, "spec"), "volumeClaimTemplates")
-        for template in filter(is_mapping, templates):
-            claims.add(f"{name_of(template)}-{name_of(stateful_set)}-*")
+        self._made = set[str]().union(*_makers(objects))
+        """The resources that declared objects may create."""
 
     def lacks(self, reference: _Reference) -> bool:
         """Return whether no object has the name, of namespaces that the program alone fills."""
@@ -152,11 +150,9 @@ class _Objects:
         return not _matches(name, (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ())))
 
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
-        """Return the finding on a reference to an object that does not exist.
-
-        It is an error if all objects are shown, and none of them may create this one.
-        """
+        """Return the finding on a reference to an object that does not exist."""
         path, kind, namespace, name, is_needed = reference
+        # It is an error if all objects are shown, and none of them may create this one.
         is_certain = is_complete and is_needed and not self._may_be_made(kind)
         names = [known for known in self._names[kind, namespace] if "*" not in known]
         near = get_close_matches(name, sorted(names), n=1)
@@ -180,9 +176,7 @@ class _Objects:
 
     def _may_be_made(self, kind: str) -> bool:
         """Return whether an object of a kind has an unknown name, or may be created by another."""
-        if kind in self._unknown:
-            return True
-        return any("*" in resources or plural(kind) in resources for resources in self._makers)
+        return kind in self._unknown or not self._made.isdisjoint(("*", plural(kind)))
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
@@ -215,10 +209,6 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
 
 def _namespace(manifest: Manifest) -> Any:
     return namespace_of(manifest) if manifest["kind"] in NAMESPACED_KINDS else ""
-
-
-def _full_name(manifest: Manifest) -> str:
-    return "/".join(filter(None, (str(_namespace(manifest)), str(name_of(manifest)))))
 
 
 def _of_workload(workload: Workload) -> Iterator[_Reference]:
@@ -270,12 +260,10 @@ def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
 
 
 def _values(tree: Manifest, keys: Sequence[str], at: str) -> Iterator[tuple[str, Manifest, Any]]:
-    """Yield the values below some keys, with their paths and what holds them.
-
-    "key[]" means each item of a list.
-    """
+    """Yield the values below some keys, with their paths and what holds them."""
     key, rest = keys[0].removesuffix("[]"), keys[1:]
     path = joined(at, key) if at else key
+    # "key[]" means each item of a list.
     if keys[0] != key:
         for index, item in enumerate(items(tree, key)):
             if is_mapping(item):

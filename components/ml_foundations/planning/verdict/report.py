@@ -15,7 +15,7 @@ from ml_foundations.planning.verdict.cost import NOT_COUNTED, GpuCost, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.quota_needs import summary
 from ml_foundations.planning.verdict.retained import as_lines
-from ml_foundations.planning.verdict.verdicts import Verdicts
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
 _NOTHING = "There is nothing to judge: no workload is declared."
 SHOWN = {
@@ -29,18 +29,7 @@ SHOWN = {
 def as_json(verdicts: Verdicts) -> dict[str, Any]:
     """Return the verdicts as JSON values; an amount of money is a number, or null if unknown."""
     return {
-        "workloads": [
-            {
-                "kind": item.workload.kind,
-                "namespace": str(item.workload.namespace),
-                "name": item.workload.name,
-                "verdict": item.verdict,
-                "reasons": _as_json(item.reasons),
-                "warnings": _as_json(item.warnings),
-                "gpus": _cost_as_json(item.gpus),
-            }
-            for item in verdicts.workloads
-        ],
+        "workloads": list(map(_workload_as_json, verdicts.workloads)),
         "stack": {
             "verdict": "nothing-to-judge" if verdicts.is_empty else verdicts.stack,
             "reasons": _as_json(verdicts.reasons),
@@ -53,9 +42,21 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             "pools": _pieces_as_json(verdicts.cost.pools),
             "storage": _pieces_as_json(verdicts.cost.storage),
             "platform": _pieces_as_json(verdicts.cost.platform),
-            "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
+            "teams": {team: _cost_as_json(gpus) for team, gpus in verdicts.teams.items()},
         },
-        "quota": [asdict(need) for need in verdicts.needs],
+        "quota": list(map(asdict, verdicts.needs)),
+    }
+
+
+def _workload_as_json(item: WorkloadVerdict) -> dict[str, Any]:
+    return {
+        "kind": item.workload.kind,
+        "namespace": str(item.workload.namespace),
+        "name": item.workload.name,
+        "verdict": item.verdict,
+        "reasons": _as_json(item.reasons),
+        "warnings": _as_json(item.warnings),
+        "gpus": _cost_as_json(item.gpus),
     }
 
 
@@ -120,13 +121,11 @@ def _answer(verdicts: Verdicts, errors: int, accepted: int) -> str:
 
 
 def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
-    return {
-        piece.name: {
-            "per_hour_min": _number(piece.per_hour_min),
-            "per_hour_max": _number(piece.per_hour_max),
-        }
-        for piece in pieces
-    }
+    values: dict[str, dict[str, float | None]] = {}
+    for piece in pieces:
+        least, most = _number(piece.per_hour_min), _number(piece.per_hour_max)
+        values[piece.name] = {"per_hour_min": least, "per_hour_max": most}
+    return values
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:

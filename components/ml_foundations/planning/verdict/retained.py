@@ -30,14 +30,7 @@ def retained(
     kept: Iterable[Manifest],
     region: str | None,
 ) -> Iterator[Retained]:
-    """Yield what outlives the stack.
-
-    Args:
-        stored: The volumes that are made for claims.
-        objects: The declared objects.
-        kept: Those that Pulumi leaves (``retain_on_delete``).
-        region: The region of the nodes, if it is known.
-    """
+    """Yield what outlives the stack of its volumes and objects; Pulumi leaves those in ``kept``."""
     claims = _keys(kept, "PersistentVolumeClaim")
     for volume in stored:
         if why := _why(volume, claims):

@@ -21,15 +21,13 @@ from ml_foundations.planning.verdict.fitting import Fitting
 def shared_claims(
     fitting: Fitting, workloads: Sequence[AdmittedWorkload]
 ) -> Mapping[AdmittedWorkload, Outcome]:
-    """Return the outcomes, by workload, of claims that pods on several nodes may mount.
-
-    If the first pod decides the zone of the volume, all other pods must be in that zone.
-    """
+    """Return the outcomes, by workload, of claims that pods on several nodes may mount."""
     mounting: IdentityMap[Manifest, list[AdmittedWorkload]] = IdentityMap()
     for admitted in workloads:
         for claim in admitted.claims:
             mounting.setdefault(claim, []).append(admitted)
     outcomes: dict[AdmittedWorkload, Outcome] = {}
+    # If the first pod decides the zone of the volume, all other pods must be in that zone.
     for claim, sharing in mounting.items():
         for admitted, outcome in _shared_claim(fitting, claim, sharing):
             outcomes[admitted] = outcomes.get(admitted, NOTHING_DECIDED) + outcome
@@ -102,10 +100,8 @@ def _one_node_is_too_small(claim: str, count: int) -> Refusal:
 
 
 def inline_disks(admitted: AdmittedWorkload) -> Outcome:
-    """Refuse several pods that write to one disk, which their volumes name.
-
-    The scheduler keeps the pods of one node apart (its filter VolumeRestrictions).
-    """
+    """Refuse several pods that write to one disk, which their volumes name."""
+    # The scheduler keeps the pods of one node apart (its filter VolumeRestrictions).
     outcome = NOTHING_DECIDED
     for pod_set, pod in admitted.pod_sets:
         if pod_set.count > 1 and admitted.workload.all_at_once and pod.writes_to_disks:

@@ -16,21 +16,15 @@ _LEAST_PER_GPU = {"cpu": 1 * WHOLE, "memory": 4 * 1024**3 * WHOLE}
 
 
 def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]:
-    """Yield volumes in memory that may outgrow the containers that mount them.
-
-    Writes to the volume count against the container's limit (Kubernetes, "emptyDir"), so the
-    container is killed.
-
-    Args:
-        pods: The pods as they are declared.
-        spec: Their spec with the LimitRanges' defaults.
-    """
+    """Yield volumes in memory that may outgrow the containers that mount them."""
     for volume in filter(is_mapping, items(section(pods.template, "spec"), "volumes")):
         source, name = section(volume, "emptyDir"), volume.get("name")
         size: Any = source.get("sizeLimit")
         is_in_memory = source.get("medium") == "Memory"
         if not is_in_memory or size in (None, UNKNOWN) or name is UNKNOWN:
             continue
+        # Writes to the volume count against the container's limit (Kubernetes, "emptyDir"), so the
+        # container is killed. The spec is that of the pods with the LimitRanges' defaults.
         limits = [*_limits_of_mounting(pods, spec, name)]
         if limits and all(0 < limit < milli(size) for limit, *_ in limits):
             limit, path, by = max(limits)
@@ -45,10 +39,7 @@ def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]
 def _limits_of_mounting(
     pods: PodSet, spec: Manifest, volume: Any
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the memory limits of containers that mount a volume, with their fields and sources.
-
-    The limit is 0 if there is none.
-    """
+    """Yield the memory limits of containers that mount a volume, with their fields and sources."""
     stored_containers = (*items(spec, "initContainers"), *items(spec, "containers"))
     stored = {container.get("name"): container for container in stored_containers}
     of_pod: Any = section(spec, "resources", "limits").get("memory")
@@ -63,6 +54,7 @@ def _limits_of_mounting(
             declared = section(container, "resources", "limits")
             is_default = of_container is not None and "memory" not in declared
             path = f"{pods.path}.{key}[{index}].resources.limits.memory"
+            # The limit is 0 if there is none.
             yield min(amounts, default=0), path, " by a LimitRange's default" if is_default else ""
 
 

@@ -42,17 +42,12 @@ _IMAGE = re.compile(
 def with_values(
     verdicts: Verdicts, objects: Iterable[Manifest], accepted: Collection[str] = ()
 ) -> Verdicts:
-    """Return the verdicts with the findings of the rule ``impossible-value``.
-
-    Args:
-        verdicts: The verdicts without them.
-        objects: The Kubernetes objects that are declared. Pods get defaults from their LimitRanges.
-        accepted: The rules whose errors the user accepts.
-    """
+    """Return the verdicts with the findings of the rule ``impossible-value``."""
     limit_ranges: list[Manifest] = []
     is_changed = False
     for manifest in objects:
         is_changed |= str(manifest["kind"]).startswith("Mutating")
+        # Pods get defaults from the LimitRanges among the objects.
         if manifest["kind"] == "LimitRange" and not field_catalog.notes(manifest):
             limit_ranges.append(manifest)
     workloads = [

@@ -18,12 +18,7 @@ _LIMITS = ("In", "Exists")
 def webhook_findings(
     objects: Sequence[Manifest], kueue: Manifest | Unknown | None
 ) -> Iterator[Finding]:
-    """Yield findings of the rules ``webhook`` and ``queue-kind``.
-
-    Args:
-        objects: The Kubernetes objects that are declared.
-        kueue: The values of Kueue's release; None if there is none.
-    """
+    """Yield findings of the rules ``webhook`` and ``queue-kind``; the values are of Kueue."""
     for configuration in objects:
         if configuration["kind"] in _CONFIGURATIONS:
             yield from _of_configuration(configuration, objects)
