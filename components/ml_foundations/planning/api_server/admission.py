@@ -27,7 +27,7 @@ from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluste
 from ml_foundations.planning.api_server.queue_admission import QueueAdmission
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.api_server.unknowns import selector_keys, unknown_facts
-from ml_foundations.planning.model import exclusive
+from ml_foundations.planning.model import exclusive, workloads
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
     AdmittedWorkload,
@@ -43,14 +43,7 @@ from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, NodeClass, comes_on_request
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt
-from ml_foundations.planning.model.workloads import (
-    WORKLOAD_KINDS,
-    PodSet,
-    Workload,
-    differing_labels,
-    is_stored,
-    single_pods,
-)
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload
 
 _LEVEL = "pod-security.kubernetes.io/enforce"
 _COUNTED_OTHERWISE = frozenset({*WORKLOAD_KINDS, "Node", "PersistentVolumeClaim", "ResourceQuota"})
@@ -70,7 +63,7 @@ class Admission:
         self._adoptions = adoptions(cluster)
         namespaces = cluster.by_kind["Namespace"]
         self._namespaces = set(map(name_of, namespaces))
-        self._stored_namespaces = set(map(name_of, filter(is_stored, namespaces)))
+        self._stored_namespaces = set(map(name_of, filter(workloads.is_stored, namespaces)))
         # Who enforces restricted in one namespace may do so in another.
         levels = [labels_of(namespace).get(_LEVEL) for namespace in namespaces]
         self._strictest = "restricted" if "restricted" in levels else "baseline"
@@ -87,8 +80,8 @@ class Admission:
         self._indistinct_keys: set[str] = set()
         """The labels of other such workloads, with too many pods to list."""
         for workload in cluster.workloads:
-            keys = differing_labels(workload) & selected
-            if keys and (pod_sets := single_pods(workload)):
+            keys = workloads.differing_labels(workload) & selected
+            if keys and (pod_sets := workloads.single_pods(workload)):
                 self._single_pods[workload] = pod_sets
             else:
                 self._indistinct_keys |= keys
@@ -338,7 +331,9 @@ class Admission:
         Security level that its agents break.
         """
         namespace, priority = workload.namespace, pod.spec.get("priorityClassName")
-        if namespace == "kube-system" or (workload.kind == "Pod" and is_stored(workload.manifest)):
+        if namespace == "kube-system" or (
+            workload.kind == "Pod" and workloads.is_stored(workload.manifest)
+        ):
             return
         is_declared = namespace in self._namespaces
         if not is_declared:

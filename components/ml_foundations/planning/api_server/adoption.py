@@ -48,6 +48,7 @@ def _finds(controller: Workload, document: Manifest) -> bool:
     if controller.unknown or not selector or any(unknown_paths(selector)):
         return False
     if controller.kind == "StatefulSet":
+        # Of pods with its name, it adopts those with other numbers only by its selector.
         stem, _, number = str(name_of(document)).rpartition("-")
         is_its_own = stem == controller.name and number.isdecimal()
         if not is_its_own or int(number) in ordinals(controller):

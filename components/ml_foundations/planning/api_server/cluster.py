@@ -23,6 +23,7 @@ from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues, by_name
+from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.equivalence import grouped, mentions
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
@@ -35,19 +36,7 @@ from ml_foundations.planning.model.nodes import (
     node_class,
 )
 from ml_foundations.planning.model.volumes import Volumes
-from ml_foundations.planning.model.workloads import (
-    COUNTED,
-    GROUPS,
-    WORKLOAD_KINDS,
-    Workload,
-    is_finished,
-    is_running,
-    is_stored,
-    may_end,
-    read_fields,
-    without_running,
-    workload,
-)
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, Workload
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
 SYSTEM_PRIORITIES = {
@@ -149,6 +138,7 @@ class Cluster:
 
     @cached_property
     def _shares_hosts(self) -> bool:
+        # Either all nodes have the label or none has.
         return any(SHARED_HOSTNAME in node.labels for node in self._split_nodes[:1])
 
     @cached_property
@@ -162,28 +152,27 @@ class Cluster:
             for document in self.by_kind[kind]:
                 declared.add((kind, namespace_of(document), name_of(document)))
         running_pods = Counter[tuple[str, str, str]]()
-        for pod in self.by_kind["Pod"]:
-            if is_running(pod):
-                running_pods.update(_owners(pod))
-        workloads: list[Workload] = []
+        for pod in filter(workloads.is_running, self.by_kind["Pod"]):
+            running_pods.update(_owners(pod))
+        pending_workloads: list[Workload] = []
         fully_running: set[Workload] = set()
         for document in self._documents:
             is_workload = document["kind"] in WORKLOAD_KINDS
-            if not is_workload or is_running(document) or is_finished(document):
+            if not is_workload or workloads.is_running(document) or workloads.is_finished(document):
                 continue
             if _owners(document) & declared:
                 continue
-            pending = workload(document, self.scalers, self._priority_label)
+            pending = workloads.workload(document, self.scalers, self._priority_label)
             if pending.claims:
                 claims = tuple(map(self._unsettled_volumes.with_default_class, pending.claims))
                 pending = replace(pending, claims=claims)
-            if is_stored(document) and not pending.unknown:
+            if workloads.is_stored(document) and not pending.unknown:
                 running = running_pods[pending.kind, pending.namespace, pending.name]
-                pending = without_running(pending, running)
+                pending = workloads.without_running(pending, running)
                 if _has_all_pods(pending, running):
                     fully_running.add(pending)
-            workloads.append(pending)
-        return workloads, frozenset(fully_running)
+            pending_workloads.append(pending)
+        return pending_workloads, frozenset(fully_running)
 
     @property
     def workloads(self) -> list[Workload]:
@@ -229,7 +218,7 @@ class Cluster:
     @cached_property
     def some_end(self) -> bool:
         """True if some running pod may leave its node by itself."""
-        return any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
+        return any(map(self._may_leave, filter(workloads.is_running, self.by_kind["Pod"])))
 
     @cached_property
     def is_gke(self) -> bool:
@@ -265,18 +254,18 @@ class Cluster:
         """
         judged_whole: set[tuple[str, str, str]] = set()
         for pending in self.workloads:
-            is_counted = is_stored(pending.manifest) and pending.kind in COUNTED
+            is_counted = workloads.is_stored(pending.manifest) and pending.kind in workloads.COUNTED
             if not is_counted and pending not in self.fully_running:
                 judged_whole.add((pending.kind, pending.namespace, pending.name))
         staying: dict[str, list[PodClass]] = {}
         not_staying: list[PodClass] = []
         for document in self.by_kind["Pod"]:
-            is_there = is_running(document)
-            is_new = not (is_there or is_stored(document))
-            if is_new or is_finished(document) or self._is_evicted(document):
+            is_there = workloads.is_running(document)
+            is_new = not (is_there or workloads.is_stored(document))
+            if is_new or workloads.is_finished(document) or self._is_evicted(document):
                 continue
             spec = section(document, "spec")
-            stored = admitted(read_fields(spec), ())
+            stored = admitted(workloads.read_fields(spec), ())
             name, namespace = name_of(document), namespace_of(document)
             pod = self.pod_class(name, namespace, labels_of(document), stored)
             may_leave = self._spread is not Spread.EVEN and self._may_leave(document)
@@ -296,7 +285,7 @@ class Cluster:
     def _may_leave(self, pod: Manifest) -> bool:
         """Return whether a running pod may leave: it ends, is deleted, or is evicted by a taint."""
         is_deleted = _is_deleted(pod) or _is_deleted(self._node_of(pod))
-        return is_deleted or may_end(pod) or bool(self._evicting_taints(pod))
+        return is_deleted or workloads.may_end(pod) or bool(self._evicting_taints(pod))
 
     def _is_evicted(self, pod: Manifest) -> bool:
         """Return whether a taint evicts a pod at once, and no controller replaces it."""
@@ -396,6 +385,7 @@ class Cluster:
         among = self.node_groups if among is None else among
         if pod.one_per_node:
             return [place for place in among if is_wanted_on(pod, place.node)]
+        # Volumes differ from workload to workload, so their answers are not kept.
         if pod.volume_refusals is not None:
             return [place for place in among if not refusals(pod, place.node)]
         # Thousands of workloads have few keys: each key looks at the nodes once.
@@ -422,6 +412,7 @@ def _is_deleted(document: Manifest) -> bool:
 
 def _has_all_pods(workload: Workload, running: int) -> bool:
     """Return whether as many pods of a stored workload run as its controller wants."""
+    # A DaemonSet declares no number of pods: its controller counts the nodes that want one.
     if workload.kind == "DaemonSet":
         wanted = section(workload.manifest, "status").get("desiredNumberScheduled", math.inf)
         return running >= wanted
@@ -443,7 +434,7 @@ def _with_shared_hosts(pod: PodClass) -> PodClass:
 def _is_kubernetes_kind(reference: Manifest) -> bool:
     """Return whether a reference is to a workload of Kubernetes, not to another API's kind."""
     version = reference.get("apiVersion")
-    group = GROUPS.get(str(reference.get("kind")))
+    group = workloads.GROUPS.get(str(reference.get("kind")))
     return version is None or str(version).rpartition("/")[0] == group
 
 

@@ -18,16 +18,7 @@ from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
-from ml_foundations.planning.api_server import cel
-from ml_foundations.planning.api_server.text_formats import (
-    ADDRESS,
-    CIDR_TEXT,
-    COUNTED_RESOURCE,
-    FORMATS,
-    LABEL_VALUE,
-    PORT_NAME,
-    QUALIFIED_NAME,
-)
+from ml_foundations.planning.api_server import cel, text_formats
 
 _Test = Callable[[Any], Any]
 _TestWithArguments = Callable[..., Any]
@@ -153,7 +144,7 @@ def _constraint(
 
 for _name, (_requirement, _test) in _CONDITIONS.items():
     _CONSTRUCTORS[_name] = partial(_constraint, _requirement, (), _test)
-for _name, _form in FORMATS.items():
+for _name, _form in text_formats.FORMATS.items():
     _CONSTRUCTORS[_name] = partial(_constraint, f"be {_form.description}", (), _form.matches)
 
 
@@ -210,17 +201,17 @@ def cel_expression(types: str, *variables: str) -> Constraint:
 
 @_condition("be an IP address")
 def ip_address(value: str) -> bool:
-    return ADDRESS.matches(value) and bool(ipaddress.ip_address(value))
+    return text_formats.ADDRESS.matches(value) and bool(ipaddress.ip_address(value))
 
 
 @_condition("be the address of a network, with its prefix")
 def cidr(value: str) -> bool:
-    return CIDR_TEXT.matches(value) and bool(_network(value))
+    return text_formats.CIDR_TEXT.matches(value) and bool(_network(value))
 
 
 @_condition("be a port")
 def port(value: Any) -> bool:
-    return 1 <= value <= 65535 if type(value) is int else PORT_NAME.matches(value)
+    return 1 <= value <= 65535 if type(value) is int else text_formats.PORT_NAME.matches(value)
 
 
 @_condition("be a port or 0")
@@ -322,8 +313,10 @@ def named_items(value: list[Manifest]) -> bool:
 
 @_condition("be labels")
 def labels(value: Manifest) -> bool:
-    are_valid = all(map(QUALIFIED_NAME.matches, value))
-    return are_valid and all(LABEL_VALUE.matches(text or "") for text in value.values())
+    are_valid = all(map(text_formats.QUALIFIED_NAME.matches, value))
+    return are_valid and all(
+        text_formats.LABEL_VALUE.matches(text or "") for text in value.values()
+    )
 
 
 @_condition("have at most 256 KiB")
@@ -343,7 +336,7 @@ def base64_size(value: Manifest) -> bool:
 
 @_condition("have whole numbers of what is counted")
 def whole_counts(value: Manifest) -> bool:
-    counted = filter(COUNTED_RESOURCE.matches, value)
+    counted = filter(text_formats.COUNTED_RESOURCE.matches, value)
     return all(is_whole(milli(value[name] or 0)) for name in counted)
 
 

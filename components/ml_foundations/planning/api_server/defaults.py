@@ -103,6 +103,7 @@ def _with_own_defaults(spec: Manifest) -> Manifest:
     limits = section(resources, "limits")
     if not limits:
         return result
+    # Without requests, the pod has those of its containers together, and else its limits.
     requests = dict(limits)
     for name, amount in of_containers(result, "requests").items():
         if is_pod_level(name) and is_overcommitted(name):

@@ -1,6 +1,6 @@
 """Pods and claims that the API server rejects for their resources: names, amounts, LimitRanges."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
@@ -71,34 +71,29 @@ def _above_pod(
 
 def out_of_range(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
     """Return why LimitRanges of its namespace reject a pod with an admitted spec."""
-    refusals: list[Refusal] = []
-    for limit_range, limit in _limits(limit_ranges):
-        if limit.get("type") == "Container":
-            for container in _of_each_container(spec):
-                refusals += _outside(limit_range, limit, container)
-        elif limit.get("type") == "Pod":
-            requests, limits = _of_pod(spec, "requests"), _of_pod(spec, "limits")
-            pod = _Resources("resources", "the pod", requests, limits)
-            refusals += _outside(limit_range, limit, pod)
-    return refusals
+    if not limit_ranges:
+        return []
+    pod = _Resources("resources", "the pod", _of_pod(spec, "requests"), _of_pod(spec, "limits"))
+    return _by_type(limit_ranges, {"Container": _of_each_container(spec), "Pod": [pod]})
 
 
 def claim_refusals(claim: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
     """Return why LimitRanges reject a claim."""
     requests = millis(section(claim, "spec", "resources", "requests"))
     resources = _Resources("resources", "the claim", requests, {})
+    return _by_type(limit_ranges, {"PersistentVolumeClaim": [resources]})
+
+
+def _by_type(
+    limit_ranges: Iterable[Manifest], by_type: Mapping[str, Sequence[_Resources]]
+) -> list[Refusal]:
+    """Return why LimitRanges reject resources, by the types that their limits are for."""
     refusals: list[Refusal] = []
-    for limit_range, limit in _limits(limit_ranges):
-        if limit.get("type") == "PersistentVolumeClaim":
-            refusals += _outside(limit_range, limit, resources, maximum_of="requests")
-    return refusals
-
-
-def _limits(limit_ranges: Iterable[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """Yield the limits of LimitRanges, each with the name of its LimitRange."""
     for limit_range in limit_ranges:
         for limit in items(section(limit_range, "spec"), "limits"):
-            yield name_of(limit_range), limit
+            for resources in by_type.get(str(limit.get("type")), ()):
+                refusals += _outside(name_of(limit_range), limit, resources)
+    return refusals
 
 
 def _of_each_container(spec: Manifest) -> list[_Resources]:
@@ -130,6 +125,7 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
 def _invalid(resources: _Resources, *, of_pod: bool = False) -> Iterator[Refusal]:
     path, _, requests, limits = resources
     for name, amount in dict.fromkeys((*limits.items(), *requests.items())):
+        # A pod as a whole can have cpu, memory and huge pages only.
         is_name = is_pod_level(name) if of_pod else CONTAINER_RESOURCE.matches(name)
         page_size = name.removeprefix(HUGE_PAGES)
         is_page = page_size == name or _is_multiple(amount, page_size)
@@ -176,14 +172,11 @@ def _is_multiple(amount: int, size: str) -> bool:
         return False
 
 
-def _outside(
-    limit_range: str, limit: Manifest, resources: _Resources, maximum_of: str = "limits"
-) -> Iterator[Refusal]:
-    """Yield why a limit of a LimitRange rejects the resources of a container, a pod or a claim.
-
-    ``maximum_of`` is the field that the maximum is about: a claim has requests only.
-    """
+def _outside(limit_range: str, limit: Manifest, resources: _Resources) -> Iterator[Refusal]:
+    """Yield why a limit of a LimitRange rejects the resources of a container, a pod or a claim."""
     path, holder, requests, limits = resources
+    # A claim has requests only, so its maximum is about these.
+    maximum_of = "requests" if limit.get("type") == "PersistentVolumeClaim" else "limits"
     for bound_name, field, relation, remedy in (
         ("min", "requests", "at least", "Raise {} to {}, or lower the minimum"),
         ("max", maximum_of, "at most", "Lower {} to {}, or raise the maximum"),

@@ -89,6 +89,7 @@ class QueueAdmission:
         for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
             specs = self._cluster.queues.admitted(pod.spec, draw)
             by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
+        # Each choice is placed on the nodes, and the number of choices is a product.
         choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
         if waiting.pod_sets and not choices and not outcome.reasons:
             outcome += Outcome.refused([OTHER_FLAVOR])

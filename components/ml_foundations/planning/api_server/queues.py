@@ -160,6 +160,7 @@ class Queues:
                     for name, amount in wanted.items():
                         used[name_of(queue), fitting[0], name] += amount
                     continue
+                # If only a resource that Kueue may count otherwise is short, nothing is certain.
                 sure = {name: wanted[name] for name in wanted if not self._may_change(name)}
                 if not self._with_enough(queue, flavors, sure, used):
                     wanted = sure

@@ -219,6 +219,7 @@ class Quota:
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Yield refusals for containers without fields that a quota on cpu or memory requires."""
         spec = pod.spec
+        # With resources of the pod as a whole, containers need none.
         of_pod = (*section(spec, "resources", "requests"), *section(spec, "resources", "limits"))
         if any(map(is_pod_level, of_pod)):
             return
@@ -226,11 +227,9 @@ class Quota:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
                     path, holder = f"{field}.{resource}", f"container {container.get('name', '')}"
-                    rule = (
-                        f"ResourceQuota {name_of(self.manifest)} makes every container set {path}"
-                    )
+                    quota = f"ResourceQuota {name_of(self.manifest)}"
+                    message = f"{quota} makes every container set {path}, and {holder} does not"
                     remedy = f"Set resources.{path} of {holder}, or give a default in a LimitRange."
-                    message = f"{rule}, and {holder} does not"
                     yield Refusal("quota-requires", "containers", message, remedy)
 
 
@@ -291,6 +290,7 @@ def _scopes(quota: Manifest) -> Iterable[Manifest]:
 
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
     match requirement["scopeName"]:
+        # Kubernetes calls pods with a deadline Terminating, even if they run.
         case "Terminating" | "NotTerminating" as scope:
             return (spec.get("activeDeadlineSeconds") is None) == scope.startswith("Not")
         case "BestEffort" | "NotBestEffort" as scope:
@@ -315,6 +315,7 @@ def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
 
 def _is_selected(requirement: Manifest, name: str | None) -> bool:
     """Return whether the operator of a scope accepts a class's name; None if there is no class."""
+    # A scope has the operators of a label selector, so one compares the class like a label.
     expression = {**requirement, "key": "class"}
     return selects({"matchExpressions": [expression]}, {"class": name} if name else {})
 

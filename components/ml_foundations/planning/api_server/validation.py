@@ -22,15 +22,10 @@ from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
-from ml_foundations.planning.model.workloads import (
-    WORKLOAD_KINDS,
-    PodSet,
-    Workload,
-    is_indexed,
-    is_stored,
-)
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload
 
 _Problems = Iterable[tuple[str, str]]
 """Fields, each with what is invalid."""
@@ -48,7 +43,7 @@ _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")
 
 def refusals(workload: Workload) -> list[Refusal]:
     """Return the invalid fields of a workload and its pods, for which the API server rejects it."""
-    if is_stored(workload.manifest):
+    if workloads.is_stored(workload.manifest):
         return []  # the API server has stored it
     problems = _certain(of_object(workload.kind).violations(workload.manifest))
     for pods in workload.pods:
@@ -75,7 +70,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     defaults: list[str] = []
     for document in documents:
         kind, about = document["kind"], f"{document['kind']} {name_of(document)}"
-        if kind not in WORKLOAD_KINDS and not is_stored(document):
+        if kind not in WORKLOAD_KINDS and not workloads.is_stored(document):
             refused += _refusals_of_object(document, about)
         if kind == "PriorityClass" and document.get("globalDefault") is True:
             defaults.append(about)
@@ -90,6 +85,7 @@ def _refusals_of_object(document: Manifest, about: str) -> Iterator[Refusal]:
     violations = of_object(kind).violations(document)
     notes = () if field_catalog.is_judged(document) else field_catalog.notes(document)
     problems = dict.fromkeys(_certain((*violations, *notes)))
+    # These checks compare fields with each other, so each field must be valid and known.
     if not problems and kind in _WITHIN and not any(unknown_paths(document)):
         problems = dict.fromkeys(_WITHIN[kind](document))
     for path, problem in problems:
@@ -108,7 +104,7 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
     """Yield node ports and addresses of a Service that an earlier Service has, and the Service."""
     seen: dict[Any, Manifest] = {}
     for service in documents:
-        if service["kind"] != "Service" or is_stored(service):
+        if service["kind"] != "Service" or workloads.is_stored(service):
             continue
         spec = section(service, "spec")
         wanted: list[tuple[str, Any]] = []
@@ -249,6 +245,7 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
 def _scopes(quota: Manifest) -> _Problems:
     """Yield scopes that do not apply to a resource of the quota, or that exclude each other."""
     spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
+    # A quota of any scope may limit extended resources and object counts.
     standard = {key for key in section(spec, "hard") if "/" not in key}
     required = _listed(section(spec, "scopeSelector"), "matchExpressions")
     for path, names in (
@@ -330,7 +327,7 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Problems:
         if not is_unknown and not selects(selector, labels):
             yield "spec.selector", "must select the labels of the template"
     completions = own.get("completions")
-    if is_indexed(workload) and isinstance(completions, int) and completions > 0:
+    if workloads.is_indexed(workload) and isinstance(completions, int) and completions > 0:
         host = f"{workload.name}-{completions - 1}"
         if workload.name not in ("", UNKNOWN) and not DNS_LABEL.matches(host):
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"

@@ -22,15 +22,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.admission_objects import AdmissionObjects
 from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt, invalid
-from ml_foundations.planning.model.workloads import (
-    PodSet,
-    Workload,
-    is_running,
-    is_stored,
-    read_fields,
-)
+from ml_foundations.planning.model.workloads import PodSet, Workload
 
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _JUDGED_HARMLESS_KINDS = frozenset(
@@ -137,7 +132,7 @@ class ClassifiedDocuments:
             self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:
             self._add_unknown(document, reason)
-        elif category == field_catalog.WORKLOADS and not is_running(document):
+        elif category == field_catalog.WORKLOADS and not workloads.is_running(document):
             self.judged.append(document)
             self._notes[document] = notes
         else:
@@ -171,7 +166,7 @@ class ClassifiedDocuments:
         self.judged.append(document)
         about = f"{document['kind']} {name_of(document)}"
         refusals = [as_refusal(note, about) for note in notes]
-        if not is_stored(document):
+        if not workloads.is_stored(document):
             no_field = [note for note in notes if note.reason == field_catalog.NO_FIELD]
             self.unknown += [as_refusal(note, about) for note in no_field]
         # Notes make only those workloads undetermined that the object can concern.
@@ -201,7 +196,7 @@ class ClassifiedDocuments:
     def _add_rejectable(self) -> None:
         """Add doubts about the harmless objects that a webhook or a policy may reject."""
         rejectable = self.harmless if self._admission else []
-        for document in itertools.filterfalse(is_stored, rejectable):
+        for document in itertools.filterfalse(workloads.is_stored, rejectable):
             kind, name = document["kind"], name_of(document)
             as_workload = Workload(kind, namespace_of(document), name, document, ())
             for matching in self.admission.matching(as_workload):
@@ -236,9 +231,9 @@ def _without_duplicates(documents: Iterable[Manifest]) -> tuple[list[Manifest], 
         is_named = name and isinstance(name, str) and isinstance(namespace, str)
         # Objects without a known name differ, even if they are equal.
         key = (group, document["kind"], namespace, name) if is_named else (object(),)
-        if key in unique and is_stored(document):
+        if key in unique and workloads.is_stored(document):
             continue
-        if key in unique and unique[key] != document and not is_stored(unique[key]):
+        if key in unique and unique[key] != document and not workloads.is_stored(unique[key]):
             about = f"{document['kind']} {namespace}/{name}"
             message = "it is declared twice, and the two differ"
             remedy = "Rename one of them, or leave it out."
@@ -299,7 +294,7 @@ def _pod_templates(tree: Any, path: str) -> Iterator[PodSet]:
         spec = holder.get("spec")
         notes = field_catalog.notes_of("core.v1.PodSpec", spec)
         if not any(note.is_error or note.reason == field_catalog.NOT_YET for note in notes):
-            fields = read_fields(cast("Manifest", spec))
+            fields = workloads.read_fields(cast("Manifest", spec))
             if not any(unknown_paths(fields)):
                 spec_path = f"{path}.spec".lstrip(".")
                 yield PodSet(holder, fields, labels_of(holder), 1, spec_path, path)

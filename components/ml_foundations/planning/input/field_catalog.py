@@ -74,13 +74,9 @@ class _Field:
 
     @cached_property
     def expected_type(self) -> Any:
-        """Return the Python type whose values need no check; None if all values do.
-
-        Most values have it, so this check goes first.
-        """
-        if self.unknown or self.values:
-            return None
-        return {"string": str, "boolean": bool}.get(self.type)
+        """Return the Python type whose values need no check; None if all values do."""
+        is_checked = self.unknown or self.values
+        return None if is_checked else {"string": str, "boolean": bool}.get(self.type)
 
 
 NO_FIELD = "Kubernetes has no such field"
@@ -250,11 +246,9 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
             continue
         if item is UNKNOWN and (type_name == _METADATA or not rule.decides):
             continue
-        # Most values have the expected type, and most fields have no note.
-        if (type(item) is not rule.expected_type or rule.shape) and (
-            below := _in_field(rule, item)
-        ):
-            notes += notes_below(key, below)
+        # Most values have the expected type.
+        if type(item) is not rule.expected_type or rule.shape:
+            notes += notes_below(key, _in_field(rule, item))
     return notes
 
 

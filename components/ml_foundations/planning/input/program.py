@@ -160,15 +160,17 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
         kinds = {(manifest["kind"], manifest.get("apiVersion")) for manifest in objects}
         if ("Node", "v1") not in kinds:
             lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
-            nodes.append(replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks))
+            nodes.append(
+                replace(unknown_nodes("the cluster's own nodes", NO_LIST, fewest=0), lacks=lacks)
+            )
         return nodes
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
-        return [_unknown_nodes("the cluster's nodes")]
+        return [unknown_nodes("the cluster's nodes", NO_LIST, fewest=0)]
     all_pools = [*own_pools(cluster), *pools]
     nodes = [from_node_pool(pool, cluster, operator, networks) for pool in all_pools]
     if makes_pools(cluster, resources):
-        nodes.append(_unknown_nodes("nodes of pools that GKE makes"))
+        nodes.append(unknown_nodes("nodes of pools that GKE makes", NO_LIST, fewest=0))
     return nodes
 
 
@@ -189,10 +191,6 @@ def own_pools(cluster: Manifest) -> Iterable[Manifest]:
         count = cluster.get("initialNodeCount") or _DEFAULT_POOL_NODES
         config: Any = cluster.get("nodeConfig") or {}
         yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": config}
-
-
-def _unknown_nodes(name: str) -> NodeClass:
-    return unknown_nodes(name, NO_LIST, fewest=0)
 
 
 def _without_devices(
