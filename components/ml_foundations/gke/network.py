@@ -178,7 +178,7 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
         "service": "servicenetworking.googleapis.com",
         "reservedPeeringRanges": [Ref("private-services", "name")],
     }
-    # Lustre's servers open connections, too (GKE, "Access Managed Lustre instances": --allow).
+    # What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances").
     firewall = {
         "name": f"{spec.name}-lustre",
         "project": spec.project,
