@@ -47,12 +47,9 @@ def result_if_ready(awaitable: Awaitable[Any]) -> Any:
 def serialized(inputs: Mapping[str, Any], arguments: type | None) -> dict[str, Any]:
     """Return inputs as their registration will send them and the provider will read them.
 
-    Relies on ``pulumi.runtime.rpc``: its two functions do not wait if no input must be awaited.
+    The inputs have their names in Python if there is an argument class. Nothing in them must wait.
 
-    Args:
-        inputs: The inputs, in Python's names if they have an argument class. Nothing in them must
-            wait.
-        arguments: The argument class; None for a resource without types.
+    Relies on ``pulumi.runtime.rpc``: its two functions do not wait if no input must be awaited.
     """
     sent = result_if_ready(rpc.serialize_properties(inputs, {}, typ=arguments))
     return rpc.deserialize_properties(sent, keep_unknowns=True)

@@ -57,14 +57,10 @@ class Component(pulumi.ComponentResource, Generic[S]):
         opts: pulumi.ResourceOptions | None = None,
         **kwargs: Any,
     ) -> None:
-        """Declare the component and its children.
+        """Declare the component and its children, whose names begin with its name.
 
-        Args:
-            name: Its name, and the beginning of its children's names.
-            args: The arguments as a dictionary. A checked spec is accepted, too; then ``kwargs``
-                are objects only.
-            opts: Options of the component.
-            kwargs: The arguments as keywords, in place of ``args``.
+        The arguments are ``args`` or ``kwargs``. With a checked spec as ``args``, ``kwargs`` are
+        objects only.
 
         Raises:
             TypeError: Both ``args`` and ``kwargs`` are given.

@@ -78,24 +78,17 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
         if value is None or is_field:
             continue
         del result.args[name]
-        reason = _mismatch(value, argument)
-        if reason is None:
+        if any(base.__name__ in argument.components for base in type(value).__mro__):
             component = cast("pulumi.ComponentResource", value)
             result.objects[name] = component
             if argument.outputs:
                 result.sources.append(component)
             _fill(result, name, argument, component)
         else:
-            result.errors.append((name, reason))
+            fix = f"Pass a {' or a '.join(argument.components)}"
+            result.errors.append((name, f"is of the type {type(value).__name__}. {fix}"))
     _expand_nested(spec, result)
     return result
-
-
-def _mismatch(value: Any, argument: ObjectArgument) -> str | None:
-    """Return why a value is not one of the components that an argument accepts."""
-    if any(base.__name__ in argument.components for base in type(value).__mro__):
-        return None
-    return f"is of the type {type(value).__name__}. Pass a {' or a '.join(argument.components)}"
 
 
 def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:

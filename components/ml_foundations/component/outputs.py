@@ -91,7 +91,7 @@ def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[
     """Return a value of a component as an Output that depends on the component's children."""
     # The component itself would include what others parent to it, which may wait for the Output.
     sources = set(children)
-    if not _contains_output(value):
+    if not any(isinstance(leaf, pulumi.Output) for _, leaf in leaves(value)):
         return KnownOutput(value, sources)
     output = pulumi.Output.from_input(value)
 
@@ -101,10 +101,6 @@ def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[
     return pulumi.Output(
         resources(), output.future(with_unknowns=True), output.is_known(), output.is_secret()
     )
-
-
-def _contains_output(value: Any) -> bool:
-    return any(isinstance(leaf, pulumi.Output) for _, leaf in leaves(value))
 
 
 def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
@@ -124,9 +120,7 @@ def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
 def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs as a registration sends them, with ``UNKNOWN`` for values that must wait.
 
-    Args:
-        kind: The resource's class.
-        props: Its inputs, by their names in Python if the class has an argument class.
+    ``props`` have their names in Python if the resource's class has an argument class.
 
     Raises:
         ValueError: A value has a type that no input can have. The registration will fail too.

@@ -48,17 +48,14 @@ def _each_once(value: Any) -> Any:
     """Refuse two names of one GPU, because only the last would count."""
     seen: dict[str, str] = {}
     for name in map(str, cast("dict[Any, Any]", value) if isinstance(value, dict) else ()):
-        if (key := _key_or_name(name)) in seen:
+        try:
+            key = gpu_key(name)
+        except UnknownNameError:  # which is reported by its path
+            continue
+        if key in seen:
             raise ValueError(f"has {key} twice, as {seen[key]} and {name}. Keep one of them")
         seen[key] = name
     return cast("Any", value)
-
-
-def _key_or_name(name: str) -> str:
-    try:
-        return gpu_key(name)
-    except UnknownNameError:  # which is reported by its path
-        return name
 
 
 class TeamQuota(Spec):
