@@ -67,11 +67,15 @@ def _serve(rehearsal: Rehearsal) -> None:
 
 def _version(rehearsal: Rehearsal) -> str:
     """Return a hash of the code and the kubeconfig. If one of them changes, the daemon restarts."""
-    digest = hashlib.sha256(rehearsal.kubeconfig.read_bytes() + b"\0")
-    for path in sorted(Path(ml_foundations.__file__).parent.rglob("*")):
-        if path.suffix in (".csv", ".py", ".yaml"):
-            digest.update(path.read_bytes() + b"\0")
+    digest = hashlib.sha256()
+    for path in [rehearsal.kubeconfig, *_sources()]:
+        digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _sources() -> list[Path]:
+    files = Path(ml_foundations.__file__).parent.rglob("*")
+    return sorted(path for path in files if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:
