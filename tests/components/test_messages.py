@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ml_foundations.kubernetes.spelling import nearest_names
 from ml_foundations.planning.verdict.findings import RULES
 from pydantic.alias_generators import to_camel
 
+from codegen.objects import LEAST
 from tests.support.checkout import CHECKOUT
 from tests.support.stack_files import changed, errors
 
@@ -215,6 +217,42 @@ def test_no_message_writes_an_output_as_text(capfd: pytest.CaptureFixture[str]) 
     assert len(texts) > 1000
     assert not [text for text in texts if "pulumi.output" in text or "Calling __str__" in text]
     assert "Output" not in capfd.readouterr().err
+
+
+A_PLACE = {
+    "project": "some-project",
+    "location": "us-central1",
+    "cluster_name": "c",
+    "node_service_account": "s",
+    "max_nodes": 1,
+}
+REQUIRED: dict[str, dict[str, Any]] = {
+    **LEAST,
+    "GkeCluster": {"project": "some-project", "location": "us-central1"},
+    "CpuNodePool": {**A_PLACE, "machine_type": "n2-standard-8"},
+    "GpuNodePool": {**A_PLACE, "machine_type": "g2-standard-8"},
+    "TeamNamespace": {"gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1Gi"},
+    "Volume": {"namespace": "ml", "size": "1Gi"},
+}
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_no_argument_that_is_an_output_is_written_as_text(
+    component: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in a message nor in an object: Pulumi would print a warning before the error."""
+    spec, written = spec_of(component), list[str]()
+    least = {spec.name_field or "": "x", **REQUIRED.get(component, {})}
+    least.pop("", None)
+    check(spec, component, least).declared_children()
+    output = pulumi.Output.from_input("1")
+    for name in spec.model_fields:
+        monkeypatch.setattr(pulumi.Output, "__str__", lambda _, name=name: written.append(name))
+        with suppress(ArgumentsError):
+            checked = check(spec, component, {**least, name: output})
+            checked.declared_children()
+            list(checked.warnings())
+    assert written == []
 
 
 ROOMS = ("component", "gke", "gpu", "storage", "tenancy", "workloads")

@@ -18,7 +18,7 @@ _errors: WeakKeyDictionary[pulumi.Resource, list[pulumi.RunError]] = WeakKeyDict
 
 
 class MissingOutput(pulumi.Output[Any]):
-    """An Output of a component with invalid arguments. Nothing about it is an error of its own."""
+    """An Output of a component with invalid arguments. It never causes a second error."""
 
     def __init__(self) -> None:
         unknown = asyncio.get_event_loop().create_future()
