@@ -38,7 +38,8 @@ VICTIMS = {
     "the gcp plugin": re.escape(f"{plugins.__name__} gcp"),
     "the simulated GKE": re.escape(daemon.__name__),
     "kwokctl": r"/kwokctl create",
-    **{name: rf"/bin/{name} " for name in kwok.COMPONENTS},
+    # Not the process of kwokctl that asks a component for its version.
+    **{name: rf"/bin/{name} (?!version)" for name in kwok.COMPONENTS},
     "kueue": r"/kueue --config",
     "everything": r"",
 }
