@@ -350,8 +350,8 @@ class Admission:
             is_certain = is_new or "kube-system" in self.quotas
             admits = f"GKE admits pods of {priority} in {namespace}"
             message = f"{admits} under a quota for that class only, and there is none"
-            quota = f"a ResourceQuota there whose scopeSelector names {priority}"
-            remedy = f"Declare {quota}, or choose another class."
+            declaration = f"a ResourceQuota there whose scopeSelector names {priority}"
+            remedy = f"Declare {declaration}, or choose another class."
             refusal = Refusal("critical-pods", "priorityClassName", message, remedy, is_certain)
             yield refusal._replace(only_refuses=True)
 
@@ -430,10 +430,11 @@ def _stopped_growth(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
 
 def _refused_below(path: str, refusals: Iterable[Refusal], prefix: str = "") -> Outcome:
     """Return the outcome of refusals whose paths begin at a field of the workload."""
-    return Outcome.refused(
-        each._replace(path=f"{path}.{each.path}", message=f"{prefix}{each.message}")
-        for each in refusals
-    )
+    below: list[Refusal] = []
+    for refusal in refusals:
+        message = f"{prefix}{refusal.message}"
+        below.append(refusal._replace(path=f"{path}.{refusal.path}", message=message))
+    return Outcome.refused(below)
 
 
 def _not_added(node: NodeClass) -> Iterable[Refusal]:

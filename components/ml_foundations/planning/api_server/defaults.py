@@ -50,8 +50,8 @@ def admitted(
 ) -> Manifest:
     """Return a declared spec as the API server stores it, by its namespace's LimitRanges."""
     defaulted = _with_own_defaults(spec)
-    if found := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
-        defaulted = _with_runtime_class(defaulted, found)
+    if runtime_class := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
+        defaulted = _with_runtime_class(defaulted, runtime_class)
     for limit_range in limit_ranges:
         defaulted = _with_limit_range(defaulted, limit_range)
     requested: set[str] = set()

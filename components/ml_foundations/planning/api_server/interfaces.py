@@ -37,7 +37,8 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
 
 
 def _may_accept(spec: Manifest, node: NodeClass) -> bool:
-    return bool(node.unknown) or not any(each.certain for each in spec_refusals(spec, node))
+    refused = () if node.unknown else spec_refusals(spec, node)
+    return not any(refusal.certain for refusal in refused)
 
 
 def _may_offer(node: NodeClass, wanted: set[str]) -> bool:

@@ -117,7 +117,8 @@ class AdmissionObjects:
             return False
         selector = section(holder, "objectSelector")
         label_sets = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
-        is_selected = any(unknown_paths(selector)) or any(selects(selector, s) for s in label_sets)
+        is_unknown = any(unknown_paths(selector))
+        is_selected = is_unknown or any(selects(selector, labels) for labels in label_sets)
         return is_selected and self._may_select(holder, workload.namespace)
 
     def _may_select(self, holder: Manifest, namespace: str) -> bool:

@@ -5,18 +5,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ml_foundations.catalog import machine_types, node_resources
+from ml_foundations.catalog import machine_types, node_resources, pools
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.pools import (
-    TAINT_EFFECTS,
-    PoolGpu,
-    PoolTraits,
-    plain_traits,
-    pool_sizes,
-)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
@@ -148,7 +141,7 @@ class _Pool:
     @property
     def sizes(self) -> tuple[int, int]:
         """Return the fewest and the most nodes over all zones."""
-        return pool_sizes(self._inputs, len(self.zones))
+        return pools.pool_sizes(self._inputs, len(self.zones))
 
     @property
     def surge(self) -> int:
@@ -194,28 +187,28 @@ class _Pool:
         return any(unknown_paths(section(self._config, "reservationAffinity").get("values")))
 
     @cached_property
-    def traits(self) -> PoolTraits:
+    def traits(self) -> pools.PoolTraits:
         """Return the declared fields of the pool that its nodes show."""
         config = self._config
         taints: list[dict[str, str]] = []
         for taint in items(config, "taints"):
             effect = str(taint["effect"])  # as GKE's API or as Kubernetes spells it
-            effect = TAINT_EFFECTS.get(effect, effect)
+            effect = pools.TAINT_EFFECTS.get(effect, effect)
             taints.append(
                 {"key": taint["key"], "value": taint.get("value") or "", "effect": effect}
             )
         disk_type = config.get("diskType") or section(config, "bootDisk").get("diskType")
         reserved = items(section(config, "reservationAffinity"), "values")
-        return PoolTraits(
+        return pools.PoolTraits(
             name=str(self._inputs.get("name")),
             machine_type=self.machine.name,
             labels=section(config, "labels"),
             taints=tuple(taints),
-            gpu=PoolGpu.of(self._accelerator) if self._accelerator else None,
+            gpu=pools.PoolGpu.of(self._accelerator) if self._accelerator else None,
             automatic_gpu_taint=bool(self._accelerator),
             reservation=str(reserved[0]) if reserved and not self._hides_reservation else "",
             boot_disk_type=str(disk_type or "pd-balanced"),
-            **plain_traits(self._inputs, self._cluster),
+            **pools.plain_traits(self._inputs, self._cluster),
         )
 
     def node(self, operator: Operator | None) -> dict[str, Any]:

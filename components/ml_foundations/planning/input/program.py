@@ -179,7 +179,8 @@ def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
     if cluster.get("clusterAutoscaling") is UNKNOWN:
         return True
     settings = [section(cluster, "clusterAutoscaling")]
-    settings += (section(m, "spec", "nodePoolAutoCreation") for m in objects_of(resources))
+    for manifest in objects_of(resources):
+        settings.append(section(manifest, "spec", "nodePoolAutoCreation"))
     return any(setting.get("enabled") for setting in settings)
 
 
@@ -218,7 +219,8 @@ def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     release = _release_of(resources, versions.GPU_OPERATOR) or {}
     clusters = _of_type(CLUSTER, resources)
     operator = Operator.of(values, release.get("version")).on(clusters)
-    return operator.beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+    objects = objects_of(resources)
+    return operator.beside(item for item in objects if item["kind"] == "DaemonSet")
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
