@@ -107,8 +107,12 @@ def test_the_tutorial_shows_the_error_of_a_task_with_too_many_gpus() -> None:
     text = TUTORIAL.read_text()
     with pytest.raises(RunError) as refused:
         run(TUTORIAL, text.replace("gpus=1", "gpus=2", 1))
-    message, _, _ = shown(str(refused.value)).partition(" [resources")
-    assert message in shown(text)
+    message, _, place = shown(str(refused.value)).partition(" Written at tutorial.md:")
+    on_page, _, component = place.partition(" ")
+    # The lines of the user's file begin with the block.
+    before = text.splitlines()[: int(on_page)]
+    line = before[::-1].index("```python")
+    assert f"{message} Written at __main__.py:{line} {component.partition('.')[0]}." in shown(text)
 
 
 def test_the_page_shows_the_error_of_two_providers() -> None:

@@ -1,5 +1,6 @@
 """The proof in a Pulumi program: declared resources that can never run are rejected."""
 
+import inspect
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +12,11 @@ from typing import Any, Self, cast
 
 import pulumi
 
+import ml_foundations
 from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component import _pulumi_internals as internals
 from ml_foundations.component import refused
+from ml_foundations.component.base import Component
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
 from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
@@ -94,6 +97,7 @@ class Proof:
         self._existing: Sequence[Resource] = given["existing_node_pools"]
         self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
+        self._lines: list[str] = []
         self._registered: list[tuple[str, str, dict[str, Any]]] = []
         self._kept: list[bool] = []
         self._refusal: BaseException | None = None
@@ -157,6 +161,7 @@ class Proof:
     def _hold(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
         """Record a resource, and delay its registration until the proof is done."""
         self._declared.append(args)
+        self._lines.append(_line_of_program())
         leave = cast("pulumi.Output[pulumi.Resource]", pulumi.Output.from_input(self._leave()))
         opts = pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(depends_on=[leave]))
         return pulumi.ResourceTransformationResult(args.props, opts)
@@ -255,10 +260,21 @@ class Proof:
         name = finding.object.partition(" and ")[0]
         if finding.rule == PLACEHOLDER:
             name = finding.message.split('"')[1]  # its value
-        place = self._locations.get(name)
+        place = self._locations.get(name) or self._place_in_program(name)
         written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
         return f"{finding.object}: {finding.message}. {finding.remedy}{written} [{where}]"
+
+    def _place_in_program(self, name: str) -> str:
+        """Return the line and the component that declare an object, such as "__main__.py:31"."""
+        for args, line in zip(self._declared, self._lines, strict=True):
+            if line and _object_name(args) == name:
+                parent = args.opts.parent
+                is_of_component = isinstance(parent, Component)
+                kind = cast("Any", type(parent)).__name__
+                of = f" ({kind} {parent.pulumi_resource_name})" if is_of_component else ""
+                return line + of
+        return ""
 
     def _is_error(self, finding: Finding) -> bool:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
@@ -289,6 +305,32 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
         raise ValueError(
             f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars"
         ) from None
+
+
+def _line_of_program() -> str:
+    """Return the file and line of the program's call that declares a resource, or nothing."""
+    packages = tuple(f"{Path(str(module.__file__)).parent}/" for module in (pulumi, ml_foundations))
+    frame = inspect.currentframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        # Other SDKs of Pulumi are next to it: pulumi_kubernetes, pulumi_gcp.
+        if not file.startswith(packages) and "/pulumi_" not in file:
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _object_name(args: pulumi.ResourceTransformationArgs) -> str:
+    """Return the name of a Kubernetes object as findings write it, or nothing."""
+    if not args.type_.startswith("kubernetes:") or not is_judged(args.type_):
+        return ""
+    try:
+        sent = inputs_as_sent(type(args.resource), {"metadata": args.props.get("metadata")})
+    except (AssertionError, ValueError):
+        return ""  # the registration fails, with the reason
+    metadata: dict[str, Any] = sent.get("metadata") or {}
+    kind = args.type_.rpartition(":")[2]
+    return f"{kind} {metadata.get('namespace', 'default')}/{metadata.get('name')}"
 
 
 async def _final_name(args: pulumi.ResourceTransformationArgs) -> Any:

@@ -9,6 +9,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 import yaml
+from ml_foundations import TeamNamespace, TrainingJob
 from ml_foundations.component.outputs import inputs_as_sent
 from ml_foundations.proof import Proof
 from ml_foundations.rehearsal.engine import environment, stack
@@ -344,3 +345,22 @@ def test_what_a_transform_mends_is_not_refused(
     said = preview(project.project, tools)
     assert said.ok, said.diagnostics
     assert "large" in said.created
+
+
+def test_an_error_names_the_line_and_the_component_that_it_comes_from() -> None:
+    box = {"name": "m", "image": "i", "resources": {"requests": {"cpu": "9"}}}
+
+    def program() -> None:
+        with Proof():
+            team = TeamNamespace("research", gpus=1, cpu="1", memory="1Gi", storage="1Gi")
+            TrainingJob("train", team=team, image="i", cpu="8", memory="1Gi")
+            k8s.core.v1.Pod(
+                "p", metadata={"name": "p", "namespace": team.namespace}, spec={"containers": [box]}
+            )
+
+    with pytest.raises(pulumi.RunError) as refused:
+        declared(program)
+    job, pod = [line for line in str(refused.value).splitlines() if "requests.cpu]" in line]
+    start = program.__code__.co_firstlineno
+    assert f" Written at test_proof.py:{start + 3} (TrainingJob train). [" in job
+    assert f" Written at test_proof.py:{start + 4}. [" in pod
