@@ -360,7 +360,9 @@ def test_an_error_names_the_line_and_the_component_that_it_comes_from() -> None:
 
     with pytest.raises(pulumi.RunError) as refused:
         declared(program)
-    job, pod = [line for line in str(refused.value).splitlines() if "requests.cpu]" in line]
+    lines = str(refused.value).splitlines()
+    job = next(line for line in lines if line.startswith("  Job research/train: "))
+    pod = next(line for line in lines if line.startswith("  Pod research/p: "))
     start = program.__code__.co_firstlineno
     assert f" Written at test_proof.py:{start + 3} (TrainingJob train). [" in job
     assert f" Written at test_proof.py:{start + 4}. [" in pod

@@ -2,7 +2,7 @@
 
 Pulumi refuses to delete or replace them, and then names a protect flag that no user wrote. Only the
 engine knows what it will delete, so a preview prints the line before it is needed. A rehearsal
-prints a hint of its own, only if Pulumi refuses.
+prints a separate hint, only if Pulumi refuses.
 """
 
 import os
