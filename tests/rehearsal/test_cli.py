@@ -162,7 +162,7 @@ def test_an_interrupted_removal_ends_before_anything_else(
         raise RehearsalError("enough")
 
     monkeypatch.setattr(commands.installation, "install", install)
-    monkeypatch.setattr(commands.toolchain, "to_build", list)
+    monkeypatch.setattr(commands.toolchain, "missing", list)
     monkeypatch.setattr(commands.toolchain, "ensure", lambda: None)
     monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", "")
     args = argparse.Namespace(quiet=False, official_kubernetes_plugin=False, allow_provider=[])
