@@ -110,7 +110,7 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(
 ) -> None:
     wanted = demand(pod, count, cluster)
     counted = capacity(pod, [(place, place.room(pod)) for place in wanted.node_groups], cluster)
-    tried = search([wanted], cluster, each=True)
+    tried = search([wanted], cluster, count_each=True)
     assert tried is not None and tried.exhausted
     assert min(count, counted.least) <= tried.least[0]
     assert tried.most[0] <= min(count, counted.most)

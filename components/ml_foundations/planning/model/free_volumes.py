@@ -107,10 +107,8 @@ class FreeVolumes:
         return requests
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
-        """Yield the refusal of claims if there are too few volumes for certain.
-
-        They are the claims that need a volume at the same time, each with its number.
-        """
+        """Yield the refusal of claims if there are too few volumes for certain."""
+        # All these claims need a volume at the same time, each as often as its number.
         needed: Counter[_Names] = Counter()
         for claim, count in claims:
             if not self._classes.makes_volume(claim):

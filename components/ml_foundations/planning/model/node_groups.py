@@ -242,10 +242,8 @@ def pod_class(
     namespaces: Mapping[str, Mapping[str, Any]],
     **others: Any,
 ) -> PodClass:
-    """Return the class of pods with an admitted spec.
-
-    Namespaces are all that are known, with their labels; ``others`` are more fields of the class.
-    """
+    """Return the class of pods with an admitted spec."""
+    # Namespaces are all that are known, with their labels; ``others`` are more fields of the class.
 
     def terms(kind: str) -> tuple[AffinityTerm, ...]:
         required = items(section(spec, "affinity", kind), REQUIRED)

@@ -183,10 +183,8 @@ def _part(whole: int, index: int, parts: int) -> int:
 def _with_labels(
     node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None
 ) -> Manifest:
-    """Return a node with more labels.
-
-    Its own labels replace those of ``under``; those of ``over`` replace its own.
-    """
+    """Return a node with more labels."""
+    # Its own labels replace those of ``under``; those of ``over`` replace its own.
     if not over and under.keys() <= labels_of(node).keys():
         return node
     all_labels = {**under, **labels_of(node), **(over or {})}

@@ -120,10 +120,8 @@ class Volumes:
         return self._free.requests(self._unbound(spec, workload))
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
-        """Return the refusal of claims if there are too few volumes for certain.
-
-        They are the claims that need a volume at the same time, each with its number.
-        """
+        """Return the refusal of claims if there are too few volumes for certain."""
+        # All these claims need a volume at the same time, each as often as its number.
         unbound: list[tuple[Manifest, int]] = []
         for claim, number in claims:
             if self._volume_of(claim) is None and not any(self._unknowns_of(claim)):
@@ -291,10 +289,7 @@ class Volumes:
         return {} if self._volume_of(claim) else self._classes.of(self.with_default_class(claim))
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
-        """Yield why the driver of a claim's class makes no such volume, or only a larger one.
-
-        A larger volume is a refusal that is not certain.
-        """
+        """Yield why the driver of a claim's class makes no such volume, or only a larger one."""
         spec, name, storage_class = section(claim, "spec"), name_of(claim), self._classes.of(claim)
         if any(unknown_paths(spec)):
             return
@@ -315,6 +310,7 @@ class Volumes:
             return
         yield from self._mode_refusals(claim, facts, about)
         if is_made and wanted:
+            # If the driver makes a larger volume instead, nothing is refused for certain.
             yield from _size_refusals(claim, name_of(storage_class), wanted, facts, about)
 
     def _mode_refusals(self, claim: Manifest, facts: ClassFacts, about: str) -> Iterable[Refusal]:

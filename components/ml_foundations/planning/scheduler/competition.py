@@ -99,11 +99,9 @@ def _interacts_with(pod: PodClass, other: PodClass) -> bool:
 def judge_together(
     pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
 ) -> tuple[Verdict, Shortfall | None]:
-    """Return whether pods that must run at once fit together, and what is missing for certain.
-
-    The cheap conditions go first: one that is sufficient, then one that is necessary. The others
-    try the ways to place the pods.
-    """
+    """Return whether pods that must run at once fit together, and what is missing for certain."""
+    # The cheap conditions go first: one that is sufficient, then one that is necessary. The others
+    # try the ways to place the pods.
     if _always_fit(pod_groups, node_groups):
         return Verdict.FITS, None
     running: list[PodClass] = []
@@ -165,14 +163,12 @@ def _shortfall(pod_groups: Sequence[PodGroup]) -> Shortfall | None:
 
 
 def _competing_sets(pod_groups: Sequence[PodGroup]) -> Iterator[Sequence[PodGroup]]:
-    """Yield pods that must all run on the same nodes: for each set of nodes, those limited to it.
-
-    Example: A is limited to pool 1, B to pools 1 and 2. Then A must fit into pool 1, and A and B
-    together into both pools.
-    """
+    """Yield for each set of nodes the pods that are limited to it: they must all run there."""
     limited_to: dict[frozenset[NodeGroup], list[PodGroup]] = {}
     for pods in pod_groups:
         limited_to.setdefault(frozenset(pods.node_groups), []).append(pods)
+    # Example: A is limited to pool 1, B to pools 1 and 2. Then A must fit into pool 1, and A and B
+    # together into both pools.
     everywhere = frozenset[NodeGroup]().union(*limited_to)
     for nodes in dict.fromkeys((*limited_to, everywhere)):
         competing: list[PodGroup] = []
@@ -204,7 +200,10 @@ def _always_fit(pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup]
         for group in daemon.node_groups:
             if not _is_undisturbed(daemon, group, pod_groups):
                 return False
-    with_daemons = {group: _with_daemons(group, daemons) for group in node_groups}
+    with_daemons: dict[NodeGroup, NodeGroup] = {}
+    for group in node_groups:
+        added = [daemon.pod for daemon in daemons if group in daemon.node_groups]
+        with_daemons[group] = carrying(group.node, (*group.running, *added))
     placed: list[PodGroup] = []
     for pods in pod_groups:
         if not pods.everywhere:
@@ -229,11 +228,6 @@ def _is_undisturbed(daemon: PodGroup, group: NodeGroup, pod_groups: Sequence[Pod
             return False
         take(free, other.pod, 1 if other.everywhere else min(other.count, group.room(other.pod)))
     return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
-
-
-def _with_daemons(group: NodeGroup, daemons: Sequence[PodGroup]) -> NodeGroup:
-    pods = [daemon.pod for daemon in daemons if group in daemon.node_groups]
-    return carrying(group.node, (*group.running, *pods))
 
 
 @dataclass
@@ -270,14 +264,12 @@ class _Shares:
         return all(self._leave_room_in(domain, pods) for domain in self._domains(pods))
 
     def _domains(self, pods: PodGroup) -> Iterable[Sequence[NodeGroup]]:
-        """Return the sets of nodes that must each have room: all, or each domain of spreading.
-
-        One without nodes, which has no room, if no set of nodes is enough to be sure.
-        """
+        """Return the sets of nodes that must each have room: all, or each domain of spreading."""
         if not pods.pod.spread:
             return [pods.node_groups]
         constraint = pods.pod.spread[0]
         if len(pods.pod.spread) > 1 or constraint.key == HOSTNAME:
+            # One without nodes, which has no room, if no set of nodes is enough to be sure.
             return [()]
         domains: dict[object, list[NodeGroup]] = {}
         for group in self._node_groups:
@@ -289,13 +281,11 @@ class _Shares:
         return domains.values() if len(domains) >= constraint.min_domains else [()]
 
     def _leave_room_in(self, node_groups: Sequence[NodeGroup], pods: PodGroup) -> bool:
-        """Return whether the other pods cannot fill all nodes of some groups.
-
-        They cannot if they cannot fill those of one group alone. Sums over all pods are tried
-        first: pod by pod it is exact, and slow with many pods.
-        """
+        """Return whether the other pods cannot fill all nodes of some groups."""
         able = [group for group in node_groups if group.room(pods.pod)]
         choices = [able, *([group] for group in able)] if len(able) > 1 else [able]
+        # They cannot if they cannot fill those of one group alone. Sums over all pods are tried
+        # first: pod by pod it is exact, and slow with many pods.
         for choice in choices:
             if self._sums_leave_room(choice, pods):
                 return True
@@ -353,12 +343,10 @@ def _size(node_groups: Sequence[NodeGroup]) -> int:
 
 
 def _share(taken: int, free: int, request: int) -> int:
-    """Return the share of a node that taking an amount fills, for a pod with a request.
-
-    The node has no room for the pod once so much is taken that less than the request is left.
-    Example: of 8 free GPUs, taking 6 leaves too little for a request of 3. So taking 2 fills a
-    third of the node.
-    """
+    """Return the share of a node that taking an amount fills, for a pod with a request."""
+    # The node has no room for the pod once so much is taken that less than the request is left.
+    # Example: of 8 free GPUs, taking 6 leaves too little for a request of 3. So taking 2 fills a
+    # third of the node.
     filling = free - request + 1
     # Rounded up: a sum of shares that is too small would not be a proof.
     return (taken * _WHOLE_NODE + filling - 1) // filling

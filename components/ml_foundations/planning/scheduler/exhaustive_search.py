@@ -43,18 +43,18 @@ class SearchResult:
 
 
 def search(
-    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, each: bool = False
+    pod_groups: Sequence[PodGroup], node_groups: Sequence[NodeGroup], *, count_each: bool = False
 ) -> SearchResult | None:
     """Try every way to place pods, and return what becomes of them; None if there are too many.
 
-    With ``each``, the search goes on once it is known that the pods may all fit and may get stuck,
-    to count those of each class.
+    With ``count_each``, the search goes on once it is known that the pods may all fit and may get
+    stuck, to count those of each class.
     """
     pods = sum(pods_of_class.count for pods_of_class in pod_groups)
     nodes = sum(_differing_nodes(group, pods) for group in node_groups)
     if pods > _MOST_PODS or nodes > _MOST_NODES:
         return None
-    return _SearchSpace(pod_groups, node_groups, pods).explore(each)
+    return _SearchSpace(pod_groups, node_groups, pods).explore(count_each)
 
 
 def placeable_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
@@ -69,10 +69,8 @@ def placeable_nodes(pods: PodGroup, node_groups: Sequence[NodeGroup]) -> list[No
 
 
 def _differing_nodes(group: NodeGroup, pods: int) -> int:
-    """Return how many nodes of a group may differ.
-
-    With more nodes than pods, one represents all that stay empty.
-    """
+    """Return how many nodes of a group may differ."""
+    # With more nodes than pods, one represents all that stay empty.
     return group.count if group.running else min(group.count, pods + 1)
 
 
@@ -128,7 +126,7 @@ class _SearchSpace:
         """Whether a node of a group with a load has room for a pod of each class."""
         self._rules = [_DomainRules(self, pod) for pod in self.pending]
 
-    def explore(self, each: bool) -> SearchResult:
+    def explore(self, count_each: bool) -> SearchResult:
         """Visit all states that can be reached, and return what they end in."""
         outcome = SearchResult(least=list(self._counts), most=[0] * len(self._counts))
         start: _State = tuple((0,) * len(self.pending) for _ in self.nodes)
@@ -145,7 +143,7 @@ class _SearchSpace:
                 outcome.stuck |= placed != self._counts
                 outcome.least = list(map(min, outcome.least, placed))
                 outcome.most = list(map(max, outcome.most, placed))
-            if outcome.complete and outcome.stuck and not each:
+            if outcome.complete and outcome.stuck and not count_each:
                 return outcome
             if steps > _MOST_STEPS:
                 outcome.exhausted = False
@@ -224,10 +222,7 @@ class _SearchSpace:
                 yield self._with_pod(evicted, node, index)
 
     def _may_lose_a_pod(self, placed: Sequence[int]) -> bool:
-        """Return whether a pod may be evicted for good.
-
-        Either no controller replaces it, or its claims keep their volumes, which are on one node.
-        """
+        """Return whether a pod may be evicted for good."""
         highest: int | None = None
         for pod, number, most in zip(self.pending, placed, self._counts, strict=True):
             if number < most and pod.preempts:
@@ -235,18 +230,18 @@ class _SearchSpace:
         if highest is None:
             return False
         for victim, number in zip(self.pending, placed, strict=True):
+            # Either no controller replaces it, or its claims keep their volumes, which are on one
+            # node.
             is_replaced = victim.recreated and not victim.volumes
             if number and not is_replaced and victim.priority < highest:
                 return True
         return False
 
     def _with_pod(self, state: _State, node: _Node, index: int) -> _State:
-        """Return a state with one more pod on a node.
-
-        The loads of alike nodes are sorted: states that differ only in which of them carries what
-        are equal then.
-        """
+        """Return a state with one more pod on a node."""
         grown = list(_with_load(state, node, with_added(state[node.index], index, 1)))
+        # The loads of alike nodes are sorted: states that differ only in which of them carries what
+        # are equal then.
         alike = self._alike[node.group_index]
         grown[alike] = sorted(grown[alike])
         return tuple(grown)

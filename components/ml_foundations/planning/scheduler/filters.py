@@ -44,12 +44,10 @@ def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
 
 
 def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
-    """Return whether a DaemonSet's controller creates a pod for a node.
-
-    Only the node's name, affinity and taints decide that.
-    """
+    """Return whether a DaemonSet's controller creates a pod for a node."""
     if node.unknown:
         return False
+    # Only the node's name, affinity and taints decide that.
     reasons = spec_refusals(pod.declared_spec or pod.spec, node)
     return all(refusal.rule in pod.ignored for refusal in reasons)
 
@@ -139,14 +137,12 @@ def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
 
 
 def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:
-    """Yield the refusal of GKE's device plugin: a container gets one shared GPU.
-
-    If MPS shares the node's only GPU, a container gets several parts of it. Source:
-    GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia/gpusharing/gpusharing.go.
-    """
+    """Yield the refusal of GKE's device plugin: a container gets one shared GPU."""
     strategy = node.labels.get(labels.GKE_SHARING_STRATEGY)
     if not strategy or pod.most_gpus <= WHOLE:
         return
+    # If MPS shares the node's only GPU, a container gets several parts of it. Source:
+    # GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia/gpusharing/gpusharing.go.
     if strategy == "mps":
         parts_of_a_gpu = int(node.labels.get(labels.GKE_SHARED_CLIENTS, 1))
         if node.allocatable.get(labels.GPU_RESOURCE, 0) <= parts_of_a_gpu * WHOLE:

@@ -19,22 +19,17 @@ from ml_foundations.planning.scheduler.filters import refusals
 def placeable(pod: PodClass, node_groups: Sequence[NodeGroup]) -> list[NodeGroup]:
     """Return the groups on whose nodes the scheduler may put a pod, volumes disregarded.
 
-    Args:
-        pod: The pod; ``node_groups.pod_of`` returns the class of a manifest.
-        node_groups: All nodes, with what they have free and the pods that run there, which count
-            for host ports, affinity and spreading; ``node_groups.carrying`` returns them. After a
-            pod was placed, ``node_groups.take`` takes its room.
+    The node groups are all nodes, as ``carrying`` returns them with the pods that run there: these
+    count for host ports, affinity and spreading. After a pod was placed, ``take`` takes its room.
     """
     accepting = [group for group in node_groups if not refusals(pod, group.node)]
     return placeable_nodes(PodGroup(pod, 1, accepting), node_groups)
 
 
 def refusals_on_node(pod: Manifest, node: Manifest) -> list[Refusal]:
-    """Return why the scheduler refuses a pod on an empty node, without the affinity of other pods.
+    """Return why the scheduler refuses a Pod or a pod template on an empty Node.
 
-    Args:
-        pod: A Pod or a pod template. A limit without a request is a request.
-        node: A Node with its ``status.allocatable``.
+    The affinity of other pods is not considered. A limit without a request is a request.
     """
     requesting, group = pod_of(pod), carrying(node_class(node), ())
     reasons = refusals(requesting, group.node)

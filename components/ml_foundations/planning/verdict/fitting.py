@@ -263,16 +263,13 @@ class Fitting:
         return Capacity(least, most, after_daemons.limited_by)
 
     def _search(self, pod_sets: Iterable[PodSetClass], pod: PodClass) -> tuple[int, int] | None:
-        """Return the fewest and the most pods of a class that find nodes, over all orders.
-
-        They compete with other sets and the DaemonSets, except those that the API server rejects.
-        Return None if the search is too long.
-        """
+        """Return the fewest and most pods of a class that find nodes; None if it takes too long."""
         groups = self.cluster.node_groups
         demands = [self._demand(pod_set, member, groups) for pod_set, member in pod_sets]
+        # They compete with other sets and the DaemonSets, except those that the API server rejects.
         for daemon in self._daemons:
             demands.append(replace(daemon, count=node_count(daemon.node_groups)))
-        result = search(demands, groups, each=True)
+        result = search(demands, groups, count_each=True)
         if not result or not result.exhausted:
             return None
         for demand, least, most in zip(demands, result.least, result.most, strict=True):
@@ -287,11 +284,9 @@ class Fitting:
     def _shortage(
         self, admitted: AdmittedWorkload, pods: PodSetClass, bounds: Capacity, wanted: int
     ) -> Outcome:
-        """Return the outcome for pods that may lack nodes, unless something else provides them.
-
-        Three things may: evicting pods with a lower priority, nodes that may accept the pods, and
-        pods of other workloads that these pods must be near.
-        """
+        """Return the outcome for pods that may lack nodes, unless something else provides them."""
+        # Three things may: evicting pods with a lower priority, nodes that may accept the pods, and
+        # pods of other workloads that these pods must be near.
         pod_set, pod = pods
         running = chain.from_iterable(group.running for group in self.cluster.node_groups)
         if pod.preempts and any(other.priority < pod.priority for other in running):
@@ -377,12 +372,10 @@ class Fitting:
         return self._by_capacity(pod_set, pod, Capacity(least, most, rule), wanted)
 
     def _place_in_parts(self, admitted: AdmittedWorkload) -> Outcome:
-        """Place a JobSet whose pods perhaps need not run at once.
-
-        It fits if all pods that may run together find nodes, and cannot fit if one pod alone finds
-        none. Otherwise it depends on whether its pods wait for each other.
-        """
+        """Place a JobSet whose pods perhaps need not run at once."""
         workload = admitted.workload
+        # It fits if all pods that may run together find nodes, and cannot fit if one pod alone
+        # finds none. Otherwise it depends on whether its pods wait for each other.
         not_together: list[Outcome] = []
         for pod_sets in admitted.phases():
             phase = self._place_sets(AdmittedWorkload(workload, pod_sets))

@@ -194,10 +194,8 @@ class Network:
 
 
 def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield findings of the rule ``network-policy``.
-
-    They are about ways that only one end opens, and pods that are cut off from DNS or an identity.
-    """
+    """Yield findings of the rule ``network-policy``."""
+    # They are about ways that only one end opens, and pods without DNS or an identity.
     objects = [*objects]
     if not of_kind(objects, "NetworkPolicy"):
         return

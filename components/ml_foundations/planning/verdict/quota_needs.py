@@ -54,11 +54,9 @@ _Needs = dict[tuple[str, str, bool], QuotaNeed]
 def quota_needs(
     resources: Iterable[Resource], existing: Sequence[Resource] = ()
 ) -> tuple[QuotaNeed, ...]:
-    """Return what nodes, claims and addresses of a program take from quotas, at least and at most.
-
-    At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
-    only. Nodes that too little is known about have a separate row.
-    """
+    """Return what a program's nodes, claims and addresses take from quotas, least and most."""
+    # At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
+    # only. Nodes that too little is known about have a separate row.
     declared = list(resources)
     clusters, nodes = of_type(declared, CLUSTER), program.nodes_of(declared, existing)
     if not clusters:

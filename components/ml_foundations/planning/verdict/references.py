@@ -187,17 +187,15 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
-    """Yield the resources that an object lets somebody create; "*" means any.
-
-    Example: an ExternalSecret has a controller that makes Secrets, and a Role with the verb create
-    lets an agent create its resources.
-    """
+    """Yield the resources that an object lets somebody create; "*" means any."""
     for manifest in objects:
         _, reason = field_catalog.kind_of(str(manifest.get("apiVersion")), manifest["kind"])
         if reason in _MAKES_ANYTHING:
             yield {"*"}
         if manifest["kind"] in ("Role", "ClusterRole"):
             for rule in filter(is_mapping, items(manifest, "rules")):
+                # Example: an ExternalSecret has a controller that makes Secrets, and a Role with
+                # the verb create lets an agent create its resources.
                 if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
                     resources = items(rule, "resources")
                     yield {"*" if name is UNKNOWN else str(name) for name in resources}
