@@ -139,6 +139,16 @@ def test_it_is_current_as_long_as_its_version_is_wanted(process: Process) -> Non
     assert not process.is_current("one")
 
 
+def test_it_waits_for_nothing_when_a_process_that_it_needs_has_ended(
+    process: Process, tmp_path: Path
+) -> None:
+    etcd = Process("etcd", tmp_path / "etcd.pid", tmp_path / "etcd.log")
+    etcd.launch(["true"]).wait()
+    with pytest.raises(RehearsalError, match=r"because etcd died: see .*etcd\.log"):
+        process.start(SLEEP, "one", lambda: False, 60, [etcd])
+    assert not process.running
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

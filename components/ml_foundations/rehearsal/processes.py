@@ -4,6 +4,8 @@ A process is identified by its pid and its start time. A file records both befor
 its program. No interruption leaves a process that cannot be found.
 """
 
+from __future__ import annotations
+
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -95,24 +97,30 @@ class Process:
         version: str,
         is_ready: Callable[[], bool],
         seconds: float,
+        needs: Iterable[Process] = (),
         **options: Any,
     ) -> None:
         """Start the process as a version, for ``is_current``, and wait until it is ready.
 
         Raises:
-            RehearsalError: it ended, or was not ready in time. It is stopped then.
+            RehearsalError: it or a process that it ``needs`` ended, or it was not ready in time. It
+                is stopped then.
         """
         self.stop()
         child = self.launch(command, **options)
         deadline = time.monotonic() + seconds
-        while child.poll() is None and time.monotonic() < deadline:
+        failure = f"was not ready within {seconds:.0f} s"
+        while time.monotonic() < deadline:
+            if child.poll() is not None:
+                failure = "ended as soon as it was started"
+                break
+            if dead := next((process for process in needs if process.has_ended), None):
+                failure = f"cannot start, because {dead.name} died: see {dead.log}"
+                break
             if is_ready():
                 self._version.write_text(version)
                 return
             time.sleep(0.05)
-        failure = "ended as soon as it was started"
-        if child.poll() is None:
-            failure = f"was not ready within {seconds:.0f} s"
         self.stop()
         child.wait()
         raise RehearsalError(f"{self.name} {failure}. {self.end_of_log}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ml_foundations
 from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Store
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.files import lock
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.processes import Process
@@ -34,8 +35,8 @@ def start(rehearsal: Rehearsal) -> None:
     if not daemon.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
-        is_ready = _ready_file(rehearsal).exists
-        daemon.start(command, version, is_ready, _START_SECONDS, cwd=SOURCE_ROOT)
+        is_ready, needs = _ready_file(rehearsal).exists, kwok.processes(rehearsal)
+        daemon.start(command, version, is_ready, _START_SECONDS, needs, cwd=SOURCE_ROOT)
 
 
 def stop(rehearsal: Rehearsal) -> None:
