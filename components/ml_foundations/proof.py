@@ -240,11 +240,13 @@ class Proof:
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
                 log(self._sentence(finding))
-        pulumi.log.info(f"proof: {report.as_summary(verdicts, len(errors), accepted)}")
+        summary = report.as_summary(verdicts, accepted)
         if errors:
-            raise pulumi.RunError(
-                "".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)])
-            )
+            # Quotas and costs explain errors, so they come after them.
+            _, *details = summary.splitlines()
+            lines = ["the stack cannot run as it is declared", *(f"  {text}" for text in errors)]
+            raise pulumi.RunError("\n".join([*lines, "", *details] if details else lines))
+        pulumi.log.info(f"proof: {summary}")
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
         findings = verdicts.findings

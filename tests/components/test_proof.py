@@ -84,7 +84,9 @@ def errors(said: Said) -> list[str]:
     (message,) = [
         text for text in said.of("error") if "the stack cannot run as it is declared" in text
     ]
-    return message.splitlines()[1:]
+    errors, _, details = message.partition("\n\n")
+    assert details.startswith("Quota ")
+    return errors.splitlines()[1:]
 
 
 def test_a_preview_fails_with_every_finding_at_once(said: Said) -> None:
@@ -361,6 +363,7 @@ def test_an_error_names_the_line_and_the_component_that_it_comes_from() -> None:
     with pytest.raises(pulumi.RunError) as refused:
         declared(program)
     lines = str(refused.value).splitlines()
+    assert lines[lines.index("") + 1].startswith("Quota research/team-quota leaves ")
     job = next(line for line in lines if line.startswith("  Job research/train: "))
     pod = next(line for line in lines if line.startswith("  Pod research/p: "))
     start = program.__code__.co_firstlineno

@@ -76,15 +76,12 @@ def as_text(verdicts: Verdicts) -> str:
     return "\n".join([*lines, as_summary(verdicts)])
 
 
-def as_summary(verdicts: Verdicts, errors: int = 0, accepted: int = 0) -> str:
+def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
     """Return the verdict on the stack, the rest of each quota and the cost as text.
 
-    Args:
-        verdicts: The verdicts.
-        errors: The number of errors that keep a program from running.
-        accepted: The number of errors that it accepts.
+    ``accepted`` is the number of errors that the program accepts.
     """
-    lines = [_answer(verdicts, errors, accepted)]
+    lines = [_answer(verdicts, accepted)]
     for left in verdicts.quotas:
         amounts: list[str] = []
         for name, amount in sorted(left.left.items()):
@@ -110,10 +107,8 @@ def as_summary(verdicts: Verdicts, errors: int = 0, accepted: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _answer(verdicts: Verdicts, errors: int, accepted: int) -> str:
+def _answer(verdicts: Verdicts, accepted: int) -> str:
     """Return in one sentence whether a stack can run."""
-    if errors:
-        return f"The stack cannot run as it is declared: {number(errors, 'error')}."
     if accepted:
         verdict = Verdict.FITS if verdicts.stack is Verdict.CANNOT_FIT else verdicts.stack
         return f"The stack {SHOWN[verdict]}, except for {number(accepted, 'accepted finding')}."
