@@ -39,7 +39,7 @@ VICTIMS = {
     "the simulated GKE": re.escape(daemon.__name__),
     "kwokctl": r"/kwokctl create",
     # Not the process of kwokctl that asks a component for its version.
-    **{name: rf"/bin/{name} (?!version)" for name in kwok.COMPONENTS},
+    **{name: rf"/bin/{name} (?!(--)?version)" for name in kwok.COMPONENTS},
     "kueue": r"/kueue --config",
     "everything": r"",
 }
