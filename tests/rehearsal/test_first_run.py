@@ -1,6 +1,7 @@
 """The first `up` on a machine without tools, next to a mirror that has the publishers' layout."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def test_the_first_up_by_download_comes_to_the_same_as_by_built_tools(
     assert "✓ downloading 10 files (once)" in by_download.pop("stderr")
     assert not (tmp_path / "ml-foundations" / "tools").exists()
     assert doctor.count("downloaded, ") == 9 and "downloads and builds nothing" in doctor
+    assert re.search(r"^pulumi-language-yaml +part of pulumi$", doctor, re.M)
     by_built = outcome(copy_checkout())
     assert "downloading" not in by_built.pop("stderr")
     assert by_download == by_built

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ml_foundations.kubernetes.words import number
 from ml_foundations.rehearsal.progress import RehearsalError, console
 from ml_foundations.rehearsal.tools import downloads, releases, toolchain
-from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI, Group
+from ml_foundations.rehearsal.tools.groups import GROUPS, LANGUAGE_YAML, PULUMI, Group
 from ml_foundations.rehearsal.tools.releases import Release
 
 
@@ -52,6 +52,9 @@ def _states(group: Group, is_needed: bool) -> Iterator[tuple[str, str]]:
     on_path = toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))
     if group is PULUMI and on_path:
         yield "pulumi", f"on PATH: {on_path}"
+        return
+    if group is LANGUAGE_YAML and toolchain.pulumi_release():
+        yield from ((name, "part of pulumi") for name in group.binaries)
         return
     fetched = {release.name: release for release in releases.of_group(group)}
     to_build, tools = toolchain.parts(group)

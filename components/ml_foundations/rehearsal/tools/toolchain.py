@@ -56,7 +56,7 @@ def ensure() -> Tools:
     """
     _download(missing())
     tools = _tools(KUBERNETES) | _tools(HELM)
-    official = _official_pulumi()
+    official = pulumi_release()
     return Tools(
         **{name.replace("-", "_"): path for name, path in tools.items()},
         pulumi=official or build(PULUMI) / "pulumi",
@@ -100,7 +100,7 @@ def _download(groups: list[Group]) -> None:
         )
 
 
-def _official_pulumi() -> Path | None:
+def pulumi_release() -> Path | None:
     """Return Pulumi's own release: the one on PATH, or the downloaded one."""
     on_path = official_pulumi(PULUMI.pinned(PULUMI.version_of))
     return on_path or downloaded(PULUMI).get("pulumi")
@@ -199,7 +199,7 @@ def folder_of(group: Group) -> Path:
 def missing() -> list[Group]:
     """Return the groups that every rehearsal needs, without the tools that exist."""
     needed = [KUBERNETES, HELM]
-    if not _official_pulumi():
+    if not pulumi_release():
         needed.append(PULUMI)
     return [group for group, _ in map(parts, needed) if not is_built(group)]
 
