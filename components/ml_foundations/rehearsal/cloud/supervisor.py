@@ -139,15 +139,21 @@ class Supervisor:
                 self.reconcile()
             # A pause lets changes gather: one round for a burst of pods, not one for each pod.
             cpu_seconds = time.thread_time() - before
-            time.sleep(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * cpu_seconds))
+            self._pause(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * cpu_seconds))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until a pool or cluster changes: a user waits for its nodes."""
+        end = time.monotonic() + seconds
+        while self._store.version() == self._store_version and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
 
     def _wait_for_change(self) -> None:
         """Wait for a change in the API server or the store, or until the next round is due."""
-        end, version = time.monotonic() + _ROUND_SECONDS, self._store_version
-        while self._store_version == version and time.monotonic() < end:
+        end = time.monotonic() + _ROUND_SECONDS
+        while self._store.version() == self._store_version and time.monotonic() < end:
             if self._changed.wait(_POLL_SECONDS):
                 break
-            self._store_version = self._store.version()
+        self._store_version = self._store.version()
         self._changed.clear()
 
     def reconcile(self) -> None:
