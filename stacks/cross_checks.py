@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield every error with its path. What depends on an invalid argument is not checked."""
-    for check in _checks(settings):
+    for check in while_valid(_checks(settings)):
         yield from while_valid(check)
 
 
