@@ -107,7 +107,7 @@ def compared(request: Any) -> dict[str, Any]:
 
 def compare(tmp_path: Path, token: str, before: dict[str, Any], after: dict[str, Any]) -> Diff:
     provider = GcpProvider(Rehearsal.of("changes", tmp_path))
-    return provider.diff(Resource(urn="u", type=token, name="x"), State("i", before, {}), after, [])
+    return provider.diff(Resource(urn="u", type=token, name="x"), State("i", before, {}), after)
 
 
 @pytest.mark.parametrize("change", IN_PLACE)
