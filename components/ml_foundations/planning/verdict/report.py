@@ -81,7 +81,7 @@ def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
 
     ``accepted`` is the number of errors that the program accepts.
     """
-    lines = [_answer(verdicts, accepted)]
+    lines = [answer(verdicts, accepted)]
     for left in verdicts.quotas:
         amounts: list[str] = []
         for name, amount in sorted(left.left.items()):
@@ -107,8 +107,8 @@ def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _answer(verdicts: Verdicts, accepted: int) -> str:
-    """Return in one sentence whether a stack can run."""
+def answer(verdicts: Verdicts, accepted: int = 0) -> str:
+    """Return in one sentence whether a stack can run, although it has some accepted errors."""
     if accepted:
         verdict = Verdict.FITS if verdicts.stack is Verdict.CANNOT_FIT else verdicts.stack
         return f"The stack {SHOWN[verdict]}, except for {number(accepted, 'accepted finding')}."

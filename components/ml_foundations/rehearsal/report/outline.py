@@ -4,7 +4,7 @@ from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.input.program import named
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
-from ml_foundations.planning.verdict.report import SHOWN, sentence
+from ml_foundations.planning.verdict.report import answer, sentence
 from ml_foundations.rehearsal.engine.dry_run import DryRun
 
 
@@ -19,14 +19,14 @@ def outline(program: DryRun) -> str:
     cost = verdicts.cost
     pools = sorted(f"{pool.name} {pool.fewest}-{pool.most}" for pool in cost.pools)
     workloads = sorted(str(item.workload) for item in verdicts.workloads)
+    errors = [finding for finding in verdicts.findings if finding.severity is Severity.ERROR]
+    refused = [finding for finding in errors if finding.rule not in program.accepted]
+    verdict = answer(verdicts, accepted=0 if refused else len(errors))
     lines = {
         "nodes": names(pools),
         "workloads": f"{len(workloads)}: {names(workloads)}" if workloads else "",
         "cost": f"{cost.text} {cost.currency} per hour by list prices" if cost.is_known else "",
-        "proof": "" if verdicts.is_empty else f"the stack {SHOWN[verdicts.stack]}",
+        "proof": "" if verdicts.is_empty else verdict[0].lower() + verdict[1:].rstrip("."),
     }
     text = [f"  {name:<9}  {line}" for name, line in lines.items() if line]
-    for finding in verdicts.findings:
-        if finding.severity is Severity.ERROR and finding.rule not in program.accepted:
-            text.append(f"  error      {sentence(finding)}")
-    return "\n".join(text)
+    return "\n".join([*text, *(f"  error      {sentence(finding)}" for finding in refused)])
