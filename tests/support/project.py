@@ -17,9 +17,10 @@ from typing import Any
 import grpc
 from kubernetes import utils
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
-from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.engine import environment, installation, project_files, stack
+from ml_foundations.rehearsal.files import write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -74,6 +75,8 @@ class Project:
         self.rehearsal = Rehearsal.of("t", root)
         installation.install(self.rehearsal, tools)
         self.rehearsal.kubeconfig.write_text(cluster.kubeconfig.read_text())
+        # Pulumi's own plugin may reach the clusters of a rehearsal only.
+        write_json(self.rehearsal.servers, {server_of(str(cluster.kubeconfig)): ""})
         stack.create(self.rehearsal)
         os.environ |= vault.use(project_files.stack_file(self.rehearsal))
         self.environment = environment.process_environment(self.rehearsal)

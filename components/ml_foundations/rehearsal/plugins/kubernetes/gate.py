@@ -5,11 +5,13 @@ kubeconfig of another cluster is refused. One with the address that a replica ha
 start is replaced by the present one.
 """
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import grpc
@@ -125,6 +127,8 @@ def main() -> None:
     port = plugin.stdout.readline().strip()
     if not port.isdecimal():
         sys.exit(f"{Path(sys.argv[1]).name} printed no port")
+    # The plugin would wait if nobody read what it prints.
+    Thread(target=shutil.copyfileobj, args=(plugin.stdout, sys.stderr), daemon=True).start()
     gate = _Gate(grpc.insecure_channel(f"127.0.0.1:{port}", options=_SIZES))
     server.serve(
         lambda grpc_server: grpc_server.add_generic_rpc_handlers((gate,)),
