@@ -1,6 +1,7 @@
 """Progress of a long step in a log."""
 
 import io
+import re
 import time
 
 import pytest
@@ -30,3 +31,27 @@ def test_a_step_prints_lines_on_a_terminal(
         time.sleep(0.2)
     assert isinstance(terminal.file, io.StringIO)
     assert "… waiting" in terminal.file.getvalue()
+
+
+def test_errors_are_wrapped_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = (
+        "two faults:\n  Job a/b: each pod needs 2 GPUs, and a node has one. [nodes]\n\nFix them."
+    )
+    for is_terminal in (True, False):
+        shown = Console(force_terminal=is_terminal, width=30, file=io.StringIO(), soft_wrap=True)
+        monkeypatch.setattr(progress, "console", lambda shown=shown: shown)
+        with pytest.raises(SystemExit), progress.user_errors():
+            raise progress.RehearsalError(message)
+        assert isinstance(shown.file, io.StringIO)
+        lines = re.sub(r"\x1b\[[\d;]*m", "", shown.file.getvalue()).splitlines()
+        if is_terminal:
+            assert lines == [
+                "error: two faults:",
+                "  Job a/b: each pod needs 2",
+                "    GPUs, and a node has one.",
+                "    [nodes]",
+                "",
+                "Fix them.",
+            ]
+        else:
+            assert "\n".join(lines) == f"error: {message}"

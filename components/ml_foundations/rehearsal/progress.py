@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -42,6 +43,20 @@ def output() -> Console:
     """Return standard output. It is wide in a log, so that lines stay whole."""
     terminal = _console()
     return terminal if terminal.is_terminal else _console(width=160)
+
+
+def wrapped(text: str, terminal: Console) -> str:
+    """Return a text wrapped between words to fit a terminal. In a log, its lines stay whole."""
+    if not terminal.is_terminal:
+        return text
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        fill = textwrap.TextWrapper(
+            terminal.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines += fill.wrap(line) or [""]
+    return "\n".join(lines)
 
 
 def _console(**options: Any) -> Console:
@@ -109,8 +124,9 @@ def user_errors(status: int = 1) -> Iterator[None]:
                 raise
             message += f". {fix}, then run the same command again"
         console().quiet = False
-        console().print("[bold red]error:[/] ", end="")
-        console().print(message, markup=False)
+        console().print("[bold red]error:[/]", end="")
+        text = wrapped(f"error: {message}", console())
+        console().print(text.removeprefix("error:"), markup=False)
         sys.exit(status)
     except KeyboardInterrupt as error:
         console().print("[bold red]interrupted:[/] run the same command again to continue")

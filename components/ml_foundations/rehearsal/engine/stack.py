@@ -29,7 +29,7 @@ from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.processes import Process, has_ended
-from ml_foundations.rehearsal.progress import RehearsalError, Step, output
+from ml_foundations.rehearsal.progress import RehearsalError, Step, output, wrapped
 
 _T = TypeVar("_T")
 _ReadLine = Callable[[str], None]
@@ -161,7 +161,7 @@ def up(
             raise _failure(rehearsal, "its output is above" if verbose else summary)
     write_json(rehearsal.applied, [fingerprint, stamp(state_file(rehearsal))])
     if not quiet and not verbose:
-        terminal.out(pulumi_output.summary(), highlight=False)
+        terminal.out(wrapped(pulumi_output.summary(), terminal), highlight=False)
 
 
 def _failure(rehearsal: Rehearsal, reason: str) -> RehearsalError:
