@@ -68,6 +68,16 @@ os.environ.setdefault("GOGC", "400")
 os.environ.setdefault("ML_FOUNDATIONS_TOOLS", "build")
 
 
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A command that runs in this process sets them for itself: a later SIGINT would end all tests."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def tools() -> Tools:
     return toolchain.ensure()
