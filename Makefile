@@ -30,7 +30,7 @@ test: lint ## lint, type-check and run the test suite, with a small sample of ea
 trials: .venv/.ready-dev ## repeat the random trials many times: kills, comparisons with Kubernetes, bad input
 	@$(RUN) pytest -n 2 --dist loadfile -m trial
 
-quick: .venv/.ready-dev ## the tests that need no replica: two to four minutes
+quick: .venv/.ready-dev ## the tests that need no replica: four to seven minutes
 	@$(RUN) pytest -q -m "not replica and not trial" -n 2 --dist loadfile
 
 lint: .venv/.ready-dev ## lint and type-check, also the Python blocks of the pages; check STYLE.md
