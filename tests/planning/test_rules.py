@@ -32,6 +32,7 @@ from tests.factories import (
     spread,
     stateful_set,
     template,
+    webhook,
 )
 from tests.planning.remedies import applied, remains
 from tests.support.checkout import CHECKOUT
@@ -357,24 +358,6 @@ CORDONED = node("n") | {"spec": {"unschedulable": True}}
 SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
 
 
-def webhook(resource: str) -> Manifest:
-    rule = {
-        "apiGroups": ["*"],
-        "apiVersions": ["*"],
-        "operations": ["CREATE"],
-        "resources": [resource],
-    }
-    called = {
-        "clientConfig": {"url": "https://example.com"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    hooks = [{"name": "h.example.com", "rules": [rule], **called}]
-    return namespaced(
-        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "hook", webhooks=hooks
-    )
-
-
 EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "resources": ([asks(cpu=5), NODES], [asks(cpu=4), NODES]),
     "nodes": ([web(9), NODES], [web(8), NODES]),
@@ -520,7 +503,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(), NODES, namespaced("example.org/v1", "Service", "s")],
         [web(), NODES, namespaced("v1", "Service", "s")],
     ),
-    "unknown-admission": ([web(), NODES, webhook("pods")], [web(), NODES, webhook("jobs")]),
+    "unknown-admission": (
+        [web(), NODES, webhook("pods", "*", "Validating")],
+        [web(), NODES, webhook("jobs", "*", "Validating")],
+    ),
     "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
     "gpu-network": (
         training_together(2),

@@ -386,7 +386,7 @@ def test_errors_of_all_kinds_come_at_once() -> None:
     ],
 )
 def test_an_error_has_no_others_in_its_train(path: str, value: Any) -> None:
-    """A check that reads an invalid argument would report what is no error once that is fixed."""
+    """A check that reads an invalid argument would report an error that disappears once that is fixed."""
     text = errors(changed((path, value)))
     assert text.startswith("1 invalid value:"), text
 

@@ -71,8 +71,8 @@ def _private_without_nat(
         if section(cluster, "privateClusterConfig").get("enablePrivateNodes") is True:
             unreachable = "no image of Docker Hub, nvcr.io or ghcr.io is pulled"
             message = f"its private nodes reach nothing but Google's APIs: {unreachable}"
-            way_out = "use images and charts of Artifact Registry"
-            remedy = f"Make a Cloud NAT in the network, or {way_out}."
+            instead = "use images and charts of Artifact Registry"
+            remedy = f"Make a Cloud NAT in the network, or {instead}."
             about = f"Cluster {cluster.get('name')}"
             yield warning("way-out", about, "privateClusterConfig", message, remedy)
             return

@@ -56,7 +56,7 @@ class ResourceType:
             "inputProperties": self._properties(self.inputs),
             "requiredInputs": sorted(self.required),
             "properties": self._properties(self.outputs),
-            # A type of kubernetes that is no object is a component, such as a chart.
+            # A type of kubernetes that is not an object is a component, such as a chart.
             "isComponent": self.token.startswith("kubernetes:") and not is_object,
         }
 
