@@ -40,6 +40,19 @@ DCGM_EXPORTER_IMAGE = (
     "@sha256:613ab03c11d442fd960ff515f547e9921537454a712d08160bc8f677f89f1c35"
 )
 """The image of the GPU Operator's release (NVIDIA/gpu-operator v26.7.0, bundle/manifests)."""
+
+TCPX_PLUGIN_IMAGE = (
+    "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpx/nccl-plugin-gpudirecttcpx-dev:v3.1.9"
+)
+TCPX_DAEMON_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpx/tcpgpudmarxd-dev:v2.0.12"
+TCPXO_PLUGIN_IMAGE = (
+    "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15"
+)
+TCPXO_DAEMON_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21"
+"""The plugin of NCCL and its daemon are released as pairs (container-engine-accelerators@992db812,
+gpudirect-tcpx and gpudirect-tcpxo)."""
+GIB_PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
+
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
 
