@@ -787,9 +787,9 @@ def test_a_gpu_outside_the_catalog_is_proved_and_rehearsed(
     made = pool(NEW | ({"sharing": sharing, "driver": "default"} if sharing else {}))
     product = "NVIDIA-R100-SHARED" if sharing else "NVIDIA-R100"
     assert made["nodeConfig"]["guestAccelerators"][0]["type"] == "nvidia-r100"
-    beside = Operator.of({"driver": {"enabled": False}, "toolkit": {"enabled": False}}).beside(
-        [driver_installer_manifest("cos")]
-    )
+    beside = Operator.of(
+        {"driver": {"enabled": False}, "toolkit": {"enabled": False}}
+    ).with_daemon_sets([driver_installer_manifest("cos")])
     operator = None if sharing else beside
     proved = from_node_pool(made, None, operator)
     assert (proved.unknown, proved.labels["nvidia.com/gpu.product"]) == ((), product)

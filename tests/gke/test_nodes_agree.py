@@ -18,7 +18,7 @@ from tests.support.declaring import declared, inputs
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
 BROKEN = Operator.of({}).on([{"releaseChannel": {"channel": "REGULAR"}}])
-OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside(
+OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).with_daemon_sets(
     [driver_installer_manifest("cos")]
 )
 

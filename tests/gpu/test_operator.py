@@ -220,7 +220,9 @@ def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:
 def test_a_simulated_node_without_a_driver_has_no_gpus() -> None:
     operator = Operator.of(values_of(spec_of(mode="cos")))
     assert operator.advertised(2, "cos", {}) == 0
-    assert operator.beside([driver_installer_manifest("cos")]).advertised(2, "cos", {}) == 2
+    assert (
+        operator.with_daemon_sets([driver_installer_manifest("cos")]).advertised(2, "cos", {}) == 2
+    )
     assert Operator.of(values_of(spec_of(mode="operator"))).advertised(2, "cos", {}) == 0
 
 

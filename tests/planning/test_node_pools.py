@@ -103,7 +103,7 @@ def test_exactly_one_side_advertises_the_gpus(
     )
     assert (
         from_node_pool(
-            pool, None, Operator().beside([INSTALLER]) if operator else None
+            pool, None, Operator().with_daemon_sets([INSTALLER]) if operator else None
         ).allocatable.get(GPU, 0)
         == gpus * 1000
     )

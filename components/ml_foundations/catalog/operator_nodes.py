@@ -125,7 +125,7 @@ class Operator:
             critical_pods_elsewhere=int(_enabled(values, "nfd")),
         )
 
-    def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
+    def with_daemon_sets(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
         """Return the operator next to these DaemonSets. Some of them install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
         installers = [name for name in names if name.startswith(DRIVER_INSTALLER)]

@@ -108,8 +108,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
         """Become a component that is never registered, because its program fails at the end."""
         self.is_refused = True
         self.children = {}
-        never = pulumi.ResourceOptions(depends_on=[refused.never()])
-        opts = pulumi.ResourceOptions.merge(opts, never)
+        failing = pulumi.ResourceOptions(depends_on=[refused.failing_dependency()])
+        opts = pulumi.ResourceOptions.merge(opts, failing)
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, opts)
         for base in type(self).__mro__:
             for key in _annotated(base):

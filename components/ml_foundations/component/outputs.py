@@ -140,10 +140,10 @@ def as_plain(value: Any) -> Any:
 def arguments_class(kind: type | None) -> type | None:
     """Return the SDK class that names a resource's arguments, or None."""
     for base in kind.__mro__ if kind else ():
-        beside = vars(sys.modules[base.__module__])
+        module = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
         for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):
-            if isinstance(found := beside.get(name), type) and is_input_type(found):
+            if isinstance(found := module.get(name), type) and is_input_type(found):
                 return found
     return None
 

@@ -7,38 +7,35 @@ prints a separate hint, only if Pulumi refuses.
 
 import os
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi.runtime.settings import get_root_resource
 
 from ml_foundations.component.children import ChildResource
+from ml_foundations.component.program import ProgramNotes
 from ml_foundations.kubernetes.words import names
 
 _GUARDS = ("data", "deletion_protection")
 """The arguments that protect children."""
 
-_components: WeakKeyDictionary[pulumi.Resource, dict[str, list[str]]] = WeakKeyDictionary()
-"""The components of each running program by the argument that protects their children."""
-
 
 def note(component: str, arguments: Iterable[str], children: Iterable[ChildResource]) -> None:
     """Note whether Pulumi must not delete children of a component, for a line at the end."""
-    stack = get_root_resource()
     guards = [guard for guard in _GUARDS if guard in arguments]
     is_protected = any(child.options.protect for child in children)
-    if stack is None or not guards or not is_protected or "ML_FOUNDATIONS_REHEARSAL" in os.environ:
+    if not guards or not is_protected or "ML_FOUNDATIONS_REHEARSAL" in os.environ:
         return
-    if stack not in _components:
-        _components[stack] = {}
-        # An Output is awaited at the end of the program, when all components are known.
-        pulumi.Output.from_input(_log(_components[stack]))
-    _components[stack].setdefault(guards[0], []).append(component)
+    components = _components.of_program()
+    if components is not None:
+        components.setdefault(guards[0], []).append(component)
 
 
-async def _log(components: dict[str, list[str]]) -> None:
+def _log(components: dict[str, list[str]]) -> None:
     for guard, protected in components.items():
         pulumi.log.info(
             f"{names(protected)}: {guard} protects them from deletion and replacement. "
             f"To let Pulumi delete one, set its {guard} to false and run pulumi up first"
         )
+
+
+_components = ProgramNotes(dict[str, list[str]], _log)
+"""The components by the argument that protects their children."""

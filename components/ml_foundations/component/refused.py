@@ -7,14 +7,11 @@ can therefore wait for those of all later components.
 import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi.runtime.settings import get_root_resource
 from typing_extensions import override
 
-_errors: WeakKeyDictionary[pulumi.Resource, list[pulumi.RunError]] = WeakKeyDictionary()
-"""The errors of each running program, by its stack."""
+from ml_foundations.component.program import ProgramNotes
 
 
 class MissingOutput(pulumi.Output[Any]):
@@ -50,24 +47,21 @@ class MissingOutput(pulumi.Output[Any]):
 
 def note(error: pulumi.RunError) -> bool:
     """Keep an error for the end of the program. Return whether a program runs, which can go on."""
-    stack = get_root_resource()
-    if stack is None or not _is_running():
+    errors = _errors.of_program() if _is_running() else None
+    if errors is None:
         return False
-    if stack not in _errors:
-        _errors[stack] = []
-        # An Output is awaited at the end of the program, and what it raises ends the program.
-        pulumi.Output.from_input(_fail())
-    _errors[stack].append(error)
+    errors.append(error)
     return True
 
 
 def refusal() -> pulumi.RunError | None:
     """Return the errors of all components of the running program, or None."""
-    stack = get_root_resource()
-    errors = _errors.get(stack, []) if stack else []
-    if len(errors) > 1:
-        return pulumi.RunError("\n".join(map(str, errors)))
-    return errors[0] if errors else None
+    return _joined(_errors.existing() or [])
+
+
+def failing_dependency() -> pulumi.Resource:
+    """Return a dependency that raises the errors, for a component that must not be registered."""
+    return cast("pulumi.Resource", pulumi.Output.from_input(_fail()))
 
 
 async def _fail() -> None:
@@ -75,9 +69,19 @@ async def _fail() -> None:
         raise error
 
 
-def never() -> pulumi.Resource:
-    """Return what a component waits for that must not be registered: it raises the errors."""
-    return cast("pulumi.Resource", pulumi.Output.from_input(_fail()))
+def _joined(errors: list[pulumi.RunError]) -> pulumi.RunError | None:
+    if len(errors) > 1:
+        return pulumi.RunError("\n".join(map(str, errors)))
+    return errors[0] if errors else None
+
+
+def _raise(errors: list[pulumi.RunError]) -> None:
+    if error := _joined(errors):
+        raise error
+
+
+_errors = ProgramNotes(list[pulumi.RunError], _raise)
+"""The errors of components."""
 
 
 def _is_running() -> bool:

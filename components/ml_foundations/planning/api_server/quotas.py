@@ -48,7 +48,7 @@ class Quota:
         manifest: The ResourceQuota.
         hard: The allowed amounts, in thousandths, by the names under which Kubernetes counts.
         taken: The used amounts.
-        beside: The charge of each object that is neither a workload nor a claim.
+        other_charges: The charge of each object that is neither a workload nor a claim.
     """
 
     def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
@@ -77,7 +77,7 @@ class Quota:
                     charges.append(_claim_charge(claim))
                 else:
                     self._claims[name_of(claim)] = claim
-        self.beside = self._charges_of(objects)
+        self.other_charges = self._charges_of(objects)
         # The used amounts include pods that are charged once more with their workload.
         pods = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
         covered = [pod for pod in pods if pod.namespace == namespace and self.covers(pod)]
@@ -185,11 +185,11 @@ class Quota:
     def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
         """Return the quota that other objects exceed; they may exist if the status counts some."""
         hard = self.hard.keys()
-        names = [name for name, amounts in self.beside.items() if amounts.keys() & hard]
-        beside = total(self.beside[name] for name in names)
-        charge = total((beside, charge))
+        names = [name for name, amounts in self.other_charges.items() if amounts.keys() & hard]
+        others = total(self.other_charges[name] for name in names)
+        charge = total((others, charge))
         verdict = Verdict.UNDETERMINED if self._used else Verdict.CANNOT_FIT
-        return verdict, self.exceeded({name: charge[name] for name in beside}, names)
+        return verdict, self.exceeded({name: charge[name] for name in others}, names)
 
     def exceeded(
         self,

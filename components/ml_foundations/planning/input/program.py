@@ -220,7 +220,7 @@ def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     clusters = _of_type(CLUSTER, resources)
     operator = Operator.of(values, release.get("version")).on(clusters)
     objects = objects_of(resources)
-    return operator.beside(item for item in objects if item["kind"] == "DaemonSet")
+    return operator.with_daemon_sets(item for item in objects if item["kind"] == "DaemonSet")
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:

@@ -100,7 +100,7 @@ class Competition:
     """What is missing for certain, if that is known."""
     job: Workload | None = None
     """The Job that may wait, if other workloads stay."""
-    beside: Sequence[Workload] = ()
+    staying: Sequence[Workload] = ()
     """The workloads that stay."""
     of_one: str = ""
     """The field with the number of pods, if all are of one workload."""

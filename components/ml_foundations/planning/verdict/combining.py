@@ -326,6 +326,6 @@ class _Nodes:
             return NOTHING_DECIDED
         # Whichever comes first runs: a Job that ends makes room.
         names = {demand.pod.name for demand in group}
-        beside = [workload for workload in _names(always) if str(workload) in names]
-        waits = Competition(group, shortfall, job.workload, beside)
+        others = [workload for workload in _names(always) if str(workload) in names]
+        waits = Competition(group, shortfall, job.workload, others)
         return Outcome.of(Verdict.UNDETERMINED, waits)

@@ -161,9 +161,9 @@ def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
         remedy = "Let pools have more nodes, or lower replicas."
         return Refusal("nodes", reason.of_one, message, remedy)
     if reason.job:
-        all_end = all(workload.is_finite for workload in reason.beside)
+        all_end = all(workload.is_finite for workload in reason.staying)
         until = "until they have ended" if all_end else "forever"
-        staying = names(map(str, reason.beside))
+        staying = names(map(str, reason.staying))
         missing = missing or "they may take all the room"
         message = f"next to {staying} it may wait {until}: {missing}"
         remedy = "Let its pools have more nodes, or give it a separate pool."

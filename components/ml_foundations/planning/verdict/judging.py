@@ -307,6 +307,6 @@ def _quotas_left(
         charged = [admitted for admitted in workloads if admitted.is_charged_in(namespace)]
         for quota in quotas:
             new = quota.charge(charged), quota.other_claims(charged)
-            used = total((quota.taken, *new, *quota.beside.values()))
+            used = total((quota.taken, *new, *quota.other_charges.values()))
             left = {name: max(0, most - used.get(name, 0)) for name, most in quota.hard.items()}
             yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)

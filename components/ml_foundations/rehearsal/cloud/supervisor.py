@@ -172,7 +172,9 @@ class Supervisor:
             self._reconcile_addons(cluster)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
-            self._operator = found and found.on(properties).beside(self._daemon_sets.items())
+            self._operator = found and found.on(properties).with_daemon_sets(
+                self._daemon_sets.items()
+            )
         dra_release = operator.find_release(dra.CHART, self._rehearsal, self._releases.items())
         breaks_networking = self._operator is not None and self._operator.breaks_networking
         has_dra = dra_release is not None and not breaks_networking
