@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from ml_foundations.kubernetes.objects import name_of, namespace_of
+from ml_foundations.kubernetes.objects import Manifest, api_object, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -84,6 +84,15 @@ class Api:
             if error.status != 404:
                 raise
 
+    def evict(self, pod: Manifest) -> None:
+        """Delete a pod, unless a PodDisruptionBudget forbids it. A missing pod is not an error."""
+        metadata = {"name": name_of(pod), "namespace": namespace_of(pod)}
+        try:
+            self.create(f"{pod_path(pod)}/eviction", api_object("policy/v1", "Eviction", metadata))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
     def watch(self, path: str, **query: str) -> Iterator[Object]:
         """Yield the events of a collection until the server ends the watch."""
         query |= {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
@@ -142,7 +151,7 @@ class Api:
             ) from None
 
 
-def pod_path(pod: Object) -> str:
+def pod_path(pod: Manifest) -> str:
     """Return the path of a pod."""
     return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
 
@@ -164,8 +173,14 @@ def condition(item: Object, name: str) -> Object:
 
 
 def _message(answer: bytes) -> str:
-    """Return the error message in a Status, or in plain text if the path is not served."""
+    """Return the error message in a Status, or in plain text if the path is not served.
+
+    The message about an eviction does not name the PodDisruptionBudget. The causes do.
+    """
     try:
-        return json.loads(answer).get("message", "")
+        status = json.loads(answer)
     except ValueError:
         return answer.decode(errors="replace").strip()
+    causes = (status.get("details") or {}).get("causes") or []
+    budgets = [cause["message"] for cause in causes if cause.get("reason") == "DisruptionBudget"]
+    return " ".join([status.get("message", ""), *budgets])

@@ -33,6 +33,7 @@ from ml_foundations.rehearsal.cloud.autoscaler import (
     is_finished,
     is_unschedulable,
 )
+from ml_foundations.rehearsal.cloud.drain import Drain
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import SpotPreemption
@@ -111,6 +112,7 @@ class Supervisor:
         self._requests = ProvisioningRequests(self._api)
         self._recorder = Recorder(self._api, "cluster-autoscaler")
         self._preemption = SpotPreemption(self._api)
+        self._drains = Drain(self._api)
         self._load_balancers = load_balancers.LoadBalancerController(
             self._api,
             follow(load_balancers.SERVICES),
@@ -413,18 +415,11 @@ class Supervisor:
                     up_to_date[name_of(node)] = node
 
     def _drain(self, leaving: Iterable[Object], busy: _Busy) -> None:
-        """Cordon nodes, delete their pods, and then remove the nodes; over several rounds."""
+        """Drain nodes, and then remove them; over several rounds."""
         for node in leaving:
-            running = busy.get(name_of(node), ())
             with attempt(f"the drain of node {name_of(node)}"):
-                if not node["spec"].get("unschedulable"):
-                    self._api.patch(_path(node), {"spec": {"unschedulable": True}})
-                elif not running:
+                if self._drains.finished(node, busy.get(name_of(node), ())):
                     self._delete_node(node, "is drained")
-                for pod in running:
-                    if not pod["metadata"].get("deletionTimestamp"):
-                        path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
-                        self._api.delete(path)
 
     def _scale_down(
         self,
