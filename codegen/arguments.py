@@ -229,6 +229,10 @@ def _object(spec: type[Spec], name: str) -> tuple[str, str]:
     """Return the declaration of an argument that is a component, and its field's other values."""
     argument = spec.objects[name]
     kinds, descriptions = list(argument.components), [textwrap.fill(argument.description, _WIDTH)]
+    if argument.item:
+        field = spec.model_fields[name]
+        kind = f'NotRequired["list[{" | ".join([*kinds, "Known[str]"])}]"]'
+        return kind, "\n\n".join([field.description or "", *descriptions])
     if field := spec.model_fields.get(name):
         kinds.append(_type(field_type(field)))
         descriptions.insert(0, field.description or "")

@@ -1,12 +1,14 @@
 """A program that constructs each component. The page of a component shows the statement."""
 
 from ml_foundations import (
+    ComputeClass,
     CpuNodePool,
     DeviceClasses,
     DistributedTraining,
     GkeCluster,
     GpuMonitor,
     GpuNodePool,
+    GpuNodePoolArgs,
     GpuOperator,
     InferenceService,
     JobSetController,
@@ -27,6 +29,10 @@ def construct() -> None:
     cluster = GkeCluster("ml", location="us-central1")
     CpuNodePool("system", cluster=cluster, machine_type="n2-standard-8", min_nodes=1, max_nodes=4)
     pool = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=8)
+    l4: GpuNodePoolArgs = {"machine_type": "g2-standard-8", "max_nodes": 8}
+    spot = GpuNodePool("l4-spot", {**l4, "cluster": cluster, "spot": True, "compute_class": "l4s"})
+    on_demand = GpuNodePool("l4-more", {**l4, "cluster": cluster, "compute_class": "l4s"})
+    ComputeClass("l4s", cluster=cluster, pools=[spot, on_demand])
     GpuOperator("gpu-operator", cluster=cluster, mode="gke")
     GpuMonitor("dcgm", cluster=cluster, monitoring="google")
     DeviceClasses("claims", cluster=cluster, classes={"large": {"memory": "40Gi"}})

@@ -38,6 +38,8 @@ def _environment(settings: stack_file.Settings) -> None:
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
     }
+    for name, spec in settings.compute_classes.items():
+        _declare(name, spec, **in_cluster)
     platform: list[Any] = []
     for name, spec in named.items():
         if spec is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from defaults import is_reference, mode_for
 from existing_cluster import ExistingCluster
+from ml_foundations.catalog.compute_classes import OWN_PREFIXES
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.partial import while_valid
@@ -41,6 +42,7 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
         yield _pool_errors(f"nodePools.{name}", pool, settings)
     for name, monitor in settings.gpu_monitors.items():
         yield _monitor_errors(f"gpuMonitors.{name}", monitor, settings)
+    yield _compute_class_errors(settings)
     yield _joined_name_errors(settings)
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
@@ -51,6 +53,28 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
                 yield check(path, workload, team, settings)
         for name, volume in team.volumes.items():
             yield _volume_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
+
+
+def _compute_class_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the pools and classes that name each other, and one of them does not exist."""
+    pools, classes = settings.node_pools, settings.compute_classes
+    is_complete = not isinstance(settings.cluster, ExistingCluster)
+    for name, compute_class in classes.items():
+        for index, pool in enumerate(compute_class.pools):
+            path = f"computeClasses.{name}.pools[{index}]"
+            if pool in pools and pools[pool].compute_class != name:
+                reason = f"nodePools.{pool} has the computeClass {pools[pool].compute_class}"
+                yield path, f"{reason}; a pool has one class"
+            elif pool not in pools and is_complete:
+                yield path, not_among(pool, "node pool", pools)
+    named = [(f"nodePools.{name}", pool.compute_class) for name, pool in pools.items()]
+    for team_name, team in settings.teams.items():
+        for section, name, workload in team.workloads:
+            named.append((f"teams.{team_name}.{section}.{name}", workload.compute_class))
+    for path, compute_class in named if is_complete else ():
+        is_own = compute_class is None or compute_class.startswith(OWN_PREFIXES)
+        if not is_own and compute_class not in classes:
+            yield f"{path}.computeClass", not_among(compute_class, "ComputeClass", classes)
 
 
 def _monitor_errors(

@@ -9,6 +9,7 @@ from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
+from ml_foundations.gke.compute_class import ComputeClassSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
@@ -35,6 +36,7 @@ DERIVED: Mapping[type[Spec], tuple[str, ...]] = {
     GkeClusterSpec: ("project",),
     CpuNodePoolSpec: _OF_POOLS,
     GpuNodePoolSpec: _OF_POOLS,
+    ComputeClassSpec: ("compute_class",),
     GpuMonitorSpec: ("monitor_name",),
     TeamQueue: ("namespace",),
     **{spec: ("namespace", spec.name_field or "") for spec in SECTIONS.values()},
@@ -82,6 +84,7 @@ def with_defaults(file: Mapping[str, Any]) -> FilledFile:
     cluster = _section(sections, "cluster")
     for pool in _gpu_pools(sections):
         _default(pool, "deletionProtection", cluster.get("deletionProtection"))
+    _fill_compute_classes(sections)
     for _, monitor in _entries(sections, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(sections, "teams"):
@@ -129,6 +132,15 @@ def _fill_operator(sections: dict[str, Any]) -> None:
     by_operator = has_operator and operator.get("mode", "operator") == "operator"
     classes = _section(sections, "deviceClasses")
     _default(classes, "gpuDriverFrom", "operator" if by_operator else "google")
+
+
+def _fill_compute_classes(sections: Mapping[str, Any]) -> None:
+    """Give each node pool that a ComputeClass names the class."""
+    pools = dict(_entries(sections, "nodePools"))
+    for name, compute_class in _entries(sections, "computeClasses"):
+        named = compute_class.get("pools")
+        for pool in named if isinstance(named, list) else ():
+            _default(pools.get(str(pool), {}), "computeClass", name)
 
 
 def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
@@ -192,6 +204,9 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
         spec = GpuNodePoolSpec if has_gpus(pool) else CpuNodePoolSpec
         known = {"project": project, "location": location, "pool_name": name}
         yield _derived(f"nodePools.{name}", pool, spec, **known)
+    for name, compute_class in _entries(sections, "computeClasses"):
+        path = f"computeClasses.{name}"
+        yield _derived(path, compute_class, ComputeClassSpec, compute_class=name)
     for name, monitor in _entries(sections, "gpuMonitors"):
         yield _derived(f"gpuMonitors.{name}", monitor, GpuMonitorSpec, monitor_name=name)
     for team_name, team in _entries(sections, "teams"):

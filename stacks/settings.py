@@ -21,6 +21,7 @@ from ml_foundations.component.partial import InvalidArgumentError, errors_in, va
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
 from ml_foundations.gke.cluster import GkeClusterSpec
+from ml_foundations.gke.compute_class import ComputeClassSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
@@ -93,6 +94,8 @@ class Settings(Spec):
     """The cluster to create. With `kubeconfig` or `context`, an existing cluster."""
     node_pools: dict[str, NodePool] = {}
     """Node pools, by name. The machine type or the keys decide whether they have GPUs."""
+    compute_classes: dict[str, ComputeClassSpec] = {}
+    """Ways to buy nodes, in order, by name. The node pools that a class names get the class."""
     gpu_operator: GpuOperatorSpec | None = None
     """The NVIDIA GPU Operator. Pools with the driver `operator` or `installer` need it."""
     device_classes: DeviceClassesSpec | None = None
@@ -160,6 +163,7 @@ class Settings(Spec):
         }
         one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
         yield from ((path, spec) for path, spec in one.items() if spec is not None)
+        yield from ((f"computeClasses.{name}", item) for name, item in self.compute_classes.items())
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())
         for team_name, team in self.teams.items():
             yield f"teams.{team_name}", self.namespaces[team_name]
@@ -179,8 +183,12 @@ class Settings(Spec):
         flavors = {
             f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools
         }
+        classes = {
+            f"ComputeClass {name}": _in_file(f"computeClasses.{name}")
+            for name in self.compute_classes
+        }
         queues = {f"ClusterQueue {name}": _in_file(f"teams.{name}.queue") for name in self.teams}
-        return namespaced | flavors | queues | self._placeholders
+        return namespaced | flavors | classes | queues | self._placeholders
 
     @property
     def _placeholders(self) -> dict[str, str]:

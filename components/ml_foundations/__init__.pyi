@@ -2,6 +2,7 @@
 
 from ml_foundations.component.outputs import KnownOutput as KnownOutput
 from ml_foundations.gke.cluster import GkeCluster as GkeCluster
+from ml_foundations.gke.compute_class import ComputeClass as ComputeClass
 from ml_foundations.gke.cpu_node_pool import CpuNodePool as CpuNodePool
 from ml_foundations.gke.gpu_node_pool import GpuNodePool as GpuNodePool
 from ml_foundations.gpu.device_classes import DeviceClasses as DeviceClasses

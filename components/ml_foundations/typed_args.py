@@ -30,6 +30,7 @@ __all__ = [
     "ClaimTemplateArgs",
     "ClusterNetworkArgs",
     "CompletionsArgs",
+    "ComputeClassArgs",
     "ContainerPortArgs",
     "CpuNodePoolArgs",
     "DcgmExporterArgs",
@@ -70,6 +71,7 @@ __all__ = [
     "NodePoolArgs",
     "ParameterArgs",
     "PortArgs",
+    "PriorityArgs",
     "QueuesArgs",
     "RequestArgs",
     "ScheduledTrainingArgs",
@@ -513,6 +515,9 @@ class NodePoolArgs(CapacityArgs):
     """More labels of the nodes."""
     taints: NotRequired[list[TaintArgs]]
     """Taints of the nodes. GPU pools always have the GPU taint."""
+    compute_class: NotRequired[Known[str]]
+    """The ComputeClass of the pool, such as ComputeClass.compute_class. The nodes get its label and
+    its taint. Only pods of the class run there then."""
     resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the machines in Compute Engine and on the bill."""
     network_tags: NotRequired[list[pulumi.Input[str]]]
@@ -586,6 +591,65 @@ class GpuNodePoolArgs(NodePoolArgs):
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It sets project, location, cluster_name and node_service_account. Its
     deletion_protection is the default of the pool's."""
+
+
+class PriorityArgs(TypedDict):
+    """Node pools of a ComputeClass by their properties.
+
+    A pool matches if every argument that is set here equals the pool's.
+    """
+
+    machine_type: NotRequired[Known[str]]
+    """The machine type, such as a3-megagpu-8g."""
+    machine_family: NotRequired[Known[str]]
+    """The machine family, such as a3, in place of a machine type."""
+    gpu: NotRequired[Known[str]]
+    """The GPU model, by any of its names."""
+    gpus: NotRequired[Known[int]]
+    """GPUs on each node. It is required with gpu."""
+    spot: NotRequired[Known[bool]]
+    """Use Spot VMs, or use none. By default, both match."""
+    flex_start: NotRequired[Known[bool]]
+    """Create the nodes in flex-start mode. The default is false."""
+    max_run_seconds: NotRequired[Known[int]]
+    """The seconds after which GKE removes a node: 600 to 604800 with flex_start, otherwise 30 to
+    10368000."""
+    reservation: NotRequired[Known[str]]
+    """The reservation of the nodes: any, any-or-fail, none, a name, or
+    projects/PROJECT/reservations/NAME, with /reservationBlocks/BLOCK for a block. By default, all
+    match."""
+    zones: NotRequired[Known[list[str]]]
+    """The zones. A pool matches if it has exactly these. By default, all match."""
+
+
+class ComputeClassArgs(TypedDict):
+    """Arguments of a ComputeClass."""
+
+    compute_class: NotRequired[Known[str]]
+    """The name of the class. It may not begin with gke or autopilot. By default, the name of the
+    component."""
+    pools: NotRequired["list[GpuNodePool | CpuNodePool | Known[str]]"]
+    """The node pools that GKE tries in this order, by name. Each of them has the compute_class.
+
+    Each is a name, or the GpuNodePool or CpuNodePool itself."""
+    priorities: NotRequired[list[PriorityArgs]]
+    """More node pools, by their properties. GKE tries them in this order after the pools."""
+    auto_creation: NotRequired[Known[bool]]
+    """Let GKE create node pools for the priorities. The default is false."""
+    when_unsatisfiable: NotRequired[Known[Literal["DoNotScaleUp", "ScaleUpAnyway"]]]
+    """What GKE does if no priority has nodes: DoNotScaleUp lets pods wait, ScaleUpAnyway adds other
+    nodes. The default is DoNotScaleUp."""
+    active_migration: NotRequired[Known[bool]]
+    """Move pods to nodes of an earlier priority as soon as it has some. This stops running pods.
+    The default is false."""
+    consolidation_delay_minutes: NotRequired[Known[int]]
+    """Minutes that a node is idle before GKE removes it. By default, GKE decides."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the created object, by kind (ComputeClass). They are merged over the component's:
+    maps are merged, lists are replaced, and null removes a field."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 class DriverArgs(TypedDict):
@@ -1110,6 +1174,9 @@ class FlavorArgs(TypedDict):
     tolerations: NotRequired[Known[list[TolerationArgs]]]
     """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that
     it starts there."""
+    compute_class: NotRequired[Known[str]]
+    """The ComputeClass of its nodes, such as ComputeClass.compute_class. GKE then chooses between
+    the pools of the class."""
     queued_provisioning: NotRequired[Known[bool]]
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
@@ -1347,6 +1414,9 @@ class WorkloadArgs(TypedDict):
     tolerations: NotRequired[Known[list[TolerationArgs]]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always
     tolerate the GPU taint."""
+    compute_class: NotRequired[Known[str]]
+    """The ComputeClass whose nodes its pods run on, such as ComputeClass.compute_class. GKE adds
+    nodes of the first priority that has some."""
     spot: NotRequired[Known[bool]]
     """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: NotRequired[pulumi.Input[str]]
@@ -1836,6 +1906,22 @@ class GpuNodePoolComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class ComputeClassComponent(Component[S]):
+    """The constructor of ComputeClass."""
+
+    @overload
+    def __init__(self, name: str, args: ComputeClassArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[ComputeClassArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:

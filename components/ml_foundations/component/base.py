@@ -174,7 +174,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
     def _provider_objects(self, expansion: Expansion) -> list[str]:
         objects = self.spec_type().objects
-        return [name for name in expansion.objects if objects[name].gives_provider]
+        given = [name for name in expansion.objects if name in objects]
+        return [name for name in given if objects[name].gives_provider]
 
     def _provider_errors(self, opts: Options, expansion: Expansion) -> Iterator[tuple[str, str]]:
         names = self._provider_objects(expansion)

@@ -28,6 +28,8 @@ class ObjectArgument(NamedTuple):
     """Those of the arguments that a program may set next to the object, which then win."""
     gives_provider: bool = False
     """Whether it also gives the Kubernetes provider."""
+    item: str = ""
+    """The output that replaces each component of a list, if the argument is a list."""
 
 
 IN_CLUSTER = ObjectArgument(
@@ -73,22 +75,49 @@ def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
     result = Expansion(dict(args))
     for name, argument in spec.objects.items():
         value = args.get(name)
+        if argument.item and isinstance(value, list):
+            result.args[name] = _replaced_items(result, name, argument, cast("list[Any]", value))
+            continue
         # Under the name of a field, such as volume of a mount, other values are the field's.
         is_field = name in spec.model_fields and not isinstance(value, pulumi.ComponentResource)
         if value is None or is_field:
             continue
         del result.args[name]
-        if any(base.__name__ in argument.components for base in type(value).__mro__):
+        if _is_accepted(argument, value):
             component = cast("pulumi.ComponentResource", value)
             result.objects[name] = component
             if argument.outputs:
                 result.sources.append(component)
             _fill(result, name, argument, component)
         else:
-            fix = f"Pass a {' or a '.join(argument.components)}"
-            result.errors.append((name, f"is of the type {type(value).__name__}. {fix}"))
+            result.errors.append((name, _wrong_type(argument, value)))
     _expand_nested(spec, result)
     return result
+
+
+def _replaced_items(
+    result: Expansion, name: str, argument: ObjectArgument, given: list[Any]
+) -> list[Any]:
+    """Return a list of values with each component replaced by its output."""
+    values: list[Any] = []
+    for index, value in enumerate(given):
+        if not isinstance(value, pulumi.ComponentResource):
+            values.append(value)
+        elif _is_accepted(argument, value):
+            result.objects[f"{name}[{index}]"] = value
+            result.sources.append(value)
+            values.append(getattr(value, argument.item, None))
+        else:
+            result.errors.append((f"{name}[{index}]", _wrong_type(argument, value)))
+    return values
+
+
+def _is_accepted(argument: ObjectArgument, value: Any) -> bool:
+    return any(base.__name__ in argument.components for base in type(value).__mro__)
+
+
+def _wrong_type(argument: ObjectArgument, value: Any) -> str:
+    return f"is of the type {type(value).__name__}. Pass a {' or a '.join(argument.components)}"
 
 
 def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:

@@ -35,6 +35,17 @@ GPU_TOLERATION = Toleration(
 )
 
 
+def class_selector(compute_class: str | None) -> dict[str, str]:
+    """Return the node label by which pods ask for a ComputeClass."""
+    return {labels.COMPUTE_CLASS: compute_class} if compute_class else {}
+
+
+def class_tolerations(compute_class: str | None) -> list[Toleration]:
+    """Return the toleration of the taint that the nodes of a ComputeClass have."""
+    key, effect = labels.COMPUTE_CLASS, "NoSchedule"
+    return [Toleration(key=key, value=compute_class, effect=effect)] if compute_class else []
+
+
 def toleration_manifest(toleration: Toleration) -> dict[str, str]:
     """Return a toleration as Kubernetes writes it."""
     key, operator, effect = toleration.key, toleration.operator, toleration.effect

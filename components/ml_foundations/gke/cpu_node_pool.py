@@ -46,7 +46,7 @@ class CpuNodePool(CpuNodePoolComponent[CpuNodePoolSpec]):
     The first pool of a cluster should be a CpuNodePool with at least one node.
     """
 
-    node_pool_name: pulumi.Output[str]
+    node_pool_name: KnownOutput[str]
     """The pool's name in GKE."""
     node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
@@ -62,4 +62,4 @@ class CpuNodePool(CpuNodePoolComponent[CpuNodePoolSpec]):
 
     @override
     def outputs(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
-        return {"node_pool_name": made["pool"].name}
+        return {"node_pool_name": spec.pool_name}

@@ -162,7 +162,7 @@ class GpuNodePoolSpec(NodePoolSpec):
     @property
     @override
     def declared_taints(self) -> list[Taint]:
-        return [_GPU_TAINT, *self.taints]
+        return [_GPU_TAINT, *super().declared_taints]
 
     @property
     def is_managed(self) -> bool:
@@ -278,7 +278,7 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     to a CPU pool, because GKE's own pods need nodes without taints.
     """
 
-    node_pool_name: pulumi.Output[str]
+    node_pool_name: KnownOutput[str]
     """The pool's name in GKE."""
     gpu: KnownOutput[str]
     """The name by which workloads and queues find its GPUs. It is the label nvidia.com/gpu.product.
@@ -306,7 +306,7 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
 
     @override
     def outputs(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
-        return {"node_pool_name": made["pool"].name, "gpu": spec.accelerator.name}
+        return {"node_pool_name": spec.pool_name, "gpu": spec.accelerator.name}
 
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:

@@ -34,6 +34,8 @@ GKE_RESERVATION = "cloud.google.com/reservation-name"
 GKE_PARTITION_SIZE = "cloud.google.com/gke-gpu-partition-size"
 GKE_SHARING_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"
 GKE_SHARED_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+COMPUTE_CLASS = "cloud.google.com/compute-class"
+COMPUTE_CLASS_PRIORITY = "cloud.google.com/compute-class-priority-idx"
 """Labels that GKE sets on nodes or reads from them."""
 
 GPU_DEPLOY_DEVICE_PLUGIN = "nvidia.com/gpu.deploy.device-plugin"

@@ -20,7 +20,12 @@ from ml_foundations.component.errors import duplicates
 from ml_foundations.component.objects import IN_CLUSTER, ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.tolerations import Toleration, toleration_manifest
+from ml_foundations.component.tolerations import (
+    Toleration,
+    class_selector,
+    class_tolerations,
+    toleration_manifest,
+)
 from ml_foundations.component.types import GpuName, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
@@ -62,6 +67,9 @@ class Flavor(Spec):
     tolerations: list[Toleration] = []
     """Taints of its nodes, such as GpuNodePool.tolerations. Kueue adds them to the workloads that
     it starts there."""
+    compute_class: Name | None = None
+    """The ComputeClass of its nodes, such as ComputeClass.compute_class. GKE then chooses between
+    the pools of the class."""
     queued_provisioning: bool = False
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
@@ -69,8 +77,8 @@ class Flavor(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.gpu is None and not self.node_selector:
-            yield "gpu", "is required, or node_selector: they select its nodes"
+        if self.gpu is None and not self.node_selector and not self.compute_class:
+            yield "gpu", "is required, or node_selector, or compute_class: they select its nodes"
 
 
 class TeamQueue(Spec):
@@ -293,8 +301,9 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     # Kueue compares a pod's affinity with these labels, not with those of the nodes.
     gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
-    node_labels = gpu_labels | flavor.node_selector
-    tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
+    node_labels = gpu_labels | class_selector(flavor.compute_class) | flavor.node_selector
+    tolerated = [*flavor.tolerations, *class_tolerations(flavor.compute_class)]
+    tolerations = [toleration_manifest(toleration) for toleration in tolerated]
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 
 

@@ -105,6 +105,9 @@ class WorkloadSpec(ComponentSpec):
     tolerations: list[Toleration] = []
     """Taints that its pods tolerate, such as GpuNodePool.tolerations. Pods with GPUs always
     tolerate the GPU taint."""
+    compute_class: Name | None = None
+    """The ComputeClass whose nodes its pods run on, such as ComputeClass.compute_class. GKE adds
+    nodes of the first priority that has some."""
     spot: bool = False
     """Tolerate the taint of Spot nodes. The default is false."""
     priority_class: InputText | None = None

@@ -5,7 +5,13 @@ from typing import Any
 
 from ml_foundations.catalog.gpu_labels import beyond_product, gpu_terms
 from ml_foundations.catalog.machine_types import accelerator
-from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
+from ml_foundations.component.tolerations import (
+    GPU_TOLERATION,
+    Toleration,
+    class_selector,
+    class_tolerations,
+    toleration_manifest,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, strategic_merge, without_none
 from ml_foundations.kubernetes.objects import Manifest, items, section
@@ -53,7 +59,7 @@ def pod_template(
             "hostIPC": spec.host_ipc or None,
             "securityContext": _pod_security(spec),
             "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets] or None,
-            "nodeSelector": spec.node_selector or None,
+            "nodeSelector": class_selector(spec.compute_class) | spec.node_selector or None,
             "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
             "resourceClaims": _resource_claims(spec),
@@ -170,7 +176,8 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
-    """Return the tolerations of the GPU taint, of Spot nodes, and of taints that the user names."""
+    """Return the tolerations of GPU, Spot and class taints, and of taints that the user names."""
     own = [GPU_TOLERATION] * spec.takes_gpus + [_SPOT_TOLERATION] * spec.spot
+    own += class_tolerations(spec.compute_class)
     others = [toleration for toleration in spec.tolerations if toleration not in own]
     return [toleration_manifest(toleration) for toleration in own + others] or None

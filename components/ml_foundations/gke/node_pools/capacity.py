@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from typing_extensions import override
 
+from ml_foundations.catalog.compute_classes import LONGEST_FLEX_START
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, machine_type
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText, MachineTypeName, Name
@@ -16,9 +17,12 @@ _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved
 instances")."""
 
-_RESERVATION = re.compile(
-    r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
+RESERVATION = re.compile(
+    r"(?:projects/(?P<project>[^/]+)/reservations/)?(?P<name>[a-z][-a-z0-9]*)"
+    r"(?:/reservationBlocks/(?P<block>[-a-z0-9]+)"
+    r"(?:/reservationSubBlocks/(?P<part>[-a-z0-9]+))?)?"
 )
+"""The name of a reservation, with project, block and a part of the block, if it has them."""
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
@@ -32,9 +36,6 @@ overview")."""
 _COMPACT_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 _FAMILIES = {machine.family for machine in MACHINE_TYPES.values()}
-
-_LONGEST_FLEX_START = 604800
-"""The most seconds that nodes of flex-start run (GKE, "About flex-start provisioning")."""
 
 _REGION_ZONES = 3
 """The number of zones in which GKE creates nodes if the pool names none."""
@@ -189,10 +190,8 @@ class CapacitySpec(Spec):
         if not self.takes_reservation:
             return
         reservation: Any = self.reservation
-        if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
-            forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
-            block = "for a block, add /reservationBlocks/BLOCK to the name"
-            yield "reservation", f'is "{reservation}"; set it to {forms}; {block}'
+        if isinstance(reservation, str) and (error := reservation_error(reservation)):
+            yield "reservation", error
         if reservation not in _ANY and self.zones is None:
             yield "zones", "are needed with a reservation: it is in one zone"
         for way in ("spot", "flex_start", "queued_provisioning"):
@@ -203,8 +202,8 @@ class CapacitySpec(Spec):
     def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
         if not self.flex_start:
             return
-        if self.max_run_seconds is not None and self.max_run_seconds > _LONGEST_FLEX_START:
-            reason = f"nodes of flex_start run {_LONGEST_FLEX_START} at most"
+        if self.max_run_seconds is not None and self.max_run_seconds > LONGEST_FLEX_START:
+            reason = f"nodes of flex_start run {LONGEST_FLEX_START} at most"
             yield "max_run_seconds", f"is {self.max_run_seconds}; {reason}"
         if self.spot:
             yield "flex_start", "and spot exclude each other; choose one"
@@ -246,6 +245,15 @@ class CapacitySpec(Spec):
         if len(self.zones or []) != 1:
             reason = "puts the nodes close together, so in one zone: name it in zones"
             yield "compact_placement", reason
+
+
+def reservation_error(reservation: str) -> str | None:
+    """Return why a text names no reservation, or None."""
+    if RESERVATION.fullmatch(reservation):
+        return None
+    forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
+    block = "for a block, add /reservationBlocks/BLOCK to the name"
+    return f'is "{reservation}"; set it to {forms}; {block}'
 
 
 def _field(way: str) -> str:

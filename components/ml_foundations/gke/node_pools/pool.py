@@ -132,6 +132,9 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     """More labels of the nodes."""
     taints: list[Taint] = []
     """Taints of the nodes. GPU pools always have the GPU taint."""
+    compute_class: Name | None = None
+    """The ComputeClass of the pool, such as ComputeClass.compute_class. The nodes get its label and
+    its taint. Only pods of the class run there then."""
     resource_labels: dict[str, InputText] = {}
     """Labels of the machines in Compute Engine and on the bill."""
     network_tags: list[InputName] = []
@@ -150,7 +153,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     @property
     def declared_taints(self) -> list[Taint]:
         """The taints that the pool declares to GKE."""
-        return self.taints
+        name = self.compute_class
+        return [*self.taints, *([Taint(key=labels.COMPUTE_CLASS, value=name)] if name else [])]
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
@@ -279,6 +283,7 @@ def node_arguments(
     """Return the node_config of a pool, without GPUs, with labels and secure boot of its kind."""
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
+    of_class = {labels.COMPUTE_CLASS: spec.compute_class} if spec.compute_class else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)
     taints = [taint.model_dump() for taint in spec.declared_taints]
     maintenance = {"maintenanceInterval": spec.host_maintenance}
@@ -294,7 +299,7 @@ def node_arguments(
         "hostMaintenancePolicy": maintenance if spec.host_maintenance else None,
         "serviceAccount": spec.node_service_account,
         "oauthScopes": spec.scopes,
-        "labels": {**own, **queued, **spec.capacity_labels, **spec.labels},
+        "labels": {**own, **queued, **of_class, **spec.capacity_labels, **spec.labels},
         "taints": taints or None,
         "resourceLabels": spec.resource_labels or None,
         "tags": spec.network_tags or None,

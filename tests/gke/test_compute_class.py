@@ -1,0 +1,232 @@
+"""ComputeClasses: their priorities in order, what is refused, and the pools and pods of a class."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations import (
+    ComputeClass,
+    CpuNodePool,
+    GkeCluster,
+    GpuNodePool,
+    TeamNamespace,
+    TrainingJob,
+    TrainingQueue,
+    Volume,
+)
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.spec import check
+from ml_foundations.gke.compute_class import ComputeClassSpec
+
+from tests.gke.building import POOL
+from tests.support.declaring import declared, inputs
+from tests.support.stack_files import errors, sections, settings
+
+LABEL = "cloud.google.com/compute-class"
+TAINT = {"key": LABEL, "value": "any", "effect": "NO_SCHEDULE"}
+TOLERATION = {"key": LABEL, "operator": "Equal", "value": "any", "effect": "NoSchedule"}
+
+
+def class_of(**given: Any) -> dict[str, Any]:
+    spec = check(ComputeClassSpec, "ComputeClass", {"compute_class": "any", **given})
+    return spec.manifests()[0]
+
+
+def test_pools_are_tried_in_order_and_then_priorities() -> None:
+    by_rule = {"machine_family": "a3", "flex_start": True, "max_run_seconds": 86400}
+    made = class_of(pools=["reserved", "spot"], priorities=[by_rule], active_migration=True)
+    assert made["apiVersion"] == "cloud.google.com/v1"
+    assert made["metadata"] == {"name": "any"}
+    assert made["spec"]["priorities"] == [
+        {"nodepools": ["reserved"]},
+        {"nodepools": ["spot"]},
+        {"machineFamily": "a3", "flexStart": {"enabled": True}, "maxRunDurationSeconds": 86400},
+    ]
+    assert made["spec"]["whenUnsatisfiable"] == "DoNotScaleUp"
+    assert made["spec"]["activeMigration"] == {"optimizeRulePriority": True}
+    assert "nodePoolAutoCreation" not in made["spec"]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "written"),
+    [
+        ("any", {"affinity": "AnyBestEffort"}),
+        ("any-or-fail", {"affinity": "AnyThenFail"}),
+        ("none", {"affinity": "None"}),
+        ("r", {"affinity": "Specific", "specific": [{"name": "r"}]}),
+        (
+            "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s",
+            {
+                "affinity": "Specific",
+                "specific": [
+                    {
+                        "name": "r",
+                        "project": "p",
+                        "reservationBlock": {"name": "b", "reservationSubBlock": {"name": "s"}},
+                    }
+                ],
+            },
+        ),
+    ],
+)
+def test_a_reservation_is_written_as_a_class_names_it(reservation: str, written: Any) -> None:
+    priority = {"machine_type": "a3-highgpu-8g", "reservation": reservation, "zones": ["z"]}
+    (made,) = class_of(priorities=[priority])["spec"]["priorities"]
+    assert made["reservations"] == written
+    assert made["location"] == {"zones": ["z"]}
+
+
+def test_a_priority_names_gpus_as_the_gke_api_does() -> None:
+    (made,) = class_of(priorities=[{"gpu": "H100", "gpus": 8}])["spec"]["priorities"]
+    assert made["gpu"] == {"type": "nvidia-h100-80gb", "count": 8}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({}, "pools: are required, or priorities"),
+    "a pool twice": ({"pools": ["a", "a"]}, "pools[1]"),
+    "a name of GKE": ({"pools": ["a"], "compute_class": "gke-any"}, "keeps for itself"),
+    "a name of Autopilot": ({"pools": ["a"], "compute_class": "autopilot2"}, "keeps for itself"),
+    "nothing to create": ({"pools": ["a"], "auto_creation": True}, "for priorities only"),
+    "an empty priority": ({"priorities": [{}]}, "an empty priority is invalid"),
+    "type and family": (
+        {"priorities": [{"machine_type": "g2-standard-8", "machine_family": "g2"}]},
+        "exclude each other",
+    ),
+    "a machine of nobody": ({"priorities": [{"machine_type": "g2-standard-9"}]}, "g2-standard-9"),
+    "gpu without number": ({"priorities": [{"gpu": "L4"}]}, "gpus: is required with gpu"),
+    "number without gpu": ({"priorities": [{"gpus": 1}]}, "gpu: is required with gpus"),
+    "spot and flex-start": (
+        {"priorities": [{"spot": True, "flex_start": True}]},
+        "and spot exclude each other",
+    ),
+    "a short flex-start": (
+        {"priorities": [{"flex_start": True, "max_run_seconds": 599}]},
+        "run 600 to 604800",
+    ),
+    "a long flex-start": (
+        {"priorities": [{"flex_start": True, "max_run_seconds": 604801}]},
+        "run 600 to 604800",
+    ),
+    "a short run": ({"priorities": [{"spot": True, "max_run_seconds": 29}]}, "run 30 to 10368000"),
+    "a long run": (
+        {"priorities": [{"spot": True, "max_run_seconds": 10368001}]},
+        "run 30 to 10368000",
+    ),
+    "spot of a reservation": (
+        {"priorities": [{"spot": True, "reservation": "r"}]},
+        "come from no reservation",
+    ),
+    "a block without its reservation": (
+        {"priorities": [{"reservation": "reservationBlocks/b"}]},
+        "/reservationBlocks/BLOCK",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_says_why(case: str) -> None:
+    given, words = REFUSED[case]
+    with pytest.raises(ArgumentsError) as error:
+        class_of(**given)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "priority",
+    [
+        {"flex_start": True, "max_run_seconds": 600},
+        {"flex_start": True, "max_run_seconds": 604800},
+        {"spot": True, "max_run_seconds": 30},
+        {"spot": True, "max_run_seconds": 10368000},
+        {"spot": True, "reservation": "none"},
+        {"spot": False, "flex_start": True},
+    ],
+)
+def test_what_is_just_allowed(priority: dict[str, Any]) -> None:
+    assert class_of(priorities=[priority])
+
+
+@pytest.fixture
+def project() -> Any:
+    pulumi.runtime.set_all_config({"gcp:project": "my-project"})
+    yield
+    pulumi.runtime.set_all_config({})
+
+
+@pytest.mark.usefixtures("project")
+def test_pools_and_pods_of_a_class_find_each_other() -> None:
+    def program() -> None:
+        cluster = GkeCluster("ml", location="us-central1")
+        CpuNodePool("system", cluster=cluster, machine_type="n2-standard-8", max_nodes=4)
+        common: Any = {"cluster": cluster, "machine_type": "g2-standard-8", "max_nodes": 2}
+        spot = GpuNodePool("spot", {**common, "spot": True, "compute_class": "any"})
+        GpuNodePool("late", {**common, "compute_class": "any"})
+        found = ComputeClass("any", cluster=cluster, pools=[spot, "late"])
+        team = TeamNamespace("nlp", cluster=cluster, gpus=2, cpu="8", memory="64Gi", storage="1Ti")
+        TrainingJob("a", team=team, image="i", gpus=1, compute_class=found.compute_class)
+        TrainingQueue(
+            "queue",
+            cluster=cluster,
+            flavors=[{"name": "l4", "gpu": "L4", "compute_class": found.compute_class}],
+            teams=[{"team": team, "cpu": "8", "memory": "64Gi", "gpus": {"l4": 2}}],
+        )
+
+    made = declared(program)
+    assert inputs(made["any-class"])["spec"]["priorities"] == [
+        {"nodepools": ["spot"]},
+        {"nodepools": ["late"]},
+    ]
+    node = inputs(made["spot-pool"])["nodeConfig"]
+    assert node["labels"][LABEL] == "any"
+    assert TAINT in node["taints"]
+    pod = inputs(made["a-job"])["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {LABEL: "any"}
+    assert TOLERATION in pod["tolerations"]
+    flavor = inputs(made["queue-l4-flavor"])["spec"]
+    assert flavor["nodeLabels"][LABEL] == "any"
+    assert flavor["tolerations"] == [TOLERATION]
+    # The class waits for its pools, and the job for the class.
+    waits = "\n".join(made["any-class"].dependencies)
+    assert "spot-pool" in waits
+    assert "any-class" in "\n".join(made["a-job"].dependencies)
+
+
+@pytest.mark.usefixtures("project")
+def test_only_pools_are_ways_to_buy() -> None:
+    with pytest.raises(ArgumentsError) as error:
+        declared(lambda: ComputeClass("any", pools=[Volume("v", namespace="a", size="1Gi")]))  # pyright: ignore
+    assert "pools[0]: is of the type Volume. Pass a GpuNodePool or a CpuNodePool" in str(
+        error.value
+    )
+
+
+def test_a_pool_without_a_class_has_neither_label_nor_taint() -> None:
+    node = inputs(declared(lambda: GpuNodePool("x", POOL))["x-pool"])["nodeConfig"]
+    assert LABEL not in node["labels"]
+    assert [taint["key"] for taint in node["taints"]] == ["nvidia.com/gpu"]
+
+
+def with_class(**compute_class: Any) -> dict[str, Any]:
+    return {**sections(), "computeClasses": {"any": compute_class}}
+
+
+def test_a_stack_file_gives_the_pools_of_a_class_the_class() -> None:
+    found = settings.parse(with_class(pools=["a100", "l4"]))
+    assert found.node_pools["l4"].compute_class == "any"
+    assert found.compute_classes["any"].compute_class == "any"
+    assert found.locations["ComputeClass any"] == "ml-foundations:computeClasses.any"
+
+
+def test_a_stack_file_names_pools_and_classes_that_exist() -> None:
+    words = errors(with_class(pools=["l5"]))
+    assert 'computeClasses.any.pools[0]: there is no node pool "l5". Did you mean l4?' in words
+    file = with_class(pools=["l4"])
+    file["nodePools"]["l4"]["computeClass"] = "many"
+    words = errors(file)
+    assert "computeClasses.any.pools[0]: nodePools.l4 has the computeClass many" in words
+    assert 'nodePools.l4.computeClass: there is no ComputeClass "many"' in words
+    file = with_class(pools=["l4"])
+    file["teams"]["research"]["trainingJobs"]["finetune"]["computeClass"] = "ny"
+    assert 'finetune.computeClass: there is no ComputeClass "ny". Did you mean any?' in errors(file)
+    file["teams"]["research"]["trainingJobs"]["finetune"]["computeClass"] = "any"
+    assert settings.parse(file)
