@@ -116,6 +116,8 @@ class PoolTraits:
     """What is set aside for huge pages, in KiB by their resource."""
     shutdown_grace: int = SPOT_GRACE_SECONDS
     """Seconds that pods have to end when Google takes a Spot node back."""
+    max_run_seconds: int = 0
+    """Seconds after which a node ends. 0 if it does not."""
 
     @property
     def machine(self) -> MachineType:
@@ -204,7 +206,14 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
             name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)
         },
         "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
+        "max_run_seconds": _seconds(config.get("maxRunDuration")),
     }
+
+
+def _seconds(duration: Any) -> int:
+    """Return the seconds of a duration in Google's format, such as ``3600s``; 0 if not known."""
+    found = re.match(r"\d+", str(duration))
+    return int(found[0]) if found else 0
 
 
 def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:

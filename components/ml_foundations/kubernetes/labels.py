@@ -38,6 +38,10 @@ COMPUTE_CLASS = "cloud.google.com/compute-class"
 COMPUTE_CLASS_PRIORITY = "cloud.google.com/compute-class-priority-idx"
 """Labels that GKE sets on nodes or reads from them."""
 
+GKE_TERMINATION_TIME = "node.gke.io/machine-termination-datetime"
+"""Annotation of a node with a maximum run duration: when it ends (GKE's autoscaler,
+pkg/computeclass/labels)."""
+
 GPU_DEPLOY_DEVICE_PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 DEVICE_PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
 """Labels with which a node declines the GPU Operator's device plugin, or chooses one of its

@@ -5,6 +5,7 @@ import secrets
 import string
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ml_foundations.catalog import node_resources
@@ -63,6 +64,10 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
     node["metadata"]["labels"][labels.HOSTNAME] = name
     if request:
         node["metadata"]["labels"][labels.GKE_REQUEST] = request
+    if pool.max_run_seconds:
+        end = datetime.now(UTC) + timedelta(seconds=pool.max_run_seconds)
+        termination = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+        node["metadata"]["annotations"][labels.GKE_TERMINATION_TIME] = termination
     node["spec"]["providerID"] = f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"
     is_ubuntu = pool.image_os == "ubuntu"
     node["status"]["nodeInfo"] = {

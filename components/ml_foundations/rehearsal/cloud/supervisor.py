@@ -12,7 +12,14 @@ from typing import Any
 
 from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+)
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import (
@@ -35,8 +42,9 @@ from ml_foundations.rehearsal.cloud.autoscaler import (
 )
 from ml_foundations.rehearsal.cloud.drain import Drain
 from ml_foundations.rehearsal.cloud.events import Recorder
+from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, NodeFailures, is_failed
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
-from ml_foundations.rehearsal.cloud.preemption import SpotPreemption
+from ml_foundations.rehearsal.cloud.preemption import Preemption, is_over
 from ml_foundations.rehearsal.cloud.provisioning import ProvisioningRequests
 from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -111,7 +119,8 @@ class Supervisor:
         self._dra = dra.DraDriver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = ProvisioningRequests(self._api)
         self._recorder = Recorder(self._api, "cluster-autoscaler")
-        self._preemption = SpotPreemption(self._api)
+        self._preemption = Preemption(self._api)
+        self._failures = NodeFailures(self._api)
         self._drains = Drain(self._api)
         self._load_balancers = load_balancers.LoadBalancerController(
             self._api,
@@ -184,6 +193,10 @@ class Supervisor:
         with attempt("preemptions"):
             for node in self._preemption.reconcile(self._nodes.items(), pods, pools):
                 self._delete_node(node, "is taken back by Google")
+                self._shrink(node, pools)
+        with attempt("repairs"):
+            for node in self._failures.reconcile(self._nodes.items(), pods, pools):
+                self._delete_node(node, "is repaired")
         with attempt("scaling"):
             self._scale(pools, pods, has_dra, began)
         with attempt("devices"):
@@ -400,7 +413,7 @@ class Supervisor:
         up_to_date: dict[str, Object] = {}
         self._up_to_date[pool.name] = (wanted, up_to_date)
         for node in existing:
-            if not _is_current(node, pool):
+            if not _is_current(node, pool) or is_failed(node):
                 continue
             with attempt(f"an update of node {name_of(node)}"):
                 patch, status = {}, {}
@@ -463,6 +476,13 @@ class Supervisor:
         self._delete_node(node, "was idle")
         return True
 
+    def _shrink(self, node: Object, pools: Mapping[str, Pool]) -> None:
+        """Lower the size of a pool by a node whose run time is over. Pods make it grow again."""
+        name = labels_of(node).get(labels.GKE_NODE_POOL, "")
+        if is_over(node) and name in pools and pools[name].autoscaled:
+            self._known_sizes[name] -= 1
+            self._store.put("sizes", self._known_sizes)
+
     def _delete_node(self, node: Object, why: str) -> None:
         _log.info("node %s %s and goes", name_of(node), why)
         self._api.delete(_path(node))
@@ -488,8 +508,13 @@ def _all_nodes(by_pool: Mapping[str, list[Object]]) -> list[Object]:
 
 
 def _is_current(node: Manifest, pool: Pool) -> bool:
-    """Return whether a node has its pool's machine type and zone. Other nodes are replaced."""
+    """Return whether a node has its pool's machine type and zone. Other nodes are replaced.
+
+    A node that is to be drained is replaced as in an upgrade.
+    """
     node_labels = labels_of(node)
+    if annotations_of(node).get(DISRUPTED) == DRAIN:
+        return False
     is_of_type = node_labels.get(labels.INSTANCE_TYPE) == pool.machine_type
     return is_of_type and node_labels.get(labels.ZONE) in pool.zones
 
