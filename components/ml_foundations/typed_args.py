@@ -45,6 +45,7 @@ __all__ = [
     "FlavorArgs",
     "GkeClusterArgs",
     "GpuClaimArgs",
+    "GpuFabricArgs",
     "GpuMonitorArgs",
     "GpuNodePoolArgs",
     "GpuOperatorArgs",
@@ -1577,6 +1578,18 @@ class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
     replaces the Job."""
 
 
+class GpuFabricArgs(TypedDict):
+    """The network between the GPUs of a node pool's nodes, such as GpuNodePool.gpu_fabric."""
+
+    kind: Known[Literal["tcpx", "tcpxo", "rdma"]]
+    """What pods need to use it: tcpx (A3 High), tcpxo (A3 Mega) or rdma (A3 Ultra, A4)."""
+    networks: NotRequired[Known[list[str]]]
+    """The names of GKE's Network objects, in the order of the interfaces eth1, eth2 and so on. It
+    is empty if pods claim the interfaces (DRANET)."""
+    gpus_per_node: Known[int]
+    """GPUs on each node. Pods that request all of them get the interfaces."""
+
+
 class DistributedTrainingArgs(AwaitedArgs):
     """Arguments of a DistributedTraining."""
 
@@ -1585,6 +1598,12 @@ class DistributedTrainingArgs(AwaitedArgs):
     0, because a failure restarts all pods."""
     nodes: Known[int]
     """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
+    gpu_fabric: NotRequired[GpuFabricArgs]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
+
+    Pods that request all GPUs of a node get it: interfaces, the vendor's daemon, libraries of the
+    node and its environment for NCCL. They run as root, unless run_as_user is set. Their namespace
+    must have the Pod Security level privileged. Only several nodes use it."""
     job_name: NotRequired[Known[str]]
     """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: NotRequired[Known[str]]
@@ -1605,6 +1624,9 @@ class DistributedTrainingArgs(AwaitedArgs):
     default is false."""
     max_restarts: NotRequired[Known[int]]
     """For a JobSet: restarts of all pods before it fails. The default is 3."""
+    pool: NotRequired["GpuNodePool | CpuNodePool"]
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
 
 
 class ParameterArgs(TypedDict):

@@ -118,6 +118,21 @@ DATA = [
 ]
 CLAIM = {"gpu": "L4", "gpus": 1, "gpu_claim": {}}
 
+FABRICS: dict[str, dict[str, Any]] = {
+    "tcpx": {"kind": "tcpx", "networks": [f"vpc{index}" for index in range(1, 5)]},
+    "tcpxo": {"kind": "tcpxo", "networks": [f"vpc{index}" for index in range(1, 9)]},
+    "rdma": {"kind": "rdma", "networks": ["gvnic-1", *(f"rdma-{index}" for index in range(8))]},
+    "managed": {"kind": "rdma"},
+}
+"""The networks between GPUs of node pools, by the names of Google's examples."""
+
+
+def on_fabric(name: str, **more: Any) -> dict[str, Any]:
+    """The arguments of a training in a network between GPUs."""
+    fabric = FABRICS[name] | {"gpus_per_node": 8}
+    return {"gpus": 8, "command": ["torchrun", "train.py"], "gpu_fabric": fabric} | more
+
+
 CASES: dict[str, list[dict[str, Any]]] = {
     "task": [pod(command=["nvidia-smi"], gpu="L4", gpus=1)],
     "preprocessing": [job(mounts=DATA[:1], parallelism=4, completions=16)],
@@ -181,6 +196,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "distributed-training-as-a-jobset": gang(
         **GPU, nodes=4, jobset=True, fail_on_exit_codes=[2], queue="research"
     ),
+    **{f"distributed-training-on-{name}": gang(**on_fabric(name)) for name in FABRICS},
+    **{
+        f"jobset-on-{name}": gang(**on_fabric(name, jobset=True, queue="research"))
+        for name in ("tcpxo", "managed")
+    },
     "sweep": searched(
         **{"gpu": "A100", "gpus": 1, "parallelism": 4, "samples": 3, "seed": 7},
         parameters={

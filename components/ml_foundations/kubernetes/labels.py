@@ -103,6 +103,10 @@ k8s-dra-driver-gpu)."""
 MIG_DEVICE_CLASS = "mig.nvidia.com"
 """The driver's device class of MIG devices."""
 
+RDMA_DEVICE_CLASS = "mrdma.google.com"
+"""GKE's device class of the RDMA interfaces between GPUs (GKE, "Allocate network resources by using
+GKE managed DRANET")."""
+
 INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
 """The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside
 of the network."""
@@ -110,6 +114,13 @@ of the network."""
 GKE_INTERFACES = "networking.gke.io/interfaces"
 """The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up
 multi-network support")."""
+
+GKE_DEFAULT_INTERFACE = "networking.gke.io/default-interface"
+"""The annotation with a pod's interface for all traffic without another route."""
+
+GKE_DEVICES_OF = "devices.gke.io/container."
+"""How the annotation begins that gives a container devices of the node, before the container's
+name (container-engine-accelerators, nri_device_injector)."""
 
 GKE_NETWORKS = "networking.gke.io.networks/"
 """How the extended resources begin that nodes advertise for further networks."""

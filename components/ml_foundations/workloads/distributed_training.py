@@ -14,10 +14,13 @@ from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
-from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.objects import api_object, items
 from ml_foundations.typed_args import DistributedTrainingComponent
 from ml_foundations.workloads.environment import env_rendezvous
+from ml_foundations.workloads.fabric import NO_FABRIC, PodFabric, daemon_errors, pod_fabric
+from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.job import AwaitedSpec
+from ml_foundations.workloads.pod import POOL, WorkloadSpec
 
 _RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""
@@ -39,8 +42,24 @@ class DistributedTrainingSpec(AwaitedSpec):
 
     name_field = "job_name"
 
+    objects = {
+        **WorkloadSpec.objects,
+        "pool": POOL._replace(
+            description="The GpuNodePool or CpuNodePool that its pods run on. "
+            "It sets gpu, gpu_fabric, node_selector and tolerations.",
+            outputs={**POOL.outputs, "gpu_fabric": "gpu_fabric"},
+        ),
+    }
+
     nodes: int = Field(ge=1)
     """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
+    gpu_fabric: GpuFabric | None = None
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
+
+    Pods that request all GPUs of a node get it: interfaces, the vendor's daemon, libraries of the
+    node and its environment for NCCL. They run as root, unless run_as_user is set. Their namespace
+    must have the Pod Security level privileged. Only several nodes use it.
+    """
     job_name: Name
     """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: Name | None = None
@@ -87,6 +106,13 @@ class DistributedTrainingSpec(AwaitedSpec):
         return self.launcher or ("torchrun" if starts or not self.command else "none")
 
     @property
+    @override
+    def fabric(self) -> PodFabric:
+        if self.gpu_fabric is None or self.nodes == 1 or self.gpus < self.gpu_fabric.gpus_per_node:
+            return NO_FABRIC
+        return pod_fabric(self.gpu_fabric)
+
+    @property
     def headless_service(self) -> str:
         """The headless Service, through which the pods have names."""
         return self.service_name or self.job_name
@@ -102,12 +128,26 @@ class DistributedTrainingSpec(AwaitedSpec):
         yield from super().errors()
         yield from self.peer_name_errors()
         yield from self._jobset_errors()
+        yield from self._fabric_errors()
         if self.processes_per_node is not None and self.started_by != "torchrun":
             reason = f"is for torchrun, and launcher is {self.started_by}; leave it out"
             yield "processes_per_node", reason
         last = f"-{self.nodes - 1}"
         of_jobset = f"-{_JOBSET_JOB}-0{last}{_POD_SUFFIX}"
         yield from self.hostname_errors(of_jobset if self.jobset else last)
+
+    def _fabric_errors(self) -> Iterator[tuple[str, str]]:
+        if self.gpu_fabric is None or not self.fabric.is_used:
+            return
+        if self.fabric.script and not self.command:
+            reason = f"is required: it first reads {self.fabric.script}"
+            yield "command", f"{reason}, which the image's own command cannot; set the command"
+        if self.host_network:
+            reason = "leaves the pods without the interfaces of gpu_fabric"
+            yield "host_network", f"{reason}; leave one out"
+        own = [*self.init_containers, *self.side_containers]
+        overrides = items(self.pod_overrides, "initContainers")
+        yield from daemon_errors(self.fabric, self.gpu_fabric.kind, own, overrides)
 
     def _jobset_errors(self) -> Iterator[tuple[str, str]]:
         if self.max_restarts is not None and not self.jobset:
@@ -123,6 +163,14 @@ class DistributedTrainingSpec(AwaitedSpec):
         if self.launcher is None and self.started_by == "none" and self.nodes > 1:
             fix = "Set launcher to torchrun (PET_…), to env (RANK, MASTER_ADDR, …) or to none"
             yield f"the command contains no torchrun, so the pods get no rank and no address. {fix}"
+        whole = self.gpu_fabric.gpus_per_node if self.gpu_fabric and self.nodes > 1 else 0
+        if 0 < self.gpus < whole:
+            of_node = f"gpus is {self.gpus}, and its nodes have {whole}"
+            fix = f"Set gpus to {whole}, and nodes to fewer"
+            yield f"{of_node}: only pods of whole nodes get the network between GPUs. {fix}"
+        if self.fabric.is_used and self.user:
+            reason = "added capabilities have no effect for it, and no manifest of Google has it"
+            yield f"run_as_user is {self.user}, in the network between GPUs: {reason}. Leave it out"
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:

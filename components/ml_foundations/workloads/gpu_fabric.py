@@ -1,9 +1,12 @@
 """The network between GPUs that the pods of a workload use, as a node pool publishes it."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
+from ml_foundations.catalog.gpu_fabrics import GPU_FABRICS
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 
@@ -18,3 +21,14 @@ class GpuFabric(Spec):
     is empty if pods claim the interfaces (DRANET)."""
     gpus_per_node: int = Field(ge=1)
     """GPUs on each node. Pods that request all of them get the interfaces."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        fabric = next(each for each in GPU_FABRICS.values() if each.kind == self.kind)
+        if not self.networks and not fabric.managed:
+            yield "networks", f"is empty, and nobody can claim interfaces of {self.kind}; name them"
+        elif self.networks and len(self.networks) != fabric.interfaces:
+            reason = (
+                f"has {len(self.networks)} names, but nodes have {fabric.interfaces} interfaces"
+            )
+            yield "networks", f"{reason} for {self.kind}; name one network for each, in order"

@@ -18,10 +18,11 @@ from ml_foundations.kubernetes.objects import Manifest, api_object, items, secti
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads import files
 from ml_foundations.workloads.environment import EnvironmentSource, Key
+from ml_foundations.workloads.fabric import NO_FABRIC, ROOT, PodFabric, interfaces_claim
 from ml_foundations.workloads.gpu_claim import GpuClaim
 from ml_foundations.workloads.mounts import Mount, mount_errors
 
-_SHARED_MEMORY = "shared-memory"
+_SHARED_MEMORY, _SHARED_MEMORY_PATH = "shared-memory", "/dev/shm"
 _DELETE_MARGIN_SECONDS = 300
 """Pulumi waits for a deletion this much longer than pods may take to stop."""
 AWAIT_MARGIN_SECONDS = 60
@@ -29,12 +30,13 @@ AWAIT_MARGIN_SECONDS = 60
 wrong."""
 
 
-_POOL = ObjectArgument(
+POOL = ObjectArgument(
     ("GpuNodePool", "CpuNodePool"),
     "The GpuNodePool or CpuNodePool that its pods run on. "
     "It sets gpu, node_selector and tolerations.",
     {name: name for name in ("gpu", "node_selector", "tolerations")},
 )
+"""The node pool of a workload."""
 
 
 class WorkloadSpec(ComponentSpec):
@@ -43,7 +45,7 @@ class WorkloadSpec(ComponentSpec):
     They set the container, its resources and GPUs, its volumes, and the pod.
     """
 
-    objects = {"cluster": IN_CLUSTER, "team": TEAM, "pool": _POOL}
+    objects = {"cluster": IN_CLUSTER, "team": TEAM, "pool": POOL}
 
     namespace: InputName
     """The namespace."""
@@ -194,9 +196,18 @@ class WorkloadSpec(ComponentSpec):
         return bool(self.gpus) or any(asking)
 
     @property
+    def fabric(self) -> PodFabric:
+        """The parts of its pods for the network between the GPUs of several nodes."""
+        return NO_FABRIC
+
+    @property
     def user(self) -> int | None:
         """The user that it runs as; None for the image's own."""
-        return None if self.image_user else self.run_as_user
+        if self.image_user:
+            return None
+        # All of Google's manifests for these networks run as root.
+        is_root = self.fabric.is_used and "run_as_user" not in self.model_fields_set
+        return ROOT if is_root else self.run_as_user
 
     def overrides_of(self, field: str, name: str) -> list[Manifest]:
         """Return the fields that ``pod_overrides`` set for a container."""
@@ -227,19 +238,22 @@ class WorkloadSpec(ComponentSpec):
     def own_env(self) -> dict[str, dict[str, Any]]:
         """The variables that the component sets for any image."""
         # Python reads USER before /etc/passwd, which lacks the user (vllm issue 44548).
-        return {"HOME": {"value": files.HOME}, "USER": {"value": "user"}} if self.has_home else {}
+        home = {"HOME": {"value": files.HOME}, "USER": {"value": "user"}} if self.has_home else {}
+        return {**home, **self.fabric.env}
 
     @property
     def own_mounts(self) -> list[dict[str, Any]]:
         """The volumeMounts that the component adds."""
         made = [{"name": name, "mountPath": path} for name, path, _ in self._empty_volumes()]
-        return [*made, *files.files_mounts(self.files)]
+        return [*made, *self.fabric.mounts, *files.files_mounts(self.files)]
 
     def _empty_volumes(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Return the empty volumes that the component adds: name, path and emptyDir fields."""
-        if self.shared_memory:
-            # It counts against the container's memory limit.
-            yield _SHARED_MEMORY, "/dev/shm", {"medium": "Memory", "sizeLimit": self.shared_memory}
+        # It counts against the container's memory limit, which bounds one without a size.
+        memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
+        is_mounted = _SHARED_MEMORY_PATH in [mount.path for mount in self.mounts]
+        if self.shared_memory or (self.fabric.is_used and not is_mounted):
+            yield _SHARED_MEMORY, _SHARED_MEMORY_PATH, without_none(memory)
         if self.has_home:
             yield files.HOME_VOLUME, files.HOME, {}
         if self.has_tmp:
@@ -248,9 +262,11 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
-        made = [{"name": name, "emptyDir": fields} for name, _, fields in self._empty_volumes()]
-        config_map = self.files_config_map()
-        return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
+        empty = self._empty_volumes()
+        made: list[dict[str, Any]] = [{"name": name, "emptyDir": of} for name, _, of in empty]
+        if config_map := self.files_config_map():
+            made.append(files.files_volume(config_map["metadata"]["name"]))
+        return [*self.fabric.volumes, *made]
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -272,7 +288,8 @@ class WorkloadSpec(ComponentSpec):
                 reason = "is set by the component, whose selectors know it; leave it out"
                 yield f"{field}.{label}", reason
         containers = [{"name": self.container_name}, *self.side_containers]
-        made = {"containers": containers, "initContainers": self.init_containers}
+        inits = [*self.init_containers, *self.fabric.daemons]
+        made = {"containers": containers, "initContainers": inits}
         yield from container_errors(self.pod_overrides, made)
 
     def peer_name_errors(self) -> Iterator[tuple[str, str]]:
@@ -338,6 +355,13 @@ class WorkloadSpec(ComponentSpec):
         # A template is immutable, so other content needs another name.
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
+    def interfaces_template(self) -> dict[str, Any] | None:
+        """Return the ResourceClaimTemplate of the interfaces that its pods claim."""
+        if not self.fabric.claimed:
+            return None
+        manifest = interfaces_claim(self.unnamed_metadata, self.fabric.claimed)
+        return named_by_content(manifest, f"{self.workload_name}-rdma", "spec", self.overrides)
+
     def files_config_map(self) -> dict[str, Any] | None:
         """Return the ConfigMap of ``files``."""
         if not self.files:
@@ -347,8 +371,12 @@ class WorkloadSpec(ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        """Yield the claim template and the files, if there are any, and then the workload."""
-        made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
+        """Yield the claim templates and the files, if there are any, and then the workload."""
+        made = {
+            "gpu-claim": self.claim_template(),
+            "interfaces": self.interfaces_template(),
+            "files": self.files_config_map(),
+        }
         before = without_none(made)
         yield from (ChildResource(role, manifest) for role, manifest in before.items())
         yield from self.workload_children([*before])

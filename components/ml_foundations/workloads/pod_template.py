@@ -17,6 +17,7 @@ from ml_foundations.kubernetes.merging import merged, strategic_merge, without_n
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity
 from ml_foundations.workloads.environment import environment, environment_sources
+from ml_foundations.workloads.fabric import INTERFACES_CLAIM
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
 from ml_foundations.workloads.pod import WorkloadSpec
@@ -62,8 +63,8 @@ def pod_template(
             "nodeSelector": class_selector(spec.compute_class) | spec.node_selector or None,
             "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
-            "resourceClaims": _resource_claims(spec),
-            "initContainers": inits or None,
+            "resourceClaims": _resource_claims(spec) or None,
+            "initContainers": [*inits, *spec.fabric.daemons] or None,
             "containers": [_container(spec, env or {}) | dict(container), *sides],
             "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
         }
@@ -79,17 +80,20 @@ def _resources(spec: WorkloadSpec) -> dict[str, Any]:
     requests = dict(spec.requested)
     if spec.gpus and spec.gpu_claim is None:
         requests[labels.GPU_RESOURCE] = str(spec.gpus)
-    claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
+    claims = [{"name": claim["name"]} for claim in _resource_claims(spec)] or None
     limits = without_none({**requests, **spec.limits}) or None
     return without_none({"requests": requests or None, "limits": limits, "claims": claims})
 
 
-def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
-    if spec.gpu_claim is None:
-        return None
-    made = spec.claim_template()
-    template = made["metadata"]["name"] if made else spec.gpu_claim.template
-    return [{"name": GPU_CLAIM, "resourceClaimTemplateName": template}]
+def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]]:
+    """Return the pod's claims, of GPUs and of interfaces between them."""
+    templates: dict[str, Any] = {}
+    if spec.gpu_claim is not None:
+        made = spec.claim_template()
+        templates[GPU_CLAIM] = made["metadata"]["name"] if made else spec.gpu_claim.template
+    if interfaces := spec.interfaces_template():
+        templates[INTERFACES_CLAIM] = interfaces["metadata"]["name"]
+    return [{"name": name, "resourceClaimTemplateName": of} for name, of in templates.items()]
 
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
@@ -122,13 +126,15 @@ def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[s
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     overrides = spec.overrides_of("containers", spec.container_name)
     security = {"privileged": True} if spec.privileged else _container_security(spec, overrides)
+    if spec.fabric.capabilities and not spec.privileged:
+        security = merged(security, {"capabilities": {"add": spec.fabric.capabilities}})
     own = {**spec.own_env, **env}
     variables = environment(own, spec.field_env, spec.secret_env, spec.config_env, spec.env)
     fields = {
         "name": spec.container_name,
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
-        "command": spec.command,
+        "command": spec.fabric.command(spec.command),
         "args": spec.arguments,
         "workingDir": spec.working_dir,
         "env": variables or None,
@@ -151,7 +157,7 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     drivers = [section(mount.source(), "csi").get("driver") for mount in spec.mounts]
     is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.mounts)
     fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
-    return fuse | spec.annotations
+    return {**fuse, **spec.fabric.annotations, **spec.annotations}
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:

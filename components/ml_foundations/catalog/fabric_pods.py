@@ -1,0 +1,81 @@
+"""Facts about pods that use the network between the GPUs of several nodes: fabric_pods.yaml."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ml_foundations.catalog import versions
+
+
+class FabricDaemon(NamedTuple):
+    """The container next to the workload's that moves its data."""
+
+    name: str
+    """The name of the container, which the annotation of its devices has."""
+    command: list[str]
+    """Its command."""
+    args: list[str]
+    """The command's arguments."""
+    env: dict[str, str]
+    """Its environment variables."""
+    capabilities: list[str]
+    """The capabilities that it has in addition to the runtime's."""
+    mounts: dict[str, str]
+    """Its mount paths, by volume."""
+    ready: dict[str, Any] | None = None
+    """The startup probe; None if the daemon does not show when it is ready."""
+
+
+class FabricPod(NamedTuple):
+    """The needs of a pod for a kind of fabric."""
+
+    volumes: dict[str, str | None]
+    """Volumes: the folder of the node, or None for an empty one."""
+    mounts: dict[str, str]
+    """Mount paths of the workload's container, by volume."""
+    env: dict[str, str]
+    """Its environment variables."""
+    capabilities: list[str] = []
+    """The capabilities that it has in addition to the runtime's."""
+    devices: list[str] = []
+    """Devices of the daemon besides the GPUs."""
+    script: str | None = None
+    """The script for bash that sets more environment variables."""
+    daemon: FabricDaemon | None = None
+    """The daemon."""
+
+
+class NcclPair(NamedTuple):
+    """A plugin of NCCL and its daemon, which are released together."""
+
+    plugin: str
+    """The image that installs the plugin on the nodes."""
+    daemon: str
+    """The image of the daemon in each pod."""
+
+
+NCCL_PAIRS: Mapping[str, NcclPair] = {
+    "tcpx": NcclPair(versions.TCPX_PLUGIN_IMAGE, versions.TCPX_DAEMON_IMAGE),
+    "tcpxo": NcclPair(versions.TCPXO_PLUGIN_IMAGE, versions.TCPXO_DAEMON_IMAGE),
+}
+"""Plugin and daemon by kind of fabric. Others are not supported (container-engine-accelerators,
+gpudirect-tcpxo/README.md)."""
+
+
+@cache
+def fabric_pods() -> Mapping[str, FabricPod]:
+    """Return what a pod needs, by kind of fabric."""
+    text = Path(__file__).with_name("fabric_pods.yaml").read_text()
+    pods: dict[str, FabricPod] = {}
+    for kind, fields in yaml.safe_load(text).items():
+        daemon = fields.pop("daemon", None)
+        pods[kind] = FabricPod(**fields, daemon=FabricDaemon(**daemon) if daemon else None)
+    return pods
+
+
+def image_tag(image: str) -> str:
+    """Return the tag of an image, without its digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]

@@ -1,0 +1,247 @@
+"""Trainings on several nodes in the network between GPUs."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations import CpuNodePool, DistributedTraining, GkeCluster, GpuNodePool
+from ml_foundations.catalog.fabric_pods import NCCL_PAIRS, fabric_pods
+from ml_foundations.workloads.fabric import PodFabric
+
+from tests.support.declaring import declared, inputs
+from tests.workloads.building import (
+    FABRICS,
+    container_of,
+    gang,
+    gang_spec,
+    on_fabric,
+    pod_of,
+    template_of,
+)
+
+
+def on(name: str, **more: Any) -> dict[str, Any]:
+    """The Job of a training in a network."""
+    return gang(**on_fabric(name, **more))[-1]
+
+
+@pytest.mark.parametrize("name", ["tcpx", "tcpxo", "rdma"])
+def test_each_interface_has_its_network_in_order(name: str) -> None:
+    annotations = template_of(on(name))["metadata"]["annotations"]
+    interfaces = json.loads(annotations["networking.gke.io/interfaces"])
+    networks = ["default", *FABRICS[name]["networks"]]
+    assert [each["network"] for each in interfaces] == networks
+    names = [each["interfaceName"] for each in interfaces]
+    assert names == [f"eth{index}" for index in range(len(networks))]
+    assert annotations["networking.gke.io/default-interface"] == "eth0"
+
+
+@pytest.mark.parametrize(("name", "more"), [("tcpx", 2), ("tcpxo", 3)])
+def test_the_daemon_gets_the_gpus_and_ends_with_the_job(name: str, more: int) -> None:
+    job = on(name)
+    (daemon,) = pod_of(job)["initContainers"]
+    assert daemon["name"] == f"{name}-daemon"
+    assert daemon["restartPolicy"] == "Always"
+    assert daemon["image"] == NCCL_PAIRS[name].daemon
+    annotation = template_of(job)["metadata"]["annotations"][
+        f"devices.gke.io/container.{name}-daemon"
+    ]
+    paths = [each["path"] for each in yaml.safe_load(annotation)]
+    assert paths[:8] == [f"/dev/nvidia{index}" for index in range(8)]
+    assert len(paths) == 8 + more
+    assert "NET_ADMIN" in daemon["securityContext"]["capabilities"]["add"]
+    # A namespace's default limit would slow the daemon down.
+    assert daemon["resources"].keys() == {"requests", "limits"}
+
+
+def test_every_volume_is_mounted_and_every_mount_has_a_volume() -> None:
+    for name in FABRICS:
+        pod = pod_of(on(name))
+        containers = [*pod["containers"], *pod.get("initContainers", [])]
+        mounted = {mount["name"] for each in containers for mount in each["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_managed_interfaces_are_claimed_one_for_each_gpu() -> None:
+    template, _, job = gang(**on_fabric("managed"))
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "mrdma.google.com",
+        "allocationMode": "ExactCount",
+        "count": 8,
+    }
+    name = template["metadata"]["name"]
+    assert pod_of(job)["resourceClaims"] == [
+        {"name": "interfaces", "resourceClaimTemplateName": name}
+    ]
+    assert container_of(job)["resources"]["claims"] == [{"name": "interfaces"}]
+    assert "annotations" not in template_of(job)["metadata"]
+
+
+def test_gpus_and_interfaces_can_both_be_claimed() -> None:
+    job = on("managed", gpu_claim={})
+    assert [each["name"] for each in pod_of(job)["resourceClaims"]] == ["gpus", "interfaces"]
+    assert container_of(job)["resources"]["claims"] == [{"name": "gpus"}, {"name": "interfaces"}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"nodes": 1}, {"gpus": 4}, {"gpus": 0}, {"gpu_fabric": None}],
+)
+def test_other_pods_are_as_without_the_network(more: dict[str, Any]) -> None:
+    wanted = gang(**(on_fabric("tcpxo") | more | {"gpu_fabric": None}))
+    assert gang(**(on_fabric("tcpxo") | more)) == wanted
+
+
+def test_the_pods_run_as_root_unless_a_user_is_set() -> None:
+    assert pod_of(on("rdma"))["securityContext"]["runAsUser"] == 0
+    assert "capabilities" not in container_of(on("rdma"))["securityContext"]
+    assert container_of(on("tcpx"))["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+    spec = gang_spec(**on_fabric("tcpx", run_as_user=1000))
+    assert pod_of(spec.manifests()[-1])["securityContext"]["runAsUser"] == 1000
+    (warning,) = spec.warnings()
+    assert "run_as_user is 1000" in warning
+
+
+def test_fewer_gpus_than_a_node_has_are_warned_about() -> None:
+    (warning,) = gang_spec(**on_fabric("tcpxo", gpus=4)).warnings()
+    assert "gpus is 4, and its nodes have 8" in warning
+    assert "Set gpus to 8" in warning
+    for quiet in ({"gpus": 8}, {"gpus": 4, "nodes": 1}, {"gpus": 0}):
+        assert not [*gang_spec(**on_fabric("tcpxo", **quiet)).warnings()]
+
+
+def test_shared_memory_is_bounded_by_the_memory_of_the_pod() -> None:
+    volumes = {each["name"]: each for each in pod_of(on("rdma"))["volumes"]}
+    assert volumes["shared-memory"]["emptyDir"] == {"medium": "Memory"}
+    volumes = {each["name"]: each for each in pod_of(on("rdma", shared_memory="16Gi"))["volumes"]}
+    assert volumes["shared-memory"]["emptyDir"]["sizeLimit"] == "16Gi"
+    mount = {"path": "/dev/shm", "name": "shm", "volume": {"emptyDir": {"medium": "Memory"}}}
+    assert "shared-memory" not in {
+        each["name"] for each in pod_of(on("rdma", mounts=[mount]))["volumes"]
+    }
+
+
+def test_folders_of_the_node_must_exist() -> None:
+    for name in FABRICS:
+        for volume in pod_of(on(name))["volumes"]:
+            assert volume.get("hostPath", {"type": "Directory"})["type"] == "Directory"
+
+
+def run_with(script: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    made = PodFabric(script=str(script)).command([*command[:1]])
+    assert made is not None
+    return subprocess.run([*made, *command[1:]], capture_output=True, text=True, check=False)
+
+
+def test_the_command_gets_the_variables_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "profile.sh"
+    script.write_text("[[ a =~ a ]] && export NCCL_PROTO=Simple\nfalse\n")
+    done = run_with(script, "sh", "-c", 'echo "$NCCL_PROTO" "$1"', "sh", "two  words'")
+    assert (done.stdout, done.returncode) == ("Simple two  words'\n", 0)
+
+
+def test_the_command_fails_loudly_without_the_plugin(tmp_path: Path) -> None:
+    done = run_with(tmp_path / "none.sh", "echo", "trained")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "the NCCL plugin is not installed on this node" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["tcpxo", "rdma"])
+def test_the_command_is_read_after_the_script(name: str) -> None:
+    script = fabric_pods()[FABRICS[name]["kind"]].script
+    command = container_of(on(name))["command"]
+    assert f". {script};" in command[2]
+    assert command[3:] == ["bash", "torchrun", "train.py"]
+    assert container_of(on("tcpx"))["command"] == ["torchrun", "train.py"]
+
+
+DAEMON = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev"
+
+
+def changed(image: str) -> dict[str, Any]:
+    return {"pod_overrides": {"initContainers": [{"name": "tcpxo-daemon", "image": image}]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("tcpxo", {"command": None}, "command: is required: it first reads /usr/local/nvidia"),
+        ("managed", {"command": None}, "command: is required: it first reads /usr/local/gib"),
+        ("tcpxo", {"host_network": True}, "host_network: leaves the pods without the interfaces"),
+        (
+            "tcpxo",
+            {"init_containers": [{"name": "tcpxo-daemon", "image": f"{DAEMON}:v1.0.21"}]},
+            "init_containers: has tcpxo-daemon, which the component adds",
+        ),
+        (
+            "tcpxo",
+            changed(f"{DAEMON}:v1.0.14"),
+            "belongs to another plugin than the installed v1.0.15; set the tag v1.0.21",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(name: str, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(Exception, match=r"invalid argument") as raised:
+        gang_spec(**on_fabric(name, **more))
+    assert words in str(raised.value)
+
+
+def test_what_works_is_accepted() -> None:
+    gang_spec(**on_fabric("tcpx", command=None, launcher="torchrun"))
+    gang_spec(**on_fabric("tcpxo", nodes=1, command=None, launcher="torchrun"))
+    gang_spec(**on_fabric("tcpxo", **changed("mirror.example/rxdm:v1.0.21@sha256:00")))
+
+
+@pytest.mark.parametrize(
+    ("fabric", "words"),
+    [
+        ({"kind": "tcpxo"}, "gpu_fabric.networks: is empty, and nobody can claim"),
+        (
+            {"kind": "tcpxo", "networks": [f"vpc{index}" for index in range(9)]},
+            "gpu_fabric.networks: has 9 names, but nodes have 8 interfaces",
+        ),
+        (
+            {"kind": "rdma", "networks": ["rdma-0"]},
+            "gpu_fabric.networks: has 1 names, but nodes have 9 interfaces",
+        ),
+    ],
+)
+def test_a_network_for_each_interface_is_required(fabric: dict[str, Any], words: str) -> None:
+    with pytest.raises(Exception, match=r"invalid argument") as raised:
+        gang_spec(**on_fabric("tcpxo", gpu_fabric=fabric | {"gpus_per_node": 8}))
+    assert words in str(raised.value)
+
+
+class FabricPool(GpuNodePool):
+    """A pool that publishes its network between GPUs."""
+
+    gpu_fabric = FABRICS["tcpxo"] | {"gpus_per_node": 8}
+
+
+def trained(pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str) -> dict[str, Any]:
+    """The Job of a training on a pool of a cluster."""
+
+    def construct() -> None:
+        cluster = GkeCluster("ml", project="project", location="us-central1")
+        nodes = pool("nodes", cluster=cluster, machine_type=machine_type, max_nodes=2)
+        DistributedTraining(
+            "train",
+            pool=nodes,
+            namespace="ml",
+            image="i",
+            nodes=2,
+            gpus=8 if pool is FabricPool else 0,
+            command=["torchrun", "train.py"],
+        )
+
+    return inputs(declared(construct)["train-job"])
+
+
+def test_a_training_gets_the_network_of_its_pool() -> None:
+    pod = pod_of(trained(FabricPool, "a3-megagpu-8g"))
+    assert [each["name"] for each in pod["initContainers"]] == ["tcpxo-daemon"]
+    assert "initContainers" not in pod_of(trained(CpuNodePool, "n2-standard-8"))
