@@ -11,6 +11,7 @@ from ml_foundations.catalog.compute_classes import OWN_PREFIXES
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.partial import while_valid
+from ml_foundations.component.topology import level_label
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
@@ -18,9 +19,11 @@ from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
 from ml_foundations.storage.volume import DEFAULT_CLASS, VolumeSpec
+from ml_foundations.tenancy.training_queue import Queues
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
+from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -217,6 +220,7 @@ def _queue_errors(
     queue = queues.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
+    yield from _topology_errors(path, workload, queues)
     if isinstance(workload, ServerSpec) and workload.queue is not None and queues.install:
         most = queues.ready_seconds
         needed = workload.load_seconds + NEW_NODE_SECONDS
@@ -224,6 +228,18 @@ def _queue_errors(
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
             reason = f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
             yield f"{path}.loadSeconds", reason
+
+
+def _topology_errors(
+    path: str, workload: WorkloadSpec, queues: Queues
+) -> Iterator[tuple[str, str]]:
+    for argument, level in workload.topology_levels:
+        field = to_camel(argument)
+        if not queues.topology:
+            reason = f"asks for the level {level}, but trainingQueue.topology has none; add it"
+            yield f"{path}.{field}", reason
+        elif level_label(level) not in queues.levels:
+            yield f"{path}.{field}", not_among(level, "level", queues.topology)
 
 
 def _shard_errors(

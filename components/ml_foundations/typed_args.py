@@ -93,6 +93,7 @@ __all__ = [
     "TeamQuotaArgs",
     "TenancyArgs",
     "TolerationArgs",
+    "TopologySliceArgs",
     "TrainingJobArgs",
     "TrainingQueueArgs",
     "UpgradeArgs",
@@ -1192,9 +1193,9 @@ class TeamQueueArgs(TypedDict):
     namespace: NotRequired[Known[str]]
     """The team's namespace. Its ClusterQueue has the same name."""
     cpu: Known[str | int | float]
-    """The team's CPU, such as 256."""
+    """The team's CPU, such as 256. In a queue with a topology, it counts for each flavor."""
     memory: Known[str | int | float]
-    """The team's memory, such as 2Ti."""
+    """The team's memory, such as 2Ti. In a queue with a topology, it counts for each flavor."""
     gpus: NotRequired[Known[dict[str, int]]]
     """The team's own GPUs of each flavor."""
     borrow_gpus: NotRequired[Known[dict[str, int]]]
@@ -1233,6 +1234,11 @@ class QueuesArgs(TypedDict):
     namespaces."""
     queue_name: NotRequired[Known[str]]
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
+    topology: NotRequired[Known[list[str]]]
+    """The levels of the nodes' topology, the biggest domains first: block, sub-block, host and
+    hostname, or keys of other node labels. Kueue then starts workloads on chosen nodes, and they
+    may set topology. A node without the label of a level is not used. By default, the scheduler
+    chooses the nodes."""
     install: NotRequired[Known[bool]]
     """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it
     already. Then waitForPodsReady in the configuration of that Kueue decides when an incomplete
@@ -1349,6 +1355,15 @@ class MountArgs(TypedDict):
     """For a bucket: more volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
 
 
+class TopologySliceArgs(TypedDict):
+    """Pods of a workload that share one domain, such as the pods of a pipeline stage."""
+
+    level: Known[str]
+    """The level of their domain: block, sub-block, host, hostname or the key of a node label."""
+    size: Known[int]
+    """The number of pods that share a domain."""
+
+
 class WorkloadArgs(TypedDict):
     """Arguments that all workloads have.
 
@@ -1426,6 +1441,13 @@ class WorkloadArgs(TypedDict):
     """The Kueue LocalQueue in which it waits. Kueue starts it when all its pods can start."""
     queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass, which decides its order in the queue."""
+    topology: NotRequired[Known[str]]
+    """The topology domain of its pods, in a queue with a topology: required:LEVEL for one domain,
+    such as required:block; preferred:LEVEL for one if there is one; or unconstrained. By default,
+    Kueue chooses any nodes with space."""
+    topology_slices: NotRequired[list[TopologySliceArgs]]
+    """Groups of its pods that share a smaller domain: one layer, or up to 3 from big to small. With
+    topology, they are within its domain."""
     hostname: NotRequired[Known[str]]
     """The host name of its pods. By default, the pod's name."""
     subdomain: NotRequired[Known[str]]

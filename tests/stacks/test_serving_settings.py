@@ -100,6 +100,38 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         stack({"queue": QUEUE, "trainingJobs": {"a": JOB | {"queue": "fast"}}}),
         ["teams.research.trainingJobs.a.queue: the team has no queue fast. Its queue: training"],
     ),
+    "no topology": (
+        stack(
+            {
+                "queue": QUEUE,
+                "trainingJobs": {"a": JOB | {"queue": "training", "topology": "required:block"}},
+            }
+        ),
+        [
+            "teams.research.trainingJobs.a.topology: asks for the level block, "
+            "but trainingQueue.topology has none; add it"
+        ],
+    ),
+    "another level": (
+        stack(
+            {
+                "queue": QUEUE,
+                "trainingJobs": {
+                    "a": JOB
+                    | {
+                        "queue": "training",
+                        "topology": "required:cloud.google.com/gce-topology-block",
+                        "topologySlices": [{"level": "host", "size": 1}],
+                    }
+                },
+            },
+            trainingQueue={"topology": ["block", "sub-block", "hostname"]},
+        ),
+        [
+            'teams.research.trainingJobs.a.topologySlices[0]: there is no level "host". '
+            "Did you mean hostname? Known: block, sub-block and hostname"
+        ],
+    ),
     "negative share": (
         stack({"queue": QUEUE | {"gpus": {"l4": -1}}}),
         ["teams.research.queue.gpus.l4: is -1"],

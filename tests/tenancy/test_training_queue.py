@@ -84,6 +84,18 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     (
+        {"topology": ["block", "subblock"]},
+        ['\n  topology[1]: there is no level "subblock". Did you mean sub-block?'],
+    ),
+    (
+        {"topology": ["block", "cloud.google.com/gce-topology-block"]},
+        ["topology[1]: cloud.google.com/gce-topology-block is taken"],
+    ),
+    (
+        {"topology": ["hostname", "block"]},
+        ["\n  topology: has hostname, the smallest domain, before others; put it last"],
+    ),
+    (
         {"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]},
         ["compute is taken"],
     ),
@@ -320,3 +332,52 @@ def test_kueue_manages_the_kinds_that_are_named(kinds: list[str], frameworks: li
     assert isinstance(kueue, CloudResource)
     config = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
     assert config["integrations"]["frameworks"] == frameworks
+
+
+LEVELS = ["block", "sub-block", "example.com/rack", "hostname"]
+
+
+def test_a_topology_is_in_each_flavor_of_gpus() -> None:
+    [made] = of_kind("Topology", topology=LEVELS)
+    assert made["apiVersion"] == "kueue.x-k8s.io/v1beta2"
+    assert made["metadata"]["name"] == "ml"
+    assert [level["nodeLabel"] for level in made["spec"]["levels"]] == [
+        "cloud.google.com/gce-topology-block",
+        "cloud.google.com/gce-topology-subblock",
+        "example.com/rack",
+        "kubernetes.io/hostname",
+    ]
+    compute, *gpus = of_kind("ResourceFlavor", topology=LEVELS)
+    assert "topologyName" not in compute["spec"]
+    assert [flavor["spec"]["topologyName"] for flavor in gpus] == ["ml", "ml"]
+    assert of_kind("Topology") == []
+
+
+def test_one_flavor_has_all_resources_of_a_pod_with_a_topology() -> None:
+    """Kueue refuses a flavor without topology for any resource that a pod with one requests."""
+    [group] = cluster_queue(topology=LEVELS)["resourceGroups"]
+    assert group["coveredResources"] == ["cpu", "memory", "nvidia.com/gpu"]
+    [flavor] = group["flavors"]
+    assert flavor["name"] == "h100"
+    quotas = {each["name"]: each["nominalQuota"] for each in flavor["resources"]}
+    assert quotas == {"cpu": "100", "memory": "1Ti", "nvidia.com/gpu": "8"}
+
+
+def test_a_team_without_gpus_has_no_topology() -> None:
+    team = RESEARCH | {"gpus": {}}
+    [group] = cluster_queue(team, topology=LEVELS)["resourceGroups"]
+    assert [flavor["name"] for flavor in group["flavors"]] == ["compute"]
+
+
+def test_flavors_are_deleted_before_their_topology() -> None:
+    parts = {part.suffix: part for part in spec(topology=LEVELS).children()}
+    assert parts["h100-flavor"].depends_on == ["topology"]
+    assert parts["topology"].depends_on == ["kueue"]
+    assert "topology" in parts["research-cluster-queue"].depends_on
+
+
+@pytest.mark.parametrize(("levels", "warned"), [(LEVELS, False), (LEVELS[:-1], True), ([], False)])
+def test_a_topology_without_host_names_warns(levels: list[str], warned: bool) -> None:
+    assert [text.partition(":")[0] for text in spec(topology=levels).warnings()] == (
+        ["the last level of topology is example.com/rack"] if warned else []
+    )

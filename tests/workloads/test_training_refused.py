@@ -16,6 +16,61 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"queue_priority": "high"},
         ["\n  queue_priority: ranks a workload in its queue, but there is no"],
     ),
+    (
+        job_spec,
+        {"topology": "required:block"},
+        ["\n  topology: is read by Kueue, but there is no queue; set queue, or leave it out"],
+    ),
+    (
+        job_spec,
+        {"queue": "q", "topology": "required"},
+        ['\n  topology: there is no level "". Set block, sub-block, host, hostname or the key of'],
+    ),
+    (
+        job_spec,
+        {"queue": "q", "topology": "best:block"},
+        ["\n  topology: is best:block; set it to required:LEVEL, preferred:LEVEL or unconstrained"],
+    ),
+    (
+        job_spec,
+        {"queue": "q", "topology": "preferred:subblock"},
+        ['\n  topology: there is no level "subblock". Did you mean sub-block?'],
+    ),
+    (
+        job_spec,
+        {
+            "queue": "q",
+            "topology_slices": [
+                {"level": "block", "size": 8},
+                {"level": "sub-block", "size": 3},
+                {"level": "block", "size": 0},
+                {"level": "host", "size": 1},
+            ],
+        },
+        ["\n  topology_slices[2].size: input should be greater than or equal to 1"],
+    ),
+    (
+        job_spec,
+        {
+            "queue": "q",
+            "topology_slices": [
+                {"level": "block", "size": 8},
+                {"level": "sub-block", "size": 3},
+                {"level": "block", "size": 3},
+                {"level": "host", "size": 1},
+            ],
+        },
+        [
+            "\n  topology_slices: has 4 layers; Kueue accepts 3",
+            "\n  topology_slices[1].size: is 3, and must divide the size of the layer before (8)",
+            "\n  topology_slices[2].level: block is taken",
+        ],
+    ),
+    (
+        gang_spec,
+        {"queue": "q", "nodes": 6, "topology_slices": [{"level": "host", "size": 4}]},
+        ["\n  topology_slices[0].size: is 4, and must divide nodes (6)"],
+    ),
     (job_spec, {"gpu_claim": {}}, ["\n  gpus: is 0, but there is a gpu_claim"]),
     (
         job_spec,

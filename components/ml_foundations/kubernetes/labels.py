@@ -90,6 +90,27 @@ annotations")."""
 KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job that Kueue may start with fewer pods (Kueue, "Partial admission")."""
 
+KUEUE_TOPOLOGY = {
+    "required": "kueue.x-k8s.io/podset-required-topology",
+    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
+    "unconstrained": "kueue.x-k8s.io/podset-unconstrained-topology",
+}
+KUEUE_SLICE_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+KUEUE_SLICES = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+KUEUE_GROUP = "kueue.x-k8s.io/podset-group-name"
+"""Annotations of pod templates that ask Kueue for a topology (kueue v0.19.2,
+apis/kueue/v1beta2/topology_types.go)."""
+
+TOPOLOGY_LEVELS = {
+    "block": "cloud.google.com/gce-topology-block",
+    "sub-block": "cloud.google.com/gce-topology-subblock",
+    "host": "cloud.google.com/gce-topology-host",
+    "hostname": HOSTNAME,
+}
+"""The levels of GKE's topology, the biggest first, with the labels of nodes (GoogleCloudPlatform/
+cluster-toolkit@104708037, examples/gke-a4/kueue-configuration.yaml.tftpl)."""
+
 GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 

@@ -26,6 +26,7 @@ from ml_foundations.component.tolerations import (
     class_tolerations,
     toleration_manifest,
 )
+from ml_foundations.component.topology import TopologyLevel, level_label
 from ml_foundations.component.types import GpuName, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
@@ -40,6 +41,9 @@ flavors."""
 
 _QUEUED = "queued-provisioning"
 """The AdmissionCheck of flavors whose nodes come by ProvisioningRequests, and its configuration."""
+
+_TOPOLOGY = "topology"
+"""The role of the Topology, which has the name of the cohort."""
 
 _AWAITED = {"annotations": {"pulumi.com/waitFor": "condition=Active"}}
 _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
@@ -93,9 +97,9 @@ class TeamQueue(Spec):
     namespace: Name
     """The team's namespace. Its ClusterQueue has the same name."""
     cpu: Quantity
-    """The team's CPU, such as 256."""
+    """The team's CPU, such as 256. In a queue with a topology, it counts for each flavor."""
     memory: Quantity
-    """The team's memory, such as 2Ti."""
+    """The team's memory, such as 2Ti. In a queue with a topology, it counts for each flavor."""
     gpus: dict[Name, int] = {}
     """The team's own GPUs of each flavor."""
     borrow_gpus: dict[Name, int] = {}
@@ -152,6 +156,11 @@ class Queues(Spec):
     namespaces."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
+    topology: list[TopologyLevel] = []
+    """The levels of the nodes' topology, the biggest domains first: block, sub-block, host and
+    hostname, or keys of other node labels. Kueue then starts workloads on chosen nodes, and they
+    may set topology. A node without the label of a level is not used. By default, the scheduler
+    chooses the nodes."""
     install: bool = True
     """Install Kueue by its Helm chart. The default is true. Set it to false if the cluster has it
     already. Then waitForPodsReady in the configuration of that Kueue decides when an incomplete
@@ -162,9 +171,17 @@ class Queues(Spec):
     """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are
     merged over the component's: maps are merged, lists are replaced, and null removes a field."""
 
+    @property
+    def levels(self) -> list[str]:
+        """The labels of the topology's levels."""
+        return [level_label(level) for level in self.topology]
+
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from duplicates("topology[{}]", self.levels)
+        if labels.HOSTNAME in self.levels[:-1]:
+            yield "topology", "has hostname, the smallest domain, before others; put it last"
         reason = "is for an installed Kueue, but install is false; configure the existing Kueue"
         for field in ("ready_seconds", "values"):
             if not self.install and field in self.model_fields_set:
@@ -203,23 +220,37 @@ class TrainingQueueSpec(Queues, ComponentSpec):
                     yield f"teams[{index}].{field}", reason
 
     @override
+    def warnings(self) -> Iterator[str]:
+        if self.topology and self.levels[-1] != labels.HOSTNAME:
+            blind = "Kueue then ignores taints and adds up the free GPUs of several nodes"
+            yield f"the last level of topology is {self.topology[-1]}: {blind}. Add hostname"
+
+    @override
     def children(self) -> Iterator[ChildResource]:
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
             more: dict[str, Any] = {"createNamespace": True, "timeout": 600}
             yield helm_child("kueue", KUEUE, kueue.NAMESPACE, _chart_values(self), **more)
-        contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
+        contents: dict[str, dict[str, Any]] = {_COMPUTE: {}}
+        contents |= {flavor.name: _flavor_spec(self, flavor) for flavor in self.flavors}
         made: dict[str, Manifest] = {}
+        after: dict[str, list[str]] = {}
+        if self.topology:
+            levels = [{"nodeLabel": level} for level in self.levels]
+            made[_TOPOLOGY] = _object("Topology", {"name": self.cohort}, {"levels": levels})
         for name, content in contents.items():
             made[f"{name}-flavor"] = _object("ResourceFlavor", {"name": name}, content)
+            if self.topology:  # Kueue keeps it until no flavor has it
+                after[f"{name}-flavor"] = [_TOPOLOGY]
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
             made |= _provisioning()
             roles.append("requests-check")
+            after["requests-check"] = ["requests"]
+        kueue_itself = ["kueue"] if self.install else []
         for role, manifest in made.items():
-            before = ["requests"] if role == "requests-check" else ["kueue"] if self.install else []
-            yield ChildResource(role, manifest, before, options)
+            yield ChildResource(role, manifest, after.get(role, kueue_itself), options)
         for team in self.teams:
             name = f"{team.namespace}-cluster-queue"
             yield ChildResource(name, _cluster_queue(self, team), roles, options)
@@ -298,25 +329,35 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     return merged(values, spec.values)
 
 
-def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
+def _flavor_spec(spec: TrainingQueueSpec, flavor: Flavor) -> dict[str, Any]:
     # Kueue compares a pod's affinity with these labels, not with those of the nodes.
     gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
     node_labels = gpu_labels | class_selector(flavor.compute_class) | flavor.node_selector
     tolerated = [*flavor.tolerations, *class_tolerations(flavor.compute_class)]
     tolerations = [toleration_manifest(toleration) for toleration in tolerated]
-    return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
+    fields = {
+        "nodeLabels": node_labels,
+        "tolerations": tolerations or None,
+        "topologyName": spec.cohort if spec.topology else None,
+    }
+    return without_none(fields)
 
 
 def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str, Any]]:
     """Return CPU and memory of all nodes, and GPUs of the first flavor with enough of them."""
     cpu = _quota("cpu", team.cpu, team.borrow_cpu)
     memory = _quota("memory", team.memory, team.borrow_memory)
-    compute = {"name": _COMPUTE, "resources": [cpu, memory]}
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [compute]}]
     flavors: list[dict[str, Any]] = []
     for name in (flavor.name for flavor in spec.flavors if flavor.name in team.flavors):
         amounts = (team.gpus.get(name, 0), team.borrow_gpus.get(name), team.lend_gpus.get(name))
         flavors.append({"name": name, "resources": [_quota(labels.GPU_RESOURCE, *amounts)]})
+    if flavors and spec.topology:
+        # Kueue finds a topology only if one flavor has all resources of a pod.
+        for flavor in flavors:
+            flavor["resources"] = [cpu, memory, *flavor["resources"]]
+        return [{"coveredResources": ["cpu", "memory", labels.GPU_RESOURCE], "flavors": flavors}]
+    compute = {"name": _COMPUTE, "resources": [cpu, memory]}
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [compute]}]
     if flavors:
         groups.append({"coveredResources": [labels.GPU_RESOURCE], "flavors": flavors})
     return groups

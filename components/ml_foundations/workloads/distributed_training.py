@@ -132,6 +132,10 @@ class DistributedTrainingSpec(AwaitedSpec):
         if self.processes_per_node is not None and self.started_by != "torchrun":
             reason = f"is for torchrun, and launcher is {self.started_by}; leave it out"
             yield "processes_per_node", reason
+        for index, layer in enumerate(self.topology_slices):
+            if self.nodes % layer.size:
+                reason = f"is {layer.size}, and must divide nodes ({self.nodes})"
+                yield f"topology_slices[{index}].size", reason
         last = f"-{self.nodes - 1}"
         of_jobset = f"-{_JOBSET_JOB}-0{last}{_POD_SUFFIX}"
         yield from self.hostname_errors(of_jobset if self.jobset else last)

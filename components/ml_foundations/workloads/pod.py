@@ -21,6 +21,7 @@ from ml_foundations.workloads.environment import EnvironmentSource, Key
 from ml_foundations.workloads.fabric import NO_FABRIC, ROOT, PodFabric, interfaces_claim
 from ml_foundations.workloads.gpu_claim import GpuClaim
 from ml_foundations.workloads.mounts import Mount, mount_errors
+from ml_foundations.workloads.topology import TopologyArgument, TopologySlice, topology_errors
 
 _SHARED_MEMORY, _SHARED_MEMORY_PATH = "shared-memory", "/dev/shm"
 _DELETE_MARGIN_SECONDS = 300
@@ -118,6 +119,13 @@ class WorkloadSpec(ComponentSpec):
     """The Kueue LocalQueue in which it waits. Kueue starts it when all its pods can start."""
     queue_priority: InputText | None = None
     """The Kueue WorkloadPriorityClass, which decides its order in the queue."""
+    topology: TopologyArgument | None = None
+    """The topology domain of its pods, in a queue with a topology: required:LEVEL for one domain,
+    such as required:block; preferred:LEVEL for one if there is one; or unconstrained. By default,
+    Kueue chooses any nodes with space."""
+    topology_slices: list[TopologySlice] = []
+    """Groups of its pods that share a smaller domain: one layer, or up to 3 from big to small. With
+    topology, they are within its domain."""
     hostname: Name | None = None
     """The host name of its pods. By default, the pod's name."""
     subdomain: Name | None = None
@@ -209,6 +217,15 @@ class WorkloadSpec(ComponentSpec):
         is_root = self.fabric.is_used and "run_as_user" not in self.model_fields_set
         return ROOT if is_root else self.run_as_user
 
+    @property
+    def topology_levels(self) -> list[tuple[str, str]]:
+        """The levels that its topology names, each with its argument."""
+        level = (self.topology or "").partition(":")[2]
+        named = [("topology", level)] if level else []
+        for index, layer in enumerate(self.topology_slices):
+            named.append((f"topology_slices[{index}]", layer.level))
+        return named
+
     def overrides_of(self, field: str, name: str) -> list[Manifest]:
         """Return the fields that ``pod_overrides`` set for a container."""
         containers = items(self.pod_overrides, field)
@@ -278,6 +295,7 @@ class WorkloadSpec(ComponentSpec):
         if self.queue_priority is not None and self.queue is None:
             reason = "but there is no queue; set queue, or leave it out"
             yield "queue_priority", f"ranks a workload in its queue, {reason}"
+        yield from topology_errors(self.topology, self.topology_slices, self.queue)
         if self.image_user and self.run_as_user == 0:
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from self._amount_errors()

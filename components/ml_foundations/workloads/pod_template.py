@@ -21,6 +21,7 @@ from ml_foundations.workloads.fabric import INTERFACES_CLAIM
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
 from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.topology import topology_annotations
 
 _SPOT_TOLERATION = Toleration.model_validate(
     {"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"}
@@ -157,7 +158,8 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     drivers = [section(mount.source(), "csi").get("driver") for mount in spec.mounts]
     is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.mounts)
     fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
-    return {**fuse, **spec.fabric.annotations, **spec.annotations}
+    topology = topology_annotations(spec.topology, spec.topology_slices)
+    return {**fuse, **topology, **spec.fabric.annotations, **spec.annotations}
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
