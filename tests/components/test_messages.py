@@ -231,6 +231,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "GkeCluster": {"project": "some-project", "location": "us-central1"},
     "CpuNodePool": {**A_PLACE, "machine_type": "n2-standard-8"},
     "GpuNodePool": {**A_PLACE, "machine_type": "g2-standard-8"},
+    "ComputeClass": {"pools": ["p"]},
     "TeamNamespace": {"gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1Gi"},
     "Volume": {"namespace": "ml", "size": "1Gi"},
 }

@@ -159,8 +159,8 @@ def test_pools_and_pods_of_a_class_find_each_other() -> None:
         cluster = GkeCluster("ml", location="us-central1")
         CpuNodePool("system", cluster=cluster, machine_type="n2-standard-8", max_nodes=4)
         common: Any = {"cluster": cluster, "machine_type": "g2-standard-8", "max_nodes": 2}
-        spot = GpuNodePool("spot", {**common, "spot": True, "compute_class": "any"})
-        GpuNodePool("late", {**common, "compute_class": "any"})
+        spot = GpuNodePool("spot", compute_class="any", spot=True, **common)
+        GpuNodePool("late", compute_class="any", **common)
         found = ComputeClass("any", cluster=cluster, pools=[spot, "late"])
         team = TeamNamespace("nlp", cluster=cluster, gpus=2, cpu="8", memory="64Gi", storage="1Ti")
         TrainingJob("a", team=team, image="i", gpus=1, compute_class=found.compute_class)

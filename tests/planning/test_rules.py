@@ -538,6 +538,8 @@ def test_every_rule_is_here() -> None:
     of_clusters = {
         "addresses",
         "advertised-twice",
+        "compute-class",
+        "compute-class-pool",
         "container-toolkit",
         "controller",
         "csi-driver",
@@ -555,6 +557,7 @@ def test_every_rule_is_here() -> None:
         "quota-name",
         "refused-input",
         "reservation",
+        "scale-up-anyway",
         "system-pods",
         "version",
         "way-out",

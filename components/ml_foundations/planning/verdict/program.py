@@ -12,6 +12,7 @@ from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.judging import judge
@@ -41,10 +42,11 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
 def _object_findings(
     resources: Sequence[Resource], objects: Sequence[Manifest]
 ) -> Iterator[Finding]:
-    """Yield findings about webhooks, quotas, and network policies that a cluster enforces."""
+    """Yield findings about webhooks, quotas, ComputeClasses, and network policies that apply."""
     clusters = of_type(resources, CLUSTER)
     yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
+    yield from compute_class_findings(resources, objects)
     if not clusters or any(map(enforces_policies, clusters)):
         yield from network_findings(objects)
 

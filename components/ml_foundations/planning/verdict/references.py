@@ -32,6 +32,7 @@ _OF_KUBERNETES = ("kube-system", "kube-public", "kube-node-lease")
 _SYSTEM = (*_OF_KUBERNETES, "gke-managed-*", "gke-gmp-system", "gmp-*")
 """The namespaces that GKE makes and fills (GKE, "Managed Service for Prometheus", for gmp-)."""
 _EVERYWHERE: Mapping[str, Sequence[str]] = {
+    "ComputeClass": ("Accelerator", "Balanced", "Performance", "Scale-Out", "autopilot*", "gke*"),
     "ConfigMap": ("kube-root-ca.crt",),
     "Namespace": ("default", *_SYSTEM),
     "PriorityClass": ("system-*", "gmp-*"),
@@ -79,7 +80,8 @@ def with_references(
     declared = _Objects(objects, charts)
     kinds = {"Namespace"}
     if in_own_cluster:
-        kinds |= {"WorkloadPriorityClass", "LocalQueue", *(row["kind"] for row in _ROWS)}
+        kinds |= {"ComputeClass", "LocalQueue", "WorkloadPriorityClass"}
+        kinds |= {row["kind"] for row in _ROWS}
     is_complete = in_own_cluster or in_manifests
 
     def is_checked(reference: _Reference) -> bool:
@@ -227,6 +229,9 @@ def _of_workload(workload: Workload) -> Iterator[_Reference]:
             if "ephemeral" in volume:
                 own_claims.add(f"{workload.name}-{volume.get('name')}")
         spec = section(pods.template, "spec")
+        if name := section(spec, "nodeSelector").get(labels.COMPUTE_CLASS):
+            path = f"{pods.path}.nodeSelector.{labels.COMPUTE_CLASS}"
+            yield _Reference(path, "ComputeClass", "", name, is_needed=False)
         for reference in _named_in("pod", spec, pods.path, workload.namespace):
             if reference.name not in own_claims:
                 yield reference

@@ -1,0 +1,110 @@
+"""Findings about ComputeClasses: priorities without a node pool, and pools without their class."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ml_foundations.catalog import compute_classes
+from ml_foundations.catalog.gke_kinds import begins_before
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.planning.input import program
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.model.declared import kind_and_name, of_kind, of_type
+from ml_foundations.planning.verdict.findings import Finding, error, warning
+
+_BY_REASON = {
+    "NodePoolNotExist": ("compute-class", "Name a node pool with autoscaling that is declared."),
+    "NapDisabledAndNoMatchingNodegroups": (
+        "compute-class",
+        "Give a node pool the class (compute_class), with the properties of a priority.",
+    ),
+    "NodepoolWillNeverScaleUp": (
+        "compute-class",
+        "Add it to the pools of the class, or change the class of the pool.",
+    ),
+    "CrdLabelNotMatching": (
+        "compute-class-pool",
+        "Set compute_class of the pool, which adds label and taint.",
+    ),
+    "TaintMissing": (
+        "compute-class-pool",
+        "Set compute_class of the pool, which adds label and taint.",
+    ),
+    "TaintValueNotMatching": (
+        "compute-class-pool",
+        "Give label and taint the same class: set compute_class of the pool alone.",
+    ),
+}
+"""The rule and the remedy of each reason in the status of a ComputeClass."""
+_ABOUT_ALL_POOLS = ("NodePoolNotExist", "NapDisabledAndNoMatchingNodegroups")
+
+
+def compute_class_findings(
+    resources: Sequence[Resource], objects: Sequence[Manifest]
+) -> Iterator[Finding]:
+    """Yield the findings about the ComputeClasses of a program and the node pools in them."""
+    clusters = program.shown_clusters(resources)
+    cluster = clusters[0] if len(clusters) == 1 else None
+    own = program.own_pools(cluster) if cluster else ()
+    declared = [*own, *of_type(resources, program.NODE_POOL)]
+    pools = [_with_zones(pool, cluster or {}) for pool in declared]
+    # The pools of a cluster that exists already are not all shown, nor are those that GKE makes.
+    is_complete = cluster is not None and not cluster.get("enableAutopilot")
+    is_complete &= not section(cluster or {}, "clusterAutoscaling").get("enabled")
+    for compute_class in of_kind(objects, compute_classes.KIND):
+        if any(unknown_paths(compute_class)):
+            continue
+        if cluster is not None and begins_before(cluster, compute_classes.SINCE):
+            message = f"its cluster begins with an older GKE than it needs: {compute_classes.SINCE}"
+            remedy = f"Set minMasterVersion {compute_classes.SINCE} or later, or leave it out."
+            yield error("version", kind_and_name(compute_class), "apiVersion", message, remedy)
+        yield from _class_findings(compute_class, pools, is_complete=is_complete)
+        yield from _other_nodes(compute_class, pools)
+
+
+def _with_zones(pool: Manifest, cluster: Manifest) -> Manifest:
+    zones: Any = pool.get("nodeLocations") or cluster.get("nodeLocations") or UNKNOWN
+    return {**pool, "nodeLocations": zones}
+
+
+def _class_findings(
+    compute_class: Manifest, pools: Sequence[Manifest], *, is_complete: bool
+) -> Iterator[Finding]:
+    about = kind_and_name(compute_class)
+    for condition in compute_classes.conditions(compute_class, pools):
+        rule, remedy = _BY_REASON[condition.reason]
+        if is_complete or condition.reason not in _ABOUT_ALL_POOLS:
+            yield error(rule, about, "spec.priorities", condition.message, remedy)
+    if not is_complete or compute_classes.creates_pools(compute_class):
+        return
+    members = [pool for pool in pools if _may_be_in(compute_class, pool)]
+    for index, priority in enumerate(compute_classes.priorities(compute_class)):
+        differences = {
+            str(pool.get("name")): compute_classes.differences(priority, pool) for pool in members
+        }
+        if "nodepools" not in priority and members and all(differences.values()):
+            words = [f"{name} has another {' and '.join(of)}" for name, of in differences.items()]
+            message = f"no node pool of the class matches this priority: {', '.join(words)}"
+            remedy = "Change the priority so that it equals a pool, or name pools (pools)."
+            yield error("compute-class", about, f"spec.priorities[{index}]", message, remedy)
+
+
+def _may_be_in(compute_class: Manifest, pool: Manifest) -> bool:
+    return compute_classes.class_of(pool) in (name_of(compute_class), UNKNOWN)
+
+
+def _other_nodes(compute_class: Manifest, pools: Sequence[Manifest]) -> Iterator[Finding]:
+    """Yield the class of GPU nodes that also adds nodes without GPUs."""
+    if not compute_classes.scales_up_anyway(compute_class):
+        return
+    priorities = compute_classes.priorities(compute_class)
+    has_gpus = any(priority.get("gpu") for priority in priorities)
+    for pool in pools:
+        is_member = _may_be_in(compute_class, pool)
+        has_gpus |= is_member and bool(items(section(pool, "nodeConfig"), "guestAccelerators"))
+    if has_gpus:
+        other = "GKE adds nodes of E2 machines, which are paid for, and pods with GPUs still wait"
+        message = f"if no priority has nodes, {other}"
+        remedy = "Set DoNotScaleUp (when_unsatisfiable)."
+        about = kind_and_name(compute_class)
+        yield warning("scale-up-anyway", about, "spec.whenUnsatisfiable", message, remedy)

@@ -1,0 +1,305 @@
+"""ComputeClasses: which pools their priorities match, and what the proof refuses about them."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.compute_classes import conditions, differences, matched
+from ml_foundations.planning import UNKNOWN
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.factories import CANNOT, FITS, container, job, template
+
+LABEL = "cloud.google.com/compute-class"
+TAINT = {"key": LABEL, "value": "any", "effect": "NO_SCHEDULE"}
+L4 = {
+    "type": "nvidia-l4",
+    "count": 1,
+    "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"},
+}
+
+
+def kubernetes(manifest: dict[str, Any]) -> Resource:
+    return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
+
+
+def cluster(**inputs: Any) -> Resource:
+    return CLUSTER, {
+        "name": "c",
+        "location": "us-central1",
+        "removeDefaultNodePool": True,
+        **inputs,
+    }
+
+
+TEAM = kubernetes({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+
+
+def pool_of_class(name: str, zones: Any = None, **config: Any) -> dict[str, Any]:
+    own = {"labels": {LABEL: "any"}, "taints": [TAINT], "guestAccelerators": [L4]}
+    return {
+        "name": name,
+        "location": "us-central1",
+        "nodeLocations": zones or ["us-central1-a"],
+        "autoscaling": {"totalMinNodeCount": 0, "totalMaxNodeCount": 2},
+        "nodeConfig": {"machineType": "g2-standard-8", **own, **config},
+    }
+
+
+def class_of(*priorities: Any, **spec: Any) -> dict[str, Any]:
+    manifest = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass"}
+    return {**manifest, "metadata": {"name": "any"}, "spec": {"priorities": priorities, **spec}}
+
+
+SPECIFIC = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": ["r"]}
+BLOCK = SPECIFIC | {"values": ["projects/p/reservations/r/reservationBlocks/b"]}
+NAMED = {"affinity": "Specific", "specific": [{"name": "r"}]}
+IN_ZONE = {"affinity": "Specific", "specific": [{"name": "r", "zones": ["us-central1-b"]}]}
+NAMED_BLOCK = {
+    "affinity": "Specific",
+    "specific": [{"name": "r", "project": "p", "reservationBlock": {"name": "b"}}],
+}
+
+EQUAL: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    # A priority, a pool that equals it, and one that does not.
+    "machineType": ({"machineType": "g2-standard-8"}, {}, {"machineType": "g2-standard-16"}),
+    "machineFamily": ({"machineFamily": "g2"}, {}, {"machineType": "a2-highgpu-1g"}),
+    "spot": ({"spot": True}, {"spot": True}, {}),
+    "no spot": ({"spot": False}, {}, {"spot": True}),
+    "flexStart": ({"flexStart": {"enabled": True}}, {"flexStart": True}, {}),
+    "maxRunDurationSeconds": (
+        {"maxRunDurationSeconds": 3600},
+        {"maxRunDuration": "3600s"},
+        {"maxRunDuration": "3601s"},
+    ),
+    "gpu": (
+        {"gpu": {"type": "nvidia-l4", "count": 1}},
+        {},
+        {"guestAccelerators": [L4 | {"count": 2}]},
+    ),
+    "driver": (
+        {"gpu": {"type": "nvidia-l4", "count": 1, "driverVersion": "default"}},
+        {},
+        {
+            "guestAccelerators": [
+                L4 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+            ]
+        },
+    ),
+    "zones": ({"location": {"zones": ["us-central1-a"]}}, {}, {"zones": ["us-central1-b"]}),
+    "more zones": (
+        {"location": {"zones": ["us-central1-b", "us-central1-a"]}},
+        {"zones": ["us-central1-a", "us-central1-b"]},
+        {},
+    ),
+    "reservation": ({"reservations": NAMED}, {"reservationAffinity": SPECIFIC}, {}),
+    "block": (
+        {"reservations": NAMED_BLOCK},
+        {"reservationAffinity": BLOCK},
+        {"reservationAffinity": SPECIFIC},
+    ),
+    "reservation in a zone": (
+        {"reservations": IN_ZONE},
+        {"reservationAffinity": SPECIFIC, "zones": ["us-central1-b"]},
+        {"reservationAffinity": SPECIFIC},
+    ),
+    "no reservation": (
+        {"reservations": {"affinity": "None"}},
+        {"reservationAffinity": {"consumeReservationType": "NO_RESERVATION"}},
+        {"reservationAffinity": SPECIFIC},
+    ),
+    "nodepools": ({"nodepools": ["x", "p"]}, {}, {"name": "q"}),
+}
+
+
+def made(config: dict[str, Any]) -> dict[str, Any]:
+    config = dict(config)
+    return pool_of_class(config.pop("name", "p"), config.pop("zones", None), **config)
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_a_priority_matches_what_equals_it(case: str) -> None:
+    priority, equal, other = EQUAL[case]
+    assert not differences(priority, made(equal))
+    assert len(differences(priority, made(other))) == 1
+
+
+@pytest.mark.parametrize("field", ["machineType", "spot", "guestAccelerators", "flexStart"])
+def test_what_is_not_known_may_match(field: str) -> None:
+    priority = {"machineFamily": "a3", "spot": True, "flexStart": {"enabled": True}}
+    priority |= {"gpu": {"type": "x", "count": 2}}
+    whole = set(differences(priority, pool_of_class("p")))
+    assert len(whole) == 4
+    assert set(differences(priority, pool_of_class("p", **{field: UNKNOWN}))) < whole
+
+
+def test_the_first_priority_that_matches_counts() -> None:
+    manifest = class_of({"spot": True}, {"nodepools": ["p"]}, {"machineFamily": "g2"})
+    assert matched(manifest, pool_of_class("p")) == 1
+    assert matched(manifest, pool_of_class("q")) == 2
+    assert matched(manifest, pool_of_class("q", spot=True)) == 0
+    assert matched(manifest, pool_of_class("q", machineType="n2-standard-8")) is None
+
+
+def test_priorities_have_the_zones_of_the_defaults() -> None:
+    defaults = {"priorityDefaults": {"location": {"zones": ["us-central1-b"]}}}
+    manifest = class_of({"machineFamily": "g2"}, {"nodepools": ["p"]}, **defaults)
+    assert matched(manifest, pool_of_class("p")) == 1
+    assert matched(manifest, pool_of_class("p", ["us-central1-b"])) == 0
+
+
+def reasons(manifest: dict[str, Any], *pools: dict[str, Any]) -> list[str]:
+    return [condition.reason for condition in conditions(manifest, pools)]
+
+
+def test_conditions_are_those_of_the_autoscaler() -> None:
+    named = class_of({"nodepools": ["p"]})
+    assert reasons(named, pool_of_class("p")) == []
+    assert reasons(named) == ["NodePoolNotExist", "NapDisabledAndNoMatchingNodegroups"]
+    fixed = {**pool_of_class("p"), "autoscaling": None}
+    assert reasons(named, fixed) == ["NodePoolNotExist"]
+    assert reasons(named, pool_of_class("p", labels={})) == [
+        "CrdLabelNotMatching",
+        "NapDisabledAndNoMatchingNodegroups",
+    ]
+    assert reasons(named, pool_of_class("p", taints=[])) == ["TaintMissing"]
+    other = [TAINT | {"value": "other"}]
+    assert reasons(named, pool_of_class("p", taints=other)) == ["TaintValueNotMatching"]
+    both = (pool_of_class("p"), pool_of_class("q"))
+    assert reasons(named, *both) == ["NodepoolWillNeverScaleUp"]
+    assert reasons(class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), *both) == []
+    created = class_of({"spot": True}, nodePoolAutoCreation={"enabled": True})
+    assert reasons(created) == []
+    assert reasons(class_of({"spot": True})) == ["NapDisabledAndNoMatchingNodegroups"]
+
+
+def declared(manifest: dict[str, Any], *pools: dict[str, Any], **inputs: Any) -> Verdicts:
+    resources: list[Resource] = [(NODE_POOL, pool) for pool in pools]
+    return judge_program([cluster(**inputs), *resources, kubernetes(manifest)])
+
+
+def of_classes(verdicts: Verdicts) -> list[Finding]:
+    rules = ("compute-class", "compute-class-pool", "scale-up-anyway", "version")
+    return [finding for finding in verdicts.findings if finding.rule in rules]
+
+
+CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
+    # The rule, a word of the message, a class with pools that breaks it, and one that does not.
+    "no such pool": (
+        "compute-class",
+        "the node pool spt does not exist",
+        [class_of({"nodepools": ["p"]}, {"nodepools": ["spt"]}), pool_of_class("p")],
+        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+    ),
+    "unequal zones": (
+        "compute-class",
+        "p has another location.zones",
+        [
+            class_of({"location": {"zones": ["us-central1-b"]}}, {"nodepools": ["p"]}),
+            pool_of_class("p"),
+        ],
+        [class_of({"location": {"zones": ["us-central1-a"]}}), pool_of_class("p")],
+    ),
+    "unequal in two": (
+        "compute-class",
+        "p has another spot and flexStart",
+        [
+            class_of({"spot": True, "flexStart": {"enabled": True}}, {"nodepools": ["p"]}),
+            pool_of_class("p"),
+        ],
+        [class_of({"spot": True}), pool_of_class("p", spot=True)],
+    ),
+    "a pool without a priority": (
+        "compute-class",
+        "q matches no priority, so it never grows",
+        [class_of({"nodepools": ["p"]}), pool_of_class("p"), pool_of_class("q")],
+        [class_of({"nodepools": ["p", "q"]}), pool_of_class("p"), pool_of_class("q")],
+    ),
+    "no label": (
+        "compute-class-pool",
+        "lacks the label",
+        [class_of({"nodepools": ["p"]}), pool_of_class("p", labels={})],
+        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+    ),
+    "no taint": (
+        "compute-class-pool",
+        "lacks the taint",
+        [class_of({"nodepools": ["p"]}), pool_of_class("p", taints=[])],
+        [class_of({"nodepools": ["p"]}), pool_of_class("p")],
+    ),
+    "other nodes": (
+        "scale-up-anyway",
+        "pods with GPUs still wait",
+        [class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), pool_of_class("p")],
+        [class_of({"nodepools": ["p"]}, whenUnsatisfiable="DoNotScaleUp"), pool_of_class("p")],
+    ),
+    "other nodes without GPUs": (
+        "scale-up-anyway",
+        "pods with GPUs still wait",
+        [class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"), pool_of_class("p")],
+        [
+            class_of({"nodepools": ["p"]}, whenUnsatisfiable="ScaleUpAnyway"),
+            pool_of_class("p", machineType="n2-standard-8", guestAccelerators=None),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_proof_refuses_what_never_has_nodes(case: str) -> None:
+    rule, words, broken, right = CASES[case]
+    found = of_classes(declared(*broken))
+    assert rule in {finding.rule for finding in found}
+    assert words in "\n".join(finding.message for finding in found)
+    assert not of_classes(declared(*right))
+
+
+def test_a_priority_that_is_not_known_is_not_judged() -> None:
+    assert not of_classes(declared(class_of({"nodepools": [UNKNOWN]}), pool_of_class("p")))
+    unknown_zone = {"name": "p", "nodeLocations": UNKNOWN}
+    in_zone = class_of({"location": {"zones": ["us-central1-b"]}})
+    assert not of_classes(declared(in_zone, pool_of_class("p") | unknown_zone))
+
+
+def test_pools_that_gke_makes_or_that_are_not_shown_may_match() -> None:
+    manifest = class_of({"nodepools": ["p"]}, {"spot": True}, {"nodepools": ["theirs"]})
+    nap = {"clusterAutoscaling": {"enabled": True}}
+    assert not of_classes(declared(manifest, pool_of_class("p"), **nap))
+    created = class_of({"spot": True}, nodePoolAutoCreation={"enabled": True})
+    assert not of_classes(declared(created))
+    on_existing = judge_program([(NODE_POOL, pool_of_class("p")), kubernetes(manifest)])
+    assert not of_classes(on_existing)
+
+
+@pytest.mark.parametrize(("begins", "is_old"), [("1.30.2", True), ("1.30.3-gke.1451000", False)])
+def test_classes_need_a_cluster_that_has_them(begins: str, is_old: bool) -> None:
+    found = of_classes(
+        declared(class_of({"nodepools": ["p"]}), pool_of_class("p"), minMasterVersion=begins)
+    )
+    assert [finding.rule for finding in found] == ["version"] * is_old
+
+
+def train(name: str, *tolerations: dict[str, str]) -> Resource:
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    spec = {"nodeSelector": {LABEL: name}, "tolerations": [gpu, *tolerations]}
+    return kubernetes(job("train", 1, template(containers=[container(gpu=1)], **spec)))
+
+
+OF_CLASS = {"key": LABEL, "value": "any", "effect": "NoSchedule"}
+
+
+def test_pods_of_a_class_run_on_its_pools_alone() -> None:
+    pools = [
+        (NODE_POOL, pool_of_class("p")),
+        (NODE_POOL, pool_of_class("q", labels={}, taints=[])),
+    ]
+    given = [cluster(), TEAM, *pools, kubernetes(class_of({"nodepools": ["p"]}))]
+    assert judge_program([*given, train("any", OF_CLASS)]).stack is FITS
+    verdicts = judge_program([*given, train("any")])
+    assert verdicts.stack is CANNOT
+    assert "taint" in {finding.rule for finding in verdicts.findings}
+    verdicts = judge_program([*given, train("ny", OF_CLASS)])
+    assert verdicts.stack is CANNOT
+    assert "did you mean any?" in "\n".join(finding.message for finding in verdicts.findings)
