@@ -13,6 +13,7 @@ from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.rehearsal.cloud import dra
@@ -795,6 +796,7 @@ def test_a_gpu_outside_the_catalog_is_proved_and_rehearsed(
     assert (proved.unknown, proved.labels["nvidia.com/gpu.product"]) == ((), product)
     assert proved.allocatable["nvidia.com/gpu"] == (16 if sharing else 8) * 1000
     assert price_of(proved) == Decimal("98.5")
+    assert all(proved.labels[key] is UNKNOWN for key in labels.GKE_TOPOLOGY)
     simulated = node_pool(made, GcpLocation("p", "us-central1", ""), {"name": "c"})
     node = new_node(simulated, "us-central1-a", operator)
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == ("16" if sharing else "8")

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.labels import GKE_REQUEST, GPU_RESOURCE, HOSTNAME, ZONE
 from ml_foundations.rehearsal.cli import _parsers
 from ml_foundations.rehearsal.cloud import autoscaler, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, plan
-from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.support.simulation import L4, SYSTEM, ZONES, Object
@@ -269,3 +271,50 @@ def test_only_pods_that_no_empty_or_new_node_takes_are_hopeless() -> None:
     other["spec"]["unschedulable"] = True
     given = plan(greedy, (), [], (BIG, L4), None, lambda pod: None, imported=(other,))
     assert hopeless(given) == [False], "a cordoned node of no pool may take it"
+
+
+H100 = replace(
+    SYSTEM, name="h100", machine_type="a3-megagpu-8g", gpu=PoolGpu("nvidia-h100-mega-80gb", 8)
+)
+BLOCK, SUB_BLOCK, HOST = labels.GKE_TOPOLOGY
+
+
+@pytest.mark.parametrize(
+    ("pool", "has_labels"),
+    [
+        (SYSTEM, False),
+        (H100, True),
+        (replace(H100, spot=True), False),
+        (replace(H100, flex_start=True), False),
+        (replace(H100, spot=True, reservation="r"), True),
+        (replace(H100, machine_type="g2-standard-4", gpu=PoolGpu("nvidia-l4", 1)), False),
+    ],
+)
+def test_nodes_with_a_network_between_gpus_have_topology_labels(
+    pool: Pool, has_labels: bool
+) -> None:
+    place = next(nodes.free_places(pool, ZONES[0], []))
+    assert bool(place) is has_labels
+    node = nodes.new_node(pool, ZONES[0], None, place=place)
+    assert (set(labels.GKE_TOPOLOGY) <= node["metadata"]["labels"].keys()) is has_labels
+
+
+def test_a_new_node_gets_the_first_free_place() -> None:
+    existing: list[Object] = []
+    for place in islice(nodes.free_places(H100, ZONES[0], []), 129):
+        existing.append(nodes.new_node(H100, ZONES[0], None, place=place))
+    places = [node["metadata"]["labels"] for node in existing]
+    assert len({place[HOST] for place in places}) == 129
+    in_sub_blocks = Counter(place[SUB_BLOCK] for place in places)
+    assert sorted(in_sub_blocks.values()) == [1, *[16] * 8]
+    assert sorted(Counter(place[BLOCK] for place in places).values()) == [1, 128]
+    gone = existing.pop(20)["metadata"]["labels"]
+    assert next(nodes.free_places(H100, ZONES[0], existing))[HOST] == gone[HOST]
+    other = next(nodes.free_places(H100, ZONES[1], existing))
+    assert not set(other.values()) & {place[key] for place in places for key in labels.GKE_TOPOLOGY}
+
+
+def test_an_nvlink_domain_is_a_sub_block_of_18_nodes() -> None:
+    rack = replace(H100, machine_type="a4x-highgpu-4g", gpu=PoolGpu("nvidia-gb200", 4))
+    found = islice(nodes.free_places(replace(rack, reservation="r"), ZONES[0], []), 36)
+    assert set(Counter(place[SUB_BLOCK] for place in found).values()) == {18}

@@ -110,6 +110,8 @@ TOPOLOGY_LEVELS = {
 }
 """The levels of GKE's topology, the biggest first, with the labels of nodes (GoogleCloudPlatform/
 cluster-toolkit@104708037, examples/gke-a4/kueue-configuration.yaml.tftpl)."""
+GKE_TOPOLOGY = tuple(TOPOLOGY_LEVELS.values())[:-1]
+"""The labels of block, sub-block and host."""
 
 GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""

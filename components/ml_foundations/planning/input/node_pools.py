@@ -10,6 +10,7 @@ from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, 
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.topology import may_have_topology
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
@@ -224,6 +225,8 @@ class _Pool:
             unknown[labels.GKE_NODE_POOL] = UNKNOWN
         if self._hides_reservation:
             unknown[labels.GKE_RESERVATION] = UNKNOWN
+        if may_have_topology(self.traits):
+            unknown |= dict.fromkeys(labels.GKE_TOPOLOGY, UNKNOWN)
         sizes = {MAX_NODES: most, MIN_NODES: fewest, BOOT_DISK_GIB: self.traits.boot_disk_gib}
         metadata = {
             "name": UNKNOWN,

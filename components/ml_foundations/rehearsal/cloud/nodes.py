@@ -4,13 +4,14 @@ import hashlib
 import secrets
 import string
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ml_foundations.catalog import node_resources
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.topology import places
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
@@ -21,6 +22,7 @@ KUBERNETES_VERSION = "v1.36.3-gke.1000000"
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
 """The annotation that lets kwok simulate a node."""
 
+_HOST = labels.TOPOLOGY_LEVELS["host"]
 _LAST_LABELS = "node.gke.io/last-applied-node-labels"
 _LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that an update can remove it."""
@@ -53,15 +55,32 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
     return api_object("v1", "Node", metadata, spec={"taints": taints}, status=status)
 
 
-def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = "") -> dict[str, Any]:
-    """Return a new node of a pool in a zone. It may belong to a ProvisioningRequest."""
+def free_places(
+    pool: Pool, zone: str, existing: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, str]]:
+    """Yield the topology labels of places that no existing node has, the nearest first."""
+    taken = {labels_of(node).get(_HOST) for node in existing} - {None}
+    return filter(lambda place: place.get(_HOST) not in taken, places(pool, zone))
+
+
+def new_node(
+    pool: Pool,
+    zone: str,
+    operator: Operator | None,
+    request: str = "",
+    place: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a new node of a pool in a zone. It may belong to a ProvisioningRequest.
+
+    ``place`` are its topology labels.
+    """
     # GKE's names are gke-<cluster>-<pool>-<instance group>-<4 random characters>.
     node = node_template(pool, zone, operator)
     group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
     suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
     name = f"gke-{pool.cluster[:16].rstrip('-')}-{pool.name[:16].rstrip('-')}-{group}-{suffix}"
     node["metadata"]["name"] = name
-    node["metadata"]["labels"][labels.HOSTNAME] = name
+    node["metadata"]["labels"] |= {labels.HOSTNAME: name, **(place or {})}
     if request:
         node["metadata"]["labels"][labels.GKE_REQUEST] = request
     if pool.max_run_seconds:

@@ -360,7 +360,8 @@ class Supervisor:
 
         for request, granted in self._requests.granted(plan):
             for pool, zone in granted.new_nodes.elements():
-                existing.append(self._create_node(pools[pool], zone, request))
+                place = next(nodes.free_places(pools[pool], zone, existing))
+                existing.append(self._create_node(pools[pool], zone, place, request))
                 sizes[pool] += 1
 
     def _resize(
@@ -378,24 +379,28 @@ class Supervisor:
         self._drain(outdated, busy)
         in_zone = Counter(labels_of(node).get(labels.ZONE, "") for node in current)
         planned_zones = [zone for name, zone in planned.elements() if name == pool.name]
-        zones: list[str] = []
+        places = {zone: nodes.free_places(pool, zone, existing) for zone in pool.zones}
+        new: list[tuple[str, dict[str, str]]] = []
         for index in range(size - len(current)):
             if index < len(planned_zones):
                 zone = planned_zones[index]
             else:
                 zone = min(pool.zones, key=lambda zone: in_zone[zone])
-            zones.append(zone)
+            new.append((zone, next(places[zone])))
             in_zone[zone] += 1
         with ThreadPoolExecutor(_NODES_AT_ONCE) as threads:
-            list(threads.map(lambda zone: self._create_node(pool, zone), zones))
+            list(threads.map(lambda place: self._create_node(pool, *place), new))
         # First the nodes that are draining already, then those that are not busy.
         current.sort(
             key=lambda node: (not node["spec"].get("unschedulable"), name_of(node) in busy)
         )
         self._drain(current[: max(0, len(current) - size)], busy)
 
-    def _create_node(self, pool: Pool, zone: str, request: str = "") -> Object:
-        node = self._api.create(_NODES, nodes.new_node(pool, zone, self._operator, request))
+    def _create_node(
+        self, pool: Pool, zone: str, place: Mapping[str, str], request: str = ""
+    ) -> Object:
+        node = nodes.new_node(pool, zone, self._operator, request, place)
+        node = self._api.create(_NODES, node)
         self._nodes.put(node)
         return node
 
