@@ -944,6 +944,7 @@ def test_training_without_the_gpu_networks_reports_the_cost() -> None:
         "its 2 pods of 8 GPUs talk to each other over one network interface of a3-highgpu-8g: at most 200 of 1000 Gbps"
     )
     assert "up to 5 times as long" in told.remedy
+    assert "Set gpu_network: auto of the pool" in told.remedy
     for quiet in (training_together(1), training_together(2, gpus=4)):
         assert "gpu-network" not in found(quiet)
 
@@ -1009,6 +1010,19 @@ def test_what_an_autoscaler_measures_is_there(
     assert [each.endswith(why) for each in told if why] == [True] * (why is not None)
     assert bool(told) is (why is not None)
     assert verdict.verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    "has_them",
+    [
+        {"hostNetwork": True},
+        {"resourceClaims": [{"name": "interfaces", "resourceClaimTemplateName": "rdma"}]},
+    ],
+)
+def test_pods_with_the_interfaces_of_their_node_have_no_warning(has_them: Manifest) -> None:
+    train, nodes = training_together(2)
+    train["spec"]["template"]["spec"] |= has_them
+    assert "gpu-network" not in found([train, nodes])
 
 
 def test_the_ranks_of_a_job_use_one_interface_too() -> None:

@@ -145,6 +145,9 @@ GKE_DEVICES_OF = "devices.gke.io/container."
 """How the annotation begins that gives a container devices of the node, before the container's
 name (container-engine-accelerators, nri_device_injector)."""
 
+GKE_NODE_FOLDER = "/home/kubernetes/bin/"
+"""The folder of GKE's nodes with the driver's libraries, into which NCCL's plugin is installed."""
+
 GKE_NETWORKS = "networking.gke.io.networks/"
 """How the extended resources begin that nodes advertise for further networks."""
 

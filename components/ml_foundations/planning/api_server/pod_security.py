@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server import fields
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.refusals import Refusal
@@ -32,10 +33,20 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
             policy[key.removeprefix(_LABEL)] = value
     level = policy.get("enforce", "privileged")
     remedy = "Correct the field, or lower the level of the namespace."
+    if _uses_fabric(template):
+        reason = "pods in the network between GPUs use folders and capabilities of the node"
+        remedy = f"Set the namespace's level to privileged (pod_security of the team): {reason}."
     for path, problem, is_certain in violations(policy, template):
         what = f"{path} {problem}".lstrip()
         message = f"Pod Security {level} of the namespace refuses the pods: {what}"
         yield Refusal("pod-security", path, message, remedy, certain=is_certain)
+
+
+def _uses_fabric(template: Manifest) -> bool:
+    """Return whether pods mount GKE's folder with NCCL's plugin, for the network between GPUs."""
+    volumes = filter(is_mapping, items(section(template, "spec"), "volumes"))
+    folders = [str(section(volume, "hostPath").get("path")) for volume in volumes]
+    return any(folder.startswith(labels.GKE_NODE_FOLDER) for folder in folders)
 
 
 def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:

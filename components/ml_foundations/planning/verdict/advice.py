@@ -136,8 +136,10 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
     """Yield pods of one training without interfaces in the networks between GPUs."""
     for pod_set, pod in admitted.pod_sets:
         annotations = annotations_of(pod_set.template)
-        claims = section(pod_set.template, "spec").get("resourceClaims")
-        if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
+        spec = section(pod_set.template, "spec")
+        # On the network of the node, pods have all its interfaces.
+        has_interfaces = labels.GKE_INTERFACES in annotations or spec.get("hostNetwork")
+        if pod_set.count < 2 or has_interfaces or spec.get("resourceClaims"):
             continue
         known = filter(None, map(machine_of, _nodes_for(cluster, pod)))
         machines = {machine.name: machine for machine in known}
@@ -152,7 +154,7 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
             pods = f"its {pod_set.count} pods of {requested} GPUs talk to each other"
             limit = f"at most {one} of {all_} Gbps"
             message = f"{pods} over one network interface of {machine.name}: {limit}"
-            networks = "Give the pool its networks between GPUs, and the pods an interface in each"
+            networks = "Set gpu_network: auto of the pool, and pool or gpu_fabric of the training"
             slow = f"expect exchanges between nodes to take up to {all_ // one} times as long"
             yield Refusal("gpu-network", path, message, f"{networks}, or {slow}.")
 
