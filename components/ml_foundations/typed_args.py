@@ -72,7 +72,6 @@ __all__ = [
     "NodePoolArgs",
     "ParameterArgs",
     "PortArgs",
-    "PriorityArgs",
     "QueuesArgs",
     "RequestArgs",
     "ScheduledTrainingArgs",
@@ -595,49 +594,16 @@ class GpuNodePoolArgs(NodePoolArgs):
     deletion_protection is the default of the pool's."""
 
 
-class PriorityArgs(TypedDict):
-    """Node pools of a ComputeClass by their properties.
-
-    A pool matches if every argument that is set here equals the pool's.
-    """
-
-    machine_type: NotRequired[Known[str]]
-    """The machine type, such as a3-megagpu-8g."""
-    machine_family: NotRequired[Known[str]]
-    """The machine family, such as a3, in place of a machine type."""
-    gpu: NotRequired[Known[str]]
-    """The GPU model, by any of its names."""
-    gpus: NotRequired[Known[int]]
-    """GPUs on each node. It is required with gpu."""
-    spot: NotRequired[Known[bool]]
-    """Use Spot VMs, or use none. By default, both match."""
-    flex_start: NotRequired[Known[bool]]
-    """Create the nodes in flex-start mode. The default is false."""
-    max_run_seconds: NotRequired[Known[int]]
-    """The seconds after which GKE removes a node: 600 to 604800 with flex_start, otherwise 30 to
-    10368000."""
-    reservation: NotRequired[Known[str]]
-    """The reservation of the nodes: any, any-or-fail, none, a name, or
-    projects/PROJECT/reservations/NAME, with /reservationBlocks/BLOCK for a block. By default, all
-    match."""
-    zones: NotRequired[Known[list[str]]]
-    """The zones. A pool matches if it has exactly these. By default, all match."""
-
-
 class ComputeClassArgs(TypedDict):
     """Arguments of a ComputeClass."""
 
     compute_class: NotRequired[Known[str]]
     """The name of the class. It may not begin with gke or autopilot. By default, the name of the
     component."""
-    pools: NotRequired["list[GpuNodePool | CpuNodePool | Known[str]]"]
+    pools: "list[GpuNodePool | CpuNodePool | Known[str]]"
     """The node pools that GKE tries in this order, by name. Each of them has the compute_class.
 
     Each is a name, or the GpuNodePool or CpuNodePool itself."""
-    priorities: NotRequired[list[PriorityArgs]]
-    """More node pools, by their properties. GKE tries them in this order after the pools."""
-    auto_creation: NotRequired[Known[bool]]
-    """Let GKE create node pools for the priorities. The default is false."""
     when_unsatisfiable: NotRequired[Known[Literal["DoNotScaleUp", "ScaleUpAnyway"]]]
     """What GKE does if no priority has nodes: DoNotScaleUp lets pods wait, ScaleUpAnyway adds other
     nodes. The default is DoNotScaleUp."""
@@ -647,8 +613,9 @@ class ComputeClassArgs(TypedDict):
     consolidation_delay_minutes: NotRequired[Known[int]]
     """Minutes that a node is idle before GKE removes it. By default, GKE decides."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the created object, by kind (ComputeClass). They are merged over the component's:
-    maps are merged, lists are replaced, and null removes a field."""
+    """Fields of the created object, by kind (ComputeClass), such as priorities by machine type.
+    They are merged over the component's: maps are merged, lists are replaced, and null removes a
+    field."""
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
     declared earlier."""

@@ -32,94 +32,33 @@ def class_of(**given: Any) -> dict[str, Any]:
     return spec.manifests()[0]
 
 
-def test_pools_are_tried_in_order_and_then_priorities() -> None:
-    by_rule = {"machine_family": "a3", "flex_start": True, "max_run_seconds": 86400}
-    made = class_of(pools=["reserved", "spot"], priorities=[by_rule], active_migration=True)
+def test_pools_are_tried_in_order() -> None:
+    made = class_of(
+        pools=["reserved", "spot"], active_migration=True, consolidation_delay_minutes=5
+    )
     assert made["apiVersion"] == "cloud.google.com/v1"
     assert made["metadata"] == {"name": "any"}
-    assert made["spec"]["priorities"] == [
-        {"nodepools": ["reserved"]},
-        {"nodepools": ["spot"]},
-        {"machineFamily": "a3", "flexStart": {"enabled": True}, "maxRunDurationSeconds": 86400},
-    ]
-    assert made["spec"]["whenUnsatisfiable"] == "DoNotScaleUp"
-    assert made["spec"]["activeMigration"] == {"optimizeRulePriority": True}
-    assert "nodePoolAutoCreation" not in made["spec"]
+    assert made["spec"] == {
+        "priorities": [{"nodepools": ["reserved"]}, {"nodepools": ["spot"]}],
+        "whenUnsatisfiable": "DoNotScaleUp",
+        "activeMigration": {"optimizeRulePriority": True},
+        "autoscalingPolicy": {"consolidationDelayMinutes": 5},
+    }
 
 
-@pytest.mark.parametrize(
-    ("reservation", "written"),
-    [
-        ("any", {"affinity": "AnyBestEffort"}),
-        ("any-or-fail", {"affinity": "AnyThenFail"}),
-        ("none", {"affinity": "None"}),
-        ("r", {"affinity": "Specific", "specific": [{"name": "r"}]}),
-        (
-            "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s",
-            {
-                "affinity": "Specific",
-                "specific": [
-                    {
-                        "name": "r",
-                        "project": "p",
-                        "reservationBlock": {"name": "b", "reservationSubBlock": {"name": "s"}},
-                    }
-                ],
-            },
-        ),
-    ],
-)
-def test_a_reservation_is_written_as_a_class_names_it(reservation: str, written: Any) -> None:
-    priority = {"machine_type": "a3-highgpu-8g", "reservation": reservation, "zones": ["z"]}
-    (made,) = class_of(priorities=[priority])["spec"]["priorities"]
-    assert made["reservations"] == written
-    assert made["location"] == {"zones": ["z"]}
-
-
-def test_a_priority_names_gpus_as_the_gke_api_does() -> None:
-    (made,) = class_of(priorities=[{"gpu": "H100", "gpus": 8}])["spec"]["priorities"]
-    assert made["gpu"] == {"type": "nvidia-h100-80gb", "count": 8}
+def test_other_priorities_are_overrides() -> None:
+    by_rule = [{"machineFamily": "a3", "spot": True}]
+    made = class_of(pools=["a"], overrides={"ComputeClass": {"spec": {"priorities": by_rule}}})
+    assert made["spec"]["priorities"] == by_rule
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({}, "pools: are required, or priorities"),
+    "nothing": ({}, "pools: is required"),
+    "no pools": ({"pools": []}, "pools: "),
     "a pool twice": ({"pools": ["a", "a"]}, "pools[1]"),
     "a name of GKE": ({"pools": ["a"], "compute_class": "gke-any"}, "keeps for itself"),
     "a name of Autopilot": ({"pools": ["a"], "compute_class": "autopilot2"}, "keeps for itself"),
-    "nothing to create": ({"pools": ["a"], "auto_creation": True}, "for priorities only"),
-    "an empty priority": ({"priorities": [{}]}, "an empty priority is invalid"),
-    "type and family": (
-        {"priorities": [{"machine_type": "g2-standard-8", "machine_family": "g2"}]},
-        "exclude each other",
-    ),
-    "a machine of nobody": ({"priorities": [{"machine_type": "g2-standard-9"}]}, "g2-standard-9"),
-    "gpu without number": ({"priorities": [{"gpu": "L4"}]}, "gpus: is required with gpu"),
-    "number without gpu": ({"priorities": [{"gpus": 1}]}, "gpu: is required with gpus"),
-    "spot and flex-start": (
-        {"priorities": [{"spot": True, "flex_start": True}]},
-        "and spot exclude each other",
-    ),
-    "a short flex-start": (
-        {"priorities": [{"flex_start": True, "max_run_seconds": 599}]},
-        "run 600 to 604800",
-    ),
-    "a long flex-start": (
-        {"priorities": [{"flex_start": True, "max_run_seconds": 604801}]},
-        "run 600 to 604800",
-    ),
-    "a short run": ({"priorities": [{"spot": True, "max_run_seconds": 29}]}, "run 30 to 10368000"),
-    "a long run": (
-        {"priorities": [{"spot": True, "max_run_seconds": 10368001}]},
-        "run 30 to 10368000",
-    ),
-    "spot of a reservation": (
-        {"priorities": [{"spot": True, "reservation": "r"}]},
-        "come from no reservation",
-    ),
-    "a block without its reservation": (
-        {"priorities": [{"reservation": "reservationBlocks/b"}]},
-        "/reservationBlocks/BLOCK",
-    ),
+    "a long delay": ({"pools": ["a"], "consolidation_delay_minutes": 1441}, "1440"),
 }
 
 
@@ -129,21 +68,6 @@ def test_what_is_refused_says_why(case: str) -> None:
     with pytest.raises(ArgumentsError) as error:
         class_of(**given)
     assert words in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "priority",
-    [
-        {"flex_start": True, "max_run_seconds": 600},
-        {"flex_start": True, "max_run_seconds": 604800},
-        {"spot": True, "max_run_seconds": 30},
-        {"spot": True, "max_run_seconds": 10368000},
-        {"spot": True, "reservation": "none"},
-        {"spot": False, "flex_start": True},
-    ],
-)
-def test_what_is_just_allowed(priority: dict[str, Any]) -> None:
-    assert class_of(priorities=[priority])
 
 
 @pytest.fixture

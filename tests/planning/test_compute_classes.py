@@ -114,6 +114,13 @@ EQUAL: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def test_a_reservation_of_the_own_project_has_no_project() -> None:
+    own = {**pool_of_class("p", reservationAffinity=SPECIFIC), "project": "p"}
+    named = {"affinity": "Specific", "specific": [{"name": "r", "project": "p"}]}
+    assert not differences({"reservations": named}, own)
+    assert differences({"reservations": named}, {**own, "project": "q"})
+
+
 def made(config: dict[str, Any]) -> dict[str, Any]:
     config = dict(config)
     return pool_of_class(config.pop("name", "p"), config.pop("zones", None), **config)
@@ -185,6 +192,16 @@ def of_classes(verdicts: Verdicts) -> list[Finding]:
     return [finding for finding in verdicts.findings if finding.rule in rules]
 
 
+def running(refused: int, right: int, **priority: Any) -> dict[str, Any]:
+    """A class whose nodes run too long or too shortly, and one whose nodes just do not."""
+    both = []
+    for seconds in (refused, right):
+        pool = pool_of_class("p", flexStart="flexStart" in priority, maxRunDuration=f"{seconds}s")
+        both.append([class_of({"maxRunDurationSeconds": seconds, **priority}), pool])
+    words = f"maxRunDurationSeconds is {refused}, and such nodes run"
+    return {f"{refused} seconds": ("compute-class", words, *both)}
+
+
 CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
     # The rule, a word of the message, a class with pools that breaks it, and one that does not.
     "no such pool": (
@@ -229,6 +246,19 @@ CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         [class_of({"nodepools": ["p"]}), pool_of_class("p", taints=[])],
         [class_of({"nodepools": ["p"]}), pool_of_class("p")],
     ),
+    "spot and flex-start": (
+        "compute-class",
+        "flexStart excludes spot",
+        [
+            class_of({"spot": True, "flexStart": {"enabled": True}}, {"nodepools": ["p"]}),
+            pool_of_class("p"),
+        ],
+        [class_of({"spot": True, "flexStart": {"enabled": False}}), pool_of_class("p", spot=True)],
+    ),
+    **running(599, 600, flexStart={"enabled": True}),
+    **running(604801, 604800, flexStart={"enabled": True}),
+    **running(29, 30),
+    **running(10368001, 10368000),
     "other nodes": (
         "scale-up-anyway",
         "pods with GPUs still wait",

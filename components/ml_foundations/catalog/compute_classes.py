@@ -23,7 +23,7 @@ OWN_PREFIXES = ("gke", "autopilot")
 """How the names of GKE's own classes begin (same source)."""
 
 SHORTEST_FLEX_START, LONGEST_FLEX_START = 600, 604800
-SHORTEST_RUN, LONGEST_RUN = 30, 10368000
+_RUN_SECONDS = (30, 10368000)
 """Seconds that nodes of flex-start and other nodes may run (rules/max_run_duration.go; GKE, "About
 flex-start provisioning")."""
 
@@ -64,6 +64,18 @@ def scales_up_anyway(compute_class: Manifest) -> bool:
 def creates_pools(compute_class: Manifest) -> bool:
     """Return whether GKE creates node pools for a class, or may."""
     return bool(section(compute_class, "spec", "nodePoolAutoCreation").get("enabled"))
+
+
+def refused_fields(priority: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a priority that GKE refuses, with the reason."""
+    is_flex_start = section(priority, "flexStart").get("enabled")
+    if is_flex_start and priority.get("spot"):
+        yield "flexStart", "excludes spot"
+    seconds: Any = priority.get("maxRunDurationSeconds")
+    limits = (SHORTEST_FLEX_START, LONGEST_FLEX_START) if is_flex_start else _RUN_SECONDS
+    if seconds is not None and not limits[0] <= seconds <= limits[1]:
+        reason = f"is {seconds}, and such nodes run {limits[0]} to {limits[1]} seconds"
+        yield "maxRunDurationSeconds", reason
 
 
 def class_of(pool: Manifest) -> Any:
@@ -142,7 +154,8 @@ def _has_reservation(wanted: Manifest, pool: Manifest) -> bool:
     specific, values = items(wanted, "specific"), own.get("values")
     if not specific or any(unknown_paths([*specific, values])):
         return True
-    return any([_path(item)] == values and _within(item, pool) for item in specific)
+    project = pool.get("project")
+    return any([_path(item, project)] == values and _within(item, pool) for item in specific)
 
 
 def _within(reservation: Manifest, pool: Manifest) -> bool:
@@ -151,12 +164,14 @@ def _within(reservation: Manifest, pool: Manifest) -> bool:
     return not zones or not own or own is UNKNOWN or set(own) <= set(zones)
 
 
-def _path(reservation: Manifest) -> str:
-    """Return a reservation as a node pool names it."""
+def _path(reservation: Manifest, own_project: Any) -> str:
+    """Return a reservation as a node pool names it: without the pool's own project."""
     project, block = reservation.get("project"), section(reservation, "reservationBlock")
     part = section(block, "reservationSubBlock")
-    path = f"projects/{project}/reservations/{reservation['name']}" if project else ""
-    path = path or reservation["name"]
+    is_own = project in (None, own_project)
+    path = (
+        reservation["name"] if is_own else f"projects/{project}/reservations/{reservation['name']}"
+    )
     for kind, named in (("reservationBlocks", block), ("reservationSubBlocks", part)):
         path += f"/{kind}/{named['name']}" if named else ""
     return path

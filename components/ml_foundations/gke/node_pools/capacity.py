@@ -17,12 +17,9 @@ _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved
 instances")."""
 
-RESERVATION = re.compile(
-    r"(?:projects/(?P<project>[^/]+)/reservations/)?(?P<name>[a-z][-a-z0-9]*)"
-    r"(?:/reservationBlocks/(?P<block>[-a-z0-9]+)"
-    r"(?:/reservationSubBlocks/(?P<part>[-a-z0-9]+))?)?"
+_RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
 )
-"""The name of a reservation, with project, block and a part of the block, if it has them."""
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
@@ -190,8 +187,10 @@ class CapacitySpec(Spec):
         if not self.takes_reservation:
             return
         reservation: Any = self.reservation
-        if isinstance(reservation, str) and (error := reservation_error(reservation)):
-            yield "reservation", error
+        if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
+            forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
+            block = "for a block, add /reservationBlocks/BLOCK to the name"
+            yield "reservation", f'is "{reservation}"; set it to {forms}; {block}'
         if reservation not in _ANY and self.zones is None:
             yield "zones", "are needed with a reservation: it is in one zone"
         for way in ("spot", "flex_start", "queued_provisioning"):
@@ -245,15 +244,6 @@ class CapacitySpec(Spec):
         if len(self.zones or []) != 1:
             reason = "puts the nodes close together, so in one zone: name it in zones"
             yield "compact_placement", reason
-
-
-def reservation_error(reservation: str) -> str | None:
-    """Return why a text names no reservation, or None."""
-    if RESERVATION.fullmatch(reservation):
-        return None
-    forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
-    block = "for a block, add /reservationBlocks/BLOCK to the name"
-    return f'is "{reservation}"; set it to {forms}; {block}'
 
 
 def _field(way: str) -> str:

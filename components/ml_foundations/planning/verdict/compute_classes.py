@@ -71,6 +71,10 @@ def _class_findings(
     compute_class: Manifest, pools: Sequence[Manifest], *, is_complete: bool
 ) -> Iterator[Finding]:
     about = kind_and_name(compute_class)
+    for index, priority in enumerate(compute_classes.priorities(compute_class)):
+        for field, reason in compute_classes.refused_fields(priority):
+            path = f"spec.priorities[{index}].{field}"
+            yield error("compute-class", about, path, f"{field} {reason}", "Change or remove it.")
     for condition in compute_classes.conditions(compute_class, pools):
         rule, remedy = _BY_REASON[condition.reason]
         if is_complete or condition.reason not in _ABOUT_ALL_POOLS:
