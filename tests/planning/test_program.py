@@ -353,6 +353,11 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
             "monitoringConfig.managedPrometheus",
         ),
         ({"monitoringConfig": UNKNOWN}, "monitoring.googleapis.com/v1 PodMonitoring", None),
+        ({}, "networking.gke.io/v1 Network", "enableMultiNetworking (multi_networking)"),
+        ({}, "networking.gke.io/v1 GKENetworkParamSet", "enableMultiNetworking (multi_networking)"),
+        ({"enableMultiNetworking": True}, "networking.gke.io/v1 Network", None),
+        ({"enableMultiNetworking": UNKNOWN}, "networking.gke.io/v1 Network", None),
+        ({}, "networking.gke.io/v1 ManagedCertificate", None),
         ({}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", "releaseChannel RAPID"),
         (
             {"releaseChannel": {"channel": "RAPID"}},

@@ -7,6 +7,13 @@ from ml_foundations.rehearsal.cloud.addons import Addons
 
 PROMETHEUS = {"monitoringConfig": {"managedPrometheus": {"enabled": False}}}
 RAPID = {"releaseChannel": {"channel": "RAPID"}}
+MULTI = {"enableMultiNetworking": True}
+OF_NETWORKS = [
+    "GKENetworkParamSet",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "Network",
+]
 
 
 class Recorded:
@@ -16,10 +23,10 @@ class Recorded:
         self.kinds: list[str] = []
 
     def ensure(self, _path: str, manifest: dict[str, Any]) -> None:
-        is_kind = manifest["kind"] == "CustomResourceDefinition"
-        self.kinds.append(
-            manifest["spec"]["names"]["kind"] if is_kind else manifest["metadata"]["name"]
-        )
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "CustomResourceDefinition":
+            name = manifest["spec"]["names"]["kind"]
+        self.kinds.append(kind if "Policy" in kind else name)
 
     def get(self, _path: str) -> dict[str, Any]:
         return {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
@@ -44,11 +51,13 @@ def made(*clusters: dict[str, Any] | None) -> list[str]:
     ("clusters", "without"),
     [
         ([None], []),
-        ([{"name": "c"} | RAPID], []),
-        ([{"name": "c"}], ["AutoscalingMetric"]),
-        ([{"name": "c"} | PROMETHEUS], ["AutoscalingMetric", "PodMonitoring"]),
-        ([{"name": "c"}, {"name": "c"} | RAPID], []),
-        ([{"name": "c"}, {"name": "c"}], ["AutoscalingMetric"]),
+        ([MULTI | RAPID], []),
+        ([RAPID], OF_NETWORKS),
+        ([MULTI], ["AutoscalingMetric"]),
+        ([MULTI | PROMETHEUS], ["AutoscalingMetric", "PodMonitoring"]),
+        ([MULTI, MULTI | RAPID], []),
+        ([RAPID, MULTI], []),
+        ([MULTI, MULTI], ["AutoscalingMetric"]),
     ],
 )
 def test_a_kind_comes_with_the_setting_that_brings_it(

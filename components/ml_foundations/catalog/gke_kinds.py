@@ -22,6 +22,8 @@ autoscaling")."""
 _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
 """The oldest version of GKE that each release channel has; UNSPECIFIED means none."""
 
+_NETWORK_KINDS = ("networks.networking.gke.io", "gkenetworkparamsets.networking.gke.io")
+
 CSI_ADDONS = {
     PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
     FILESTORE_CSI: ("gcpFilestoreCsiDriverConfig", "filestore"),
@@ -71,13 +73,18 @@ def _classes() -> Sequence[Mapping[str, Any]]:
 
 
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
-    """Return the API groups of add-ons that a cluster lacks, and the settings that enable each.
+    """Return the kinds of add-ons that a cluster lacks, and the settings that enable each.
 
-    The cluster's properties are named as by the gcp provider. Unknown settings lack nothing.
+    A key is an API group, or the name of a definition of one kind of it. The cluster's properties
+    are named as by the gcp provider. Unknown settings lack nothing.
     """
     # On by default (Google Cloud, "Get started with managed collection").
     off = section(cluster, "monitoringConfig", "managedPrometheus").get("enabled") is False
     found = {"monitoring.googleapis.com": "monitoringConfig.managedPrometheus"} if off else {}
+    # ManagedCertificate of the same group is always there (GKE, "Set up multi-network support").
+    if not cluster.get("enableMultiNetworking"):
+        setting = "enableMultiNetworking (multi_networking)"
+        found |= dict.fromkeys(_NETWORK_KINDS, setting)
     missing = " and ".join(_missing_for_the_kind(cluster))
     return found | ({"autoscaling.gke.io": missing} if missing else {})
 

@@ -32,13 +32,14 @@ def device_networks(documents: Iterable[Manifest]) -> Networks:
     for network in networks:
         spec = section(network, "spec")
         vpc = parameters.get(str(section(spec, "parametersRef").get("name")), {})
-        key = _last(vpc.get("vpc")), _last(vpc.get("vpcSubnet"))
+        key = last_part(vpc.get("vpc")), last_part(vpc.get("vpcSubnet"))
         if spec.get("type") == "Device" and all(key):
             device_networks.setdefault(key, []).append(name_of(network))
     return device_networks
 
 
-def _last(name: Any) -> str:
+def last_part(name: Any) -> str:
+    """Return the name of a network at the end of its path or address."""
     return name.rpartition("/")[2] if isinstance(name, str) else ""
 
 
@@ -53,7 +54,7 @@ def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset
     names: list[str] = []
     for additional in items(config, _OF_NODES):
         known: Manifest = {} if additional is UNKNOWN else additional
-        key = _last(known.get("network")), _last(known.get("subnetwork"))
+        key = last_part(known.get("network")), last_part(known.get("subnetwork"))
         are_all &= key in networks
         names += networks.get(key, ())
     resources = [f"{labels.GKE_NETWORKS}{name}" for name in names]

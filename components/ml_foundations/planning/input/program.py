@@ -96,13 +96,14 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
     for manifest in objects:
         kind, group = manifest["kind"], str(manifest.get("apiVersion")).partition("/")[0]
         chart, component = _CONTROLLERS.get(group, ("", ""))
-        if group in defined or (chart in charts if chart else group not in missing):
+        definition = f"{kind.lower()}s.{group}"
+        setting = missing.get(group) or missing.get(definition)
+        if group in defined or (chart in charts if chart else not setting):
             continue
         if chart:
             message = f"GKE has no {kind}, and nothing here installs {chart}, which adds it"
             remedy = f"Declare a {component} that installs it, or the chart {chart}."
         else:
-            setting = missing.get(group)
             message = f"the cluster has no {kind}, which GKE adds with {setting}"
             remedy = f"Set {setting} of the cluster, or leave the object out."
         namespace = section(manifest, "metadata").get("namespace")

@@ -21,10 +21,13 @@ OTHERS = f"!{_OWN}"
 _CHECKS, _CHECK_SECONDS = 50, 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
 _MANIFESTS = Path(__file__).with_suffix(".yaml")
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ResourceQuota": f"/api/v1/namespaces/{NAMESPACE}/resourcequotas",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "MutatingAdmissionPolicy": f"{_ADMISSION}/mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": f"{_ADMISSION}/mutatingadmissionpolicybindings",
 }
 
 
@@ -41,7 +44,8 @@ class Addons:
         missing, created = list[Object](), list[Object]()
         for manifest in self._missing:
             owner = section(manifest, "spec").get("group", manifest.get("provisioner"))
-            (missing if owner in disabled else created).append(manifest)
+            is_disabled = owner in disabled or name_of(manifest) in disabled
+            (missing if is_disabled else created).append(manifest)
         for manifest in created:
             self._api.ensure(_PATHS[manifest["kind"]], manifest)
         for manifest in created:

@@ -114,6 +114,7 @@ def _resources(pool: Pool, gpus: int) -> dict[str, Any]:
         both[name] = f"{kib}Ki"
     if gpus:
         both[labels.GPU_RESOURCE] = str(gpus)
+    both |= dict.fromkeys(pool.networks, "1")
     memory, allocatable_memory = f"{capacity.memory_kib}Ki", f"{allocatable.memory_kib}Ki"
     total = {"cpu": str(machine.vcpus), "memory": memory, "ephemeral-storage": disk}
     usable = {"cpu": f"{allocatable.cpu_millis}m", "memory": allocatable_memory}
@@ -149,8 +150,9 @@ def changes(
 
 
 def _changed_amounts(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch from current to wanted resources: None removes a resource of a GPU."""
-    removed = [key for key in current.keys() - wanted.keys() if key.startswith("nvidia.com/")]
+    """Return the merge patch to the wanted resources: None removes one of a GPU or network."""
+    plugged = ("nvidia.com/", labels.GKE_NETWORKS)
+    removed = [key for key in current.keys() - wanted.keys() if key.startswith(plugged)]
     patch: dict[str, Any] = dict.fromkeys(removed)
     for key, amount in wanted.items():
         if key not in current or parse_quantity(current[key]) != parse_quantity(amount):

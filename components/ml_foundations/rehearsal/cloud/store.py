@@ -32,6 +32,8 @@ class Pool(PoolTraits):
     project: str = ""
     zones: tuple[str, ...] = ()
     location_policy: str = "BALANCED"
+    networks: tuple[str, ...] = ()
+    """What its nodes advertise for the networks that are ready now. It is not saved."""
     resource: Mapping[str, Any] = field(default_factory=dict)
     """The Pulumi resource that declares the pool: type, id, urn, inputs and outputs."""
 
@@ -40,7 +42,8 @@ class Pool(PoolTraits):
         """Return the pool of a JSON object. A missing field has its default."""
         gpu = PoolGpu(**data["gpu"]) if data.get("gpu") else None
         zones, taints = tuple(data.get("zones") or _DEFAULT_ZONES), tuple(data.get("taints") or ())
-        return cls(**{**data, "zones": zones, "taints": taints, "gpu": gpu})
+        parts = {"zones": zones, "taints": taints, "gpu": gpu, "networks": ()}
+        return cls(**{**data, **parts})
 
 
 ASSUMED = Pool(
@@ -117,10 +120,11 @@ class Store:
         """Replace the value under a name.
 
         ``sizes``: the number of nodes that each pool should have now; ``scale_down_seconds``: how
-        long a node may idle; ``ran_on``: by uid of a Job, the nodes where its pods ended;
-        ``stock``: by pool, the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why
-        no pool gets a node for it; ``hopeless``: the pods that can never have a node, and when the
-        round began that found this; ``ready``: by pool, the number of its nodes that are ready.
+        long a node may idle; ``networks_by_ip_only``: whether nodes advertise only NAME.IP of a
+        network; ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: by pool,
+        the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why no pool gets a
+        node for it; ``hopeless``: the pods that can never have a node, and when the round began
+        that found this; ``ready``: by pool, the number of its nodes that are ready.
         """
         write_json(self.root / f"{name}.json", data)
 

@@ -28,6 +28,7 @@ from ml_foundations.rehearsal.cloud import (
     dra,
     kubelet,
     load_balancers,
+    networks,
     nodes,
     operator,
     volumes,
@@ -105,6 +106,9 @@ class Supervisor:
             "/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release
         )
         self._addons = addons.Addons(self._api)
+        self._networks = networks.NetworkController(self._api)
+        self._project = Store(Rehearsal.at(rehearsal.root))
+        """The first replica has the project's resources that belong to no cluster."""
         persistent_volumes = follow(volumes.VOLUMES)
         self._volume_provisioner = volumes.VolumeProvisioner(
             self._api, follow(volumes.CLAIMS), persistent_volumes, follow(volumes.CLASSES)
@@ -181,6 +185,14 @@ class Supervisor:
         cluster = next(iter(properties), {})
         if clusters or pools:
             self._reconcile_addons(cluster)
+        if networks.has_networks(pools.values(), cluster):
+            with attempt("networks"):
+                recorded = self._project.recorded()
+                google = networks.GoogleNetworks(recorded, pools.values(), cluster)
+                self._networks.reconcile(google)
+            for name, pool in pools.items():
+                by_ip_only = self._store.get("networks_by_ip_only", False)
+                pools[name] = networks.in_networks(pool, self._networks.ready, by_ip_only)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
             self._operator = found and found.on(properties).with_daemon_sets(

@@ -1,0 +1,193 @@
+"""Networks between GPUs on a real control plane: the real scheduler places pods by what simulated nodes advertise."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.rehearsal.api import ApiError
+from ml_foundations.rehearsal.cloud.store import Pool
+
+from tests.support.cluster import Cluster
+from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
+from tests.support.waiting import until
+
+API = "/apis/networking.gke.io/v1"
+GROUP = "networking.gke.io"
+NETWORKS, PARAMETERS = f"{API}/networks", f"{API}/gkenetworkparamsets"
+NETWORK, SUBNETWORK = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
+MULTI = {"name": "ml", "location": "us-central1", "enableMultiNetworking": True}
+TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def interfaces(*subnets: str) -> dict[str, Any]:
+    configs = [{"network": f"vpc-{name}", "subnetwork": name} for name in subnets]
+    return {"inputs": {"networkConfig": {"additionalNodeNetworkConfigs": configs}}}
+
+
+MEGA = Pool(
+    name="mega",
+    cluster="ml",
+    machine_type="a3-megagpu-8g",
+    min_nodes=1,
+    max_nodes=2,
+    initial_nodes=1,
+    zones=("us-central1-a",),
+    taints=(GPU_TAINT,),
+    gpu=PoolGpu("nvidia-h100-mega-80gb", 8),
+    resource=interfaces("gpu-1", "gpu-2"),
+)
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster, MULTI) as cloud:
+        until(lambda: cloud.api.find(PARAMETERS) is not None)
+        yield cloud
+
+
+@pytest.fixture
+def cloud(running: Cloud) -> Iterator[Cloud]:
+    yield running
+    clean(running)
+    for collection in (NETWORKS, PARAMETERS):
+        for item in running.api.get(collection)["items"]:
+            running.api.delete(f"{collection}/{item['metadata']['name']}")
+
+
+def network(cloud: Cloud, name: str, subnet: str, vpc: str = "", mode: str = "NetDevice") -> None:
+    spec = {"vpc": vpc or f"vpc-{subnet}", "vpcSubnet": subnet, "deviceMode": mode}
+    cloud.api.create(PARAMETERS, parameter_set(name, spec))
+    reference = {"group": GROUP, "kind": "GKENetworkParamSet", "name": name}
+    cloud.api.create(NETWORKS, of_kind("Network", name, type="Device", parametersRef=reference))
+
+
+def of_kind(kind: str, name: str, **spec: Any) -> Object:
+    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def parameter_set(name: str, spec: dict[str, Any]) -> Object:
+    return of_kind("GKENetworkParamSet", name, **spec)
+
+
+def start(cloud: Cloud, name: str, *names: str, gpus: int = 8, **container: Any) -> None:
+    """Start a pod with an interface in each network."""
+    entries = [f'{{"interfaceName":"eth{i}","network":"{n}"}}' for i, n in enumerate(names, 1)]
+    default = '{"interfaceName":"eth0","network":"default"}'
+    text = f"[{','.join([default, *entries])}]"
+    limits = {GPU_RESOURCE: str(gpus)}
+    main = {"name": "main", "image": "busybox", "resources": {"limits": limits}} | container
+    metadata = {
+        "name": name,
+        "labels": {"run": name},
+        "annotations": {"networking.gke.io/interfaces": text},
+    }
+    spec = {"containers": [main], "tolerations": [TOLERATION]}
+    cloud.api.create("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+
+
+def offered(cloud: Cloud) -> list[set[str]]:
+    """The networks that each node of the pool advertises."""
+    prefix = f"{GROUP}.networks/"
+    found = [node["status"]["allocatable"] for node in cloud.nodes("mega")]
+    return [{key.removeprefix(prefix) for key in each if key.startswith(prefix)} for each in found]
+
+
+def refusal(cloud: Cloud, pod: str) -> str:
+    """The scheduler's words about a pod."""
+    conditions = cloud.pods(f"run={pod}")[0]["status"].get("conditions", [])
+    return next((each.get("message", "") for each in conditions if each["status"] == "False"), "")
+
+
+def state(cloud: Cloud, collection: str, name: str) -> tuple[str, str]:
+    conditions = cloud.api.get(f"{collection}/{name}").get("status", {}).get("conditions", [{}])
+    return conditions[0].get("reason", ""), conditions[0].get("message", "")
+
+
+def test_nodes_advertise_the_networks_that_are_ready(cloud: Cloud) -> None:
+    cloud.store.save_pool(MEGA)
+    until(lambda: offered(cloud) == [set()])
+    network(cloud, "vpc1", "gpu-1")
+    network(cloud, "vpc2", "gpu-2")
+    until(lambda: offered(cloud) == [{"vpc1", "vpc1.IP", "vpc2", "vpc2.IP"}])
+    assert state(cloud, NETWORKS, "vpc1") == ("GNPParamsReady", "")
+    assert cloud.api.get(f"{PARAMETERS}/vpc1")["status"]["networkName"] == "vpc1"
+    start(cloud, "one", "vpc1", "vpc2")
+    until(lambda: len(cloud.running("one")) == 1)
+    start(cloud, "two", "vpc1", "vpc2")
+    until(lambda: len(cloud.running("two")) == 1)  # on a new node
+    start(cloud, "three", "vpc1", "vpc2")
+    until(lambda: "Insufficient networking.gke.io.networks/vpc1.IP" in refusal(cloud, "three"))
+    cloud.api.delete(f"{NETWORKS}/vpc2")
+    until(lambda: offered(cloud) == [{"vpc1", "vpc1.IP"}] * 2)
+
+
+@pytest.mark.parametrize(
+    ("subnet", "vpc", "reason", "message"),
+    [
+        ("gpu-9", "vpc-gpu-1", "SubnetNotFound", "subnet: gpu-9 not found in VPC: vpc-gpu-1"),
+        ("gpu-1", "vpc-9", "VPCNotFound", "VPC: vpc-9 not found"),
+        ("far", "vpc-far", "SubnetNotFound", "subnet: far not found in VPC: vpc-far"),
+        ("gpu-1", "default", "DeviceModeCantUseDefaultVPC", "can't use the default VPC"),
+    ],
+)
+def test_parameters_of_another_network_leave_pods_pending(
+    cloud: Cloud, subnet: str, vpc: str, reason: str, message: str
+) -> None:
+    """A subnetwork of another region is not found, either."""
+    for token, name, region in ((NETWORK, "vpc-far", ""), (SUBNETWORK, "far", "us-east1")):
+        outputs = {"name": name, "region": region}
+        cloud.store.save("recorded", name, {"type": token, "id": name, "outputs": outputs})
+    cloud.store.save_pool(replace(MEGA, max_nodes=1))
+    network(cloud, "wrong", subnet, vpc)
+    start(cloud, "train", "wrong")
+    until(lambda: state(cloud, NETWORKS, "wrong")[0] == "GNPParamsNotReady")
+    found, words = state(cloud, PARAMETERS, "wrong")
+    assert found == reason and message in words
+    until(lambda: "Insufficient networking.gke.io.networks/wrong" in refusal(cloud, "train"))
+    assert offered(cloud) == [set()]
+    cloud.stop("train")
+    for name in ("vpc-far", "far"):
+        cloud.store.delete("recorded", name)
+
+
+def test_a_network_without_parameters_is_never_ready(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(MEGA, max_nodes=1))
+    reference = {"group": GROUP, "kind": "GKENetworkParamSet", "name": "forgotten"}
+    cloud.api.create(NETWORKS, of_kind("Network", "vpc1", type="Device", parametersRef=reference))
+    start(cloud, "train", "vpc1")
+    until(lambda: "Insufficient networking.gke.io.networks/vpc1" in refusal(cloud, "train"))
+    assert state(cloud, NETWORKS, "vpc1") == ("", "")
+
+
+def test_a_subnetwork_belongs_to_the_first_parameters(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(MEGA, max_nodes=1))
+    network(cloud, "a", "gpu-1")
+    network(cloud, "b", "gpu-1")
+    until(lambda: state(cloud, PARAMETERS, "b")[0] == "DeviceModeSubnetAlreadyInUse")
+    assert state(cloud, PARAMETERS, "a")[0] == "GNPReady"
+    until(lambda: offered(cloud) == [{"a", "a.IP"}])
+
+
+def test_a_kind_refuses_what_gke_refuses(cloud: Cloud) -> None:
+    with pytest.raises(ApiError, match="Unsupported value"):
+        network(cloud, "a", "gpu-1", mode="Rdma")
+
+
+def test_nodes_that_advertise_addresses_only_leave_pods_pending(
+    cloud: Cloud,
+) -> None:
+    """What llm-d has seen: GKE's webhook requests NAME too, unless a container requests none of it."""
+    cloud.store.put("networks_by_ip_only", True)
+    cloud.store.save_pool(replace(MEGA, max_nodes=1))
+    network(cloud, "vpc1", "gpu-1")
+    until(lambda: offered(cloud) == [{"vpc1.IP"}])
+    start(cloud, "train", "vpc1")
+    until(lambda: "Insufficient networking.gke.io.networks/vpc1." in refusal(cloud, "train"))
+    cloud.stop("train")
+    none = {GPU_RESOURCE: "8", "networking.gke.io.networks/vpc1": "0"}
+    start(cloud, "without", "vpc1", resources={"limits": none, "requests": none})
+    until(lambda: len(cloud.running("without")) == 1)
+    cloud.store.put("networks_by_ip_only", False)
