@@ -47,6 +47,7 @@ __all__ = [
     "GpuClaimArgs",
     "GpuFabricArgs",
     "GpuMonitorArgs",
+    "GpuNetworkArgs",
     "GpuNodePoolArgs",
     "GpuOperatorArgs",
     "GpuShapeArgs",
@@ -196,7 +197,10 @@ class GkeClusterArgs(ClusterNetworkArgs):
     max_pods: NotRequired[Known[int]]
     """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: NotRequired[Known[bool]]
-    """Allow node pools in additional networks. The default is false. You can switch it on later."""
+    """Allow node pools in additional networks, such as those between GPUs. The default is false.
+
+    Set it when you create the cluster. The provider can change it later, but Google documents no
+    command for that."""
     secrets_key: NotRequired[pulumi.Input[str]]
     """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service
     agent must have access to the key."""
@@ -531,6 +535,15 @@ class CpuNodePoolArgs(NodePoolArgs):
     """Arguments of a CpuNodePool."""
 
 
+class NodeNetworkArgs(TypedDict):
+    """An additional network of the nodes."""
+
+    network: pulumi.Input[str]
+    """The VPC network."""
+    subnetwork: pulumi.Input[str]
+    """Its subnetwork in the cluster's region."""
+
+
 class GpuSharingArgs(TypedDict):
     """Sharing of a GPU, or of each partition of it, by several pods."""
 
@@ -541,16 +554,28 @@ class GpuSharingArgs(TypedDict):
     """The number of pods that share it, 2 to 48."""
 
 
-class NodeNetworkArgs(TypedDict):
-    """An additional network of the nodes."""
+class GpuNetworkArgs(NodePoolArgs):
+    """Arguments of a node pool about the networks between GPUs."""
 
-    network: pulumi.Input[str]
-    """The VPC network."""
-    subnetwork: pulumi.Input[str]
-    """Its subnetwork in the cluster's region."""
+    gpu_network: NotRequired[Known[Literal["none", "auto", "multi-network", "managed"]]]
+    """The networks for the traffic between GPUs of several nodes: none, auto, multi-network or
+    managed. The default is none.
+
+    multi-network: the pool creates the VPC networks, and pods name their interfaces. managed: GKE
+    creates the networks, and pods claim the interfaces (DRANET), on A3 Ultra and A4. auto: managed
+    if it is possible, otherwise multi-network. Both install the plugin of NCCL."""
+    gpu_network_cidr: NotRequired[Known[str]]
+    """Addresses of the networks that multi-network creates. The default is 192.168.0.0/16. A second
+    pool of a cluster needs another range."""
+    additional_networks: NotRequired[list[NodeNetworkArgs]]
+    """Your own networks for the traffic between GPUs, in place of gpu_network: 4 for TCPX (A3
+    High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    multi_networking: NotRequired[Known[bool]]
+    """If false, the cluster has no additional networks, such as GkeCluster.multi_networking. By
+    default, it is not checked here."""
 
 
-class GpuNodePoolArgs(NodePoolArgs):
+class GpuNodePoolArgs(GpuNetworkArgs):
     """Arguments of a GpuNodePool."""
 
     location_policy: NotRequired[Known[Literal["ANY", "BALANCED"]]]
@@ -575,12 +600,6 @@ class GpuNodePoolArgs(NodePoolArgs):
     """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: NotRequired[GpuSharingArgs]
     """How pods share GPUs, if GKE installs the driver."""
-    additional_networks: NotRequired[list[NodeNetworkArgs]]
-    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA
-    (A3 Ultra, A4)."""
-    accelerator_networks: NotRequired[Known[bool]]
-    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The
-    default is false."""
     fast_socket: NotRequired[Known[bool]]
     """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: NotRequired[Known[bool]]
@@ -590,8 +609,8 @@ class GpuNodePoolArgs(NodePoolArgs):
     """Let pods claim the GPUs (DRA, see DeviceClasses). The device plugin then does not advertise
     them. The default is false."""
     cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It sets project, location, cluster_name and node_service_account. Its
-    deletion_protection is the default of the pool's."""
+    """The GkeCluster. It sets project, location, cluster_name and node_service_account. It also
+    sets multi_networking. Its deletion_protection is the default of the pool's."""
 
 
 class ComputeClassArgs(TypedDict):

@@ -349,15 +349,9 @@ REFUSED = {
     "too few networks": (H100, {"additional_networks": NETWORKS[:3]}, "additional_networks", "4"),
     "networks twice": (
         H100,
-        {"additional_networks": NETWORKS[:4], "accelerator_networks": True},
+        {"additional_networks": NETWORKS[:4], "gpu_network": "multi-network"},
         "additional_networks",
         "leave one",
-    ),
-    "accelerator networks of an L4": (
-        L4,
-        {"accelerator_networks": True},
-        "accelerator_networks",
-        "A3, A4",
     ),
     "limits per zone without zones": (L4, {"limits": "zone"}, "zones", "are needed"),
     "a zone of another region": (L4, {"zones": ["europe-west4-a"]}, "zones", "us-central1"),
@@ -618,9 +612,6 @@ def test_networks_between_gpus() -> None:
     four = pool(H100 | {"additional_networks": NETWORKS[:4], "fast_socket": True})
     assert four["networkConfig"] == {"additionalNodeNetworkConfigs": NETWORKS[:4]}
     assert four["nodeConfig"]["fastSocket"] == {"enabled": True}
-    made = pool(H100 | {"accelerator_networks": True})
-    assert made["networkConfig"] == {"acceleratorNetworkProfile": "auto"}
-    assert made["nodeConfig"]["labels"]["cloud.google.com/gke-networking-dra-driver"] == "true"
 
 
 @pytest.mark.parametrize(

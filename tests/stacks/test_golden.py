@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.gke.networks import POOLS
 from tests.support import recording
 from tests.support.golden import GOLDEN, difference, holds, whole
 from tests.support.recording import EXAMPLES, STACKS
@@ -30,6 +31,7 @@ def test_no_golden_is_stale() -> None:
         *STACKS,
         *(f"examples/{name}" for name in EXAMPLES),
         *(f"workloads/{case}" for case in CASES),
+        *(f"gke/{case}" for case in POOLS),
     ]
     assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {
         f"{name}.yaml" for name in made

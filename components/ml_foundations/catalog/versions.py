@@ -52,6 +52,14 @@ TCPXO_DAEMON_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarx
 """The plugin of NCCL and its daemon are released as pairs (container-engine-accelerators@992db812,
 gpudirect-tcpx and gpudirect-tcpxo)."""
 GIB_PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
+DEVICE_INJECTOR_IMAGE = (
+    "gcr.io/gke-release/nri-device-injector"
+    "@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
+)
+HOST_SHELL_IMAGE = (
+    "ubuntu:24.04@sha256:4fbb8e6a8395de5a7550b33509421a2bafbc0aab6c06ba2cef9ebffbc7092d90"
+)
+"""An image with nsenter, by which an installer runs commands in the node's own namespaces."""
 
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")

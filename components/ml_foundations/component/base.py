@@ -1,7 +1,7 @@
 """The base of every component: it checks arguments, declares children and publishes outputs."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 import pulumi
@@ -84,7 +84,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         for warning in spec.warnings():
             pulumi.log.warn(f"{title}: {warning}")
         depends_on = [*sources, *self.joined(expansion.objects)]
-        options = self._options(opts, expansion, depends_on)
+        options = self._options(opts, spec, expansion, depends_on)
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, options)
         self.children = made = dict[str, pulumi.CustomResource]()
         children = spec.declared_children()
@@ -123,6 +123,29 @@ class Component(pulumi.ComponentResource, Generic[S]):
         """Return more resources that the children wait for, given the objects."""
         return ()
 
+    def given_provider(
+        self, spec: S, objects: Mapping[str, pulumi.ComponentResource]
+    ) -> pulumi.ProviderResource | None:
+        """Return the Kubernetes provider that the objects give the children, or None."""
+        for name in self._provider_objects(objects)[:1]:
+            return cast("Component[Any]", objects[name]).kubernetes_provider()
+        return None
+
+    def provider_errors(
+        self,
+        opts: Options,
+        args: Mapping[str, Any],
+        objects: Mapping[str, pulumi.ComponentResource],
+    ) -> Iterator[tuple[str, str]]:
+        """Yield why the Kubernetes provider is not clear, given the arguments and the objects."""
+        names = self._provider_objects(objects)
+        for name in names[1:]:
+            reason = f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
+            yield names[0], reason
+        if names and has_kubernetes_provider(opts):
+            reason = "is set, and opts has a Kubernetes provider"
+            yield names[0], f"{reason}. Leave out {names[0]} or the provider"
+
     def kubernetes_provider(self) -> pulumi.ProviderResource | None:
         """Return the Kubernetes provider of its children; None for Pulumi's default provider."""
         return self.get_provider("kubernetes:core/v1:Pod")
@@ -157,34 +180,24 @@ class Component(pulumi.ComponentResource, Generic[S]):
                 for field in argument.defaults:
                     update.pop(field, None)
             spec = cast("S", args.model_copy(update=update))
+            if errors := list(self.provider_errors(opts, dict(spec), expansion.objects)):
+                raise ArgumentsError(title, [], spec_type, more=errors)
         else:
-            errors = [*expansion.errors, *self._provider_errors(opts, expansion)]
+            errors = [*expansion.errors, *self.provider_errors(opts, values, expansion.objects)]
             spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
 
     def _options(
-        self, opts: Options, expansion: Expansion, depends_on: list[pulumi.Resource]
+        self, opts: Options, spec: S, expansion: Expansion, depends_on: list[pulumi.Resource]
     ) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
-        provider = None
-        for name in self._provider_objects(expansion)[:1]:
-            provider = cast("Component[Any]", expansion.objects[name]).kubernetes_provider()
+        provider = self.given_provider(spec, expansion.objects)
         ours = pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
         return pulumi.ResourceOptions.merge(opts, ours)
 
-    def _provider_objects(self, expansion: Expansion) -> list[str]:
+    def _provider_objects(self, given: Iterable[str]) -> list[str]:
         objects = self.spec_type().objects
-        given = [name for name in expansion.objects if name in objects]
-        return [name for name in given if objects[name].gives_provider]
-
-    def _provider_errors(self, opts: Options, expansion: Expansion) -> Iterator[tuple[str, str]]:
-        names = self._provider_objects(expansion)
-        for name in names[1:]:
-            reason = f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
-            yield names[0], reason
-        if names and _has_kubernetes_provider(opts):
-            reason = "is set, and opts has a Kubernetes provider"
-            yield names[0], f"{reason}. Leave out {names[0]} or the provider"
+        return [name for name in given if name in objects and objects[name].gives_provider]
 
 
 def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -196,7 +209,8 @@ def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
     return kwargs if args is None else args
 
 
-def _has_kubernetes_provider(opts: Options) -> bool:
+def has_kubernetes_provider(opts: Options) -> bool:
+    """Return whether options have a Kubernetes provider."""
     if opts is None:
         return False
     # Merging makes a mapping of every form in which providers may be given.

@@ -70,7 +70,11 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     max_pods: int | None = Field(default=None, ge=8, le=256)
     """The most pods of a node, 8 to 256, if its pool sets no other number. The default is 110."""
     multi_networking: bool = False
-    """Allow node pools in additional networks. The default is false. You can switch it on later."""
+    """Allow node pools in additional networks, such as those between GPUs. The default is false.
+
+    Set it when you create the cluster. The provider can change it later, but Google documents no
+    command for that.
+    """
     secrets_key: InputStr = None
     """The Cloud KMS key that encrypts Kubernetes Secrets. By default, Google's own. GKE's service
     agent must have access to the key."""
@@ -200,6 +204,8 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
     """The VPC network. StorageClasses accepts it for Filestore and Lustre."""
     deletion_protection: KnownOutput[bool]
     """If true, GKE refuses to delete the cluster. GPU node pools accept it."""
+    multi_networking: KnownOutput[bool]
+    """If true, node pools may be in additional networks. GPU node pools accept it."""
     kubeconfig: pulumi.Output[str]
     """A kubeconfig that authenticates by gke-gcloud-auth-plugin. It holds no credential."""
     node_service_account: pulumi.Output[str]
@@ -242,15 +248,23 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
         It waits for ``depends_on`` and for the node pools that were declared with ``cluster=``.
         """
         if self._kubernetes_provider is None:
-            name, after = self.pulumi_resource_name, [*self.node_pools, *depends_on]
-            self._kubernetes_provider = k8s.Provider(
-                f"{name}-kubernetes",
-                kubeconfig=self.kubeconfig,
-                # Another kubeconfig of the same cluster then replaces nothing.
-                cluster_identifier=name,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=after),
-            )
+            self._kubernetes_provider = self._new_provider("", [*self.node_pools, *depends_on])
         return self._kubernetes_provider
+
+    @cached_property
+    def node_pool_provider(self) -> k8s.Provider:
+        """The Kubernetes provider for the objects of node pools. It waits for no pool."""
+        return self._new_provider("-node-pools", [])
+
+    def _new_provider(self, suffix: str, depends_on: Sequence[pulumi.Resource]) -> k8s.Provider:
+        name = self.pulumi_resource_name
+        return k8s.Provider(
+            f"{name}-kubernetes{suffix}",
+            kubeconfig=self.kubeconfig,
+            # Another kubeconfig of the same cluster then replaces nothing.
+            cluster_identifier=name,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=depends_on),
+        )
 
 
 def _kubeconfig(

@@ -18,15 +18,15 @@ from ml_foundations.catalog.machine_types import (
     gpu_by_name,
 )
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
-from ml_foundations.component.base import Child
+from ml_foundations.component.base import Child, Options, has_kubernetes_provider
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import NonEmpty
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
+from ml_foundations.gke.node_pools.gpu_network import GpuNetworkSpec
+from ml_foundations.gke.node_pools.network_objects import network_children, network_config
 from ml_foundations.gke.node_pools.pool import (
     CLUSTER,
-    NodePoolSpec,
     Taint,
     join_cluster,
     node_arguments,
@@ -36,16 +36,6 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuNodePoolComponent, TolerationArgs
 
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
-
-_GPU_NETWORKS = {"tcpx": 4, "tcpxo": 8, "rdma-roce": 8}
-"""Networks between GPUs, in addition to the nodes' network, by the kind of network of the catalog.
-
-Source: cluster-toolkit, gke-node-pool/gpu_direct.tf (TCPX, TCPXO), and one for each of the 8 RDMA
-interfaces.
-"""
-
-_PROFILE_FAMILIES = ("a3-", "a4-", "a4x-")
-"""Machines whose networks GKE makes itself (cluster-toolkit, is_dranet_supported_machine)."""
 
 
 class GpuSharing(Spec):
@@ -58,23 +48,18 @@ class GpuSharing(Spec):
     """The number of pods that share it, 2 to 48."""
 
 
-class NodeNetwork(Spec):
-    """An additional network of the nodes."""
-
-    network: NonEmpty
-    """The VPC network."""
-    subnetwork: NonEmpty
-    """Its subnetwork in the cluster's region."""
-
-
-class GpuNodePoolSpec(NodePoolSpec):
+class GpuNodePoolSpec(GpuNetworkSpec):
     """Arguments of a GpuNodePool."""
 
     objects = {
         "cluster": CLUSTER._replace(
-            description=f"{CLUSTER.description} "
+            description=f"{CLUSTER.description} It also sets multi_networking. "
             "Its deletion_protection is the default of the pool's.",
-            outputs={**CLUSTER.outputs, "deletion_protection": "deletion_protection"},
+            outputs={
+                **CLUSTER.outputs,
+                "deletion_protection": "deletion_protection",
+                "multi_networking": "multi_networking",
+            },
             defaults=("deletion_protection",),
         )
     }
@@ -102,12 +87,6 @@ class GpuNodePoolSpec(NodePoolSpec):
     """The MIG partition size of every GPU, such as 1g.10gb, if GKE installs the driver."""
     sharing: GpuSharing | None = None
     """How pods share GPUs, if GKE installs the driver."""
-    additional_networks: list[NodeNetwork] = []
-    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA
-    (A3 Ultra, A4)."""
-    accelerator_networks: bool = False
-    """Let GKE create these networks, which pods then claim (DRANET). A3, A4 and A4X only. The
-    default is false."""
     fast_socket: bool = False
     """Install NCCL Fast Socket on the nodes. The default is false."""
     deletion_protection: bool = True
@@ -160,6 +139,15 @@ class GpuNodePoolSpec(NodePoolSpec):
         return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
 
     @property
+    def gpu_fabric(self) -> dict[str, Any] | None:
+        """What pods need to use the network between the GPUs; None if gpu_network is none."""
+        if self.fabric is None:
+            return None
+        names = [self.network_name(interface) for interface in self.interfaces]
+        fabric = {"kind": self.fabric.kind, "networks": names}
+        return fabric | {"gpus_per_node": self.gpus_per_node}
+
+    @property
     @override
     def declared_taints(self) -> list[Taint]:
         return [_GPU_TAINT, *super().declared_taints]
@@ -174,7 +162,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         no_such_gpus = list(self._gpu_errors())
         yield from no_such_gpus
         yield from super().errors()
-        yield from self._network_errors()
+        yield from self._socket_errors()
         yield from self._driver_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
             reason = f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
@@ -220,18 +208,7 @@ class GpuNodePoolSpec(NodePoolSpec):
             return "names GPUs that pods share; set sharing"
         return None
 
-    def _network_errors(self) -> Iterator[tuple[str, str]]:
-        machine = self.shape
-        given, wanted = len(self.additional_networks), _GPU_NETWORKS.get(machine.network, 0)
-        if self.accelerator_networks and not machine.name.startswith(_PROFILE_FAMILIES):
-            reason = f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
-            yield "accelerator_networks", reason
-        if 0 < given < wanted:
-            reason = f"but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
-            yield "additional_networks", f"are {given}, {reason}"
-        if self.accelerator_networks and self.additional_networks:
-            reason = "are those that accelerator_networks lets GKE make; leave one of them out"
-            yield "additional_networks", reason
+    def _socket_errors(self) -> Iterator[tuple[str, str]]:
         if self.fast_socket and not self.uses_gvnic:
             yield "fast_socket", "needs gvnic, and so the image cos"
 
@@ -266,8 +243,17 @@ class GpuNodePoolSpec(NodePoolSpec):
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
         socket = {"enabled": True} if self.fast_socket else None
         nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
-        networks, protect = _network_config(self), self.deletion_protection
-        yield pool_child(self, nodes, spare=False, network_config=networks, protect=protect)
+        networks = list(network_children(self))
+        yield from networks
+        yield pool_child(
+            self,
+            nodes,
+            spare=False,
+            network_config=network_config(self),
+            protect=self.deletion_protection,
+            # GKE offers the interfaces of a new node only if its networks have their objects.
+            depends_on=[child.suffix for child in networks],
+        )
 
 
 class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
@@ -293,6 +279,8 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
     """The tolerations that pods need to run on its nodes."""
+    gpu_fabric: KnownOutput[dict[str, Any] | None]
+    """What pods need to use the network between the GPUs. None if gpu_network is none."""
     queued_provisioning: KnownOutput[bool]
     """If true, nodes are created only for a ProvisioningRequest. A TrainingQueue creates these
     requests."""
@@ -303,6 +291,27 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
         """Return the cluster's CPU pools, because GKE's own pods need nodes without GPU taints."""
         return [pool for pool in join_cluster(self, objects) if isinstance(pool, CpuNodePool)]
+
+    @override
+    def given_provider(
+        self, spec: GpuNodePoolSpec, objects: Mapping[str, pulumi.ComponentResource]
+    ) -> pulumi.ProviderResource | None:
+        """Return a provider of the cluster for the objects of the networks, if there are any."""
+        cluster: Any = objects.get("cluster")
+        return cluster.node_pool_provider if cluster and spec.fabric else None
+
+    @override
+    def provider_errors(
+        self,
+        opts: Options,
+        args: Mapping[str, Any],
+        objects: Mapping[str, pulumi.ComponentResource],
+    ) -> Iterator[tuple[str, str]]:
+        """Yield that there is no provider for the objects of the networks."""
+        is_used = args.get("gpu_network") not in (None, "none")
+        if is_used and not objects and not has_kubernetes_provider(opts):
+            fix = "set cluster, or add the cluster's Kubernetes provider to opts.providers"
+            yield "gpu_network", f"creates objects in the cluster; {fix}"
 
     @override
     def outputs(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,7 +325,7 @@ def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
         found[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)
     if not spec.is_managed:
         found[labels.GKE_NO_DEVICE_PLUGIN] = "true"
-    if spec.accelerator_networks:
+    if spec.is_network_managed:
         found[labels.GKE_NETWORK_DRA_DRIVER] = "true"
     return found | (labels.DRA_POOL_LABELS if spec.dra else {})
 
@@ -333,10 +342,3 @@ def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
         sharing = {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients}
         accelerator["gpuSharingConfig"] = sharing
     return accelerator
-
-
-def _network_config(spec: GpuNodePoolSpec) -> dict[str, Any] | None:
-    if spec.accelerator_networks:
-        return {"acceleratorNetworkProfile": "auto"}
-    networks = [network.given() for network in spec.additional_networks]
-    return {"additionalNodeNetworkConfigs": networks} if networks else None

@@ -1,6 +1,6 @@
 """The arguments that all node pools share, and how a pool is declared to GKE."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import pulumi
@@ -247,10 +247,11 @@ def pool_child(
     spare: bool,
     network_config: Mapping[str, Any] | None = None,
     protect: bool | None = None,
+    depends_on: Sequence[str] = (),
 ) -> ChildResource:
     """Return the pool as it is declared to GKE, with further networks of its nodes if it has any.
 
-    ``spare`` machines are usually available.
+    ``spare`` machines are usually available. ``depends_on`` are suffixes of earlier children.
     """
     # Google sets --no-enable-autorepair for both (GKE, "Run a large-scale workload").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
@@ -274,7 +275,14 @@ def pool_child(
         pool["upgradeSettings"] = upgrade_arguments(spec.upgrade, spare=spare)
     # GKE reports the number of nodes that the autoscaler has made.
     ignored, inputs = ["initialNodeCount"], without_nulls(pool)
-    return cloud_child("pool", NODE_POOL, inputs, ignore_changes=ignored, protect=protect)
+    return cloud_child(
+        "pool",
+        NODE_POOL,
+        inputs,
+        depends_on=depends_on,
+        ignore_changes=ignored,
+        protect=protect,
+    )
 
 
 def node_arguments(

@@ -1,0 +1,187 @@
+"""The networks between the GPUs of a pool's nodes: the arguments, and which networks they mean."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from typing import Any, Literal, NamedTuple
+
+from typing_extensions import override
+
+from ml_foundations.catalog.gpu_fabrics import GPU_FABRICS, GpuFabric, gpu_fabric
+from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import MAX_LABEL, Cidr, NonEmpty, concat, derived
+from ml_foundations.gke.node_pools.pool import NodePoolSpec
+from ml_foundations.kubernetes.words import alternatives, number
+
+_PARTS = 16
+"""The parts of a pool's range of addresses, one for each interface of a node: 9 at most."""
+_SMALLEST_RANGE = 25
+"""The prefix of the smallest range: its parts are a /29, the smallest of a subnetwork (VPC,
+"Subnets")."""
+_ADDRESSES_OF_GOOGLE = 4
+"""The addresses of a subnetwork that machines cannot have (VPC, "Subnets")."""
+_RDMA_NETWORK = "rdma"
+
+
+class NodeNetwork(Spec):
+    """An additional network of the nodes."""
+
+    network: NonEmpty
+    """The VPC network."""
+    subnetwork: NonEmpty
+    """Its subnetwork in the cluster's region."""
+
+
+class Interface(NamedTuple):
+    """An interface of each node, in addition to its first one, and its network."""
+
+    name: str
+    """Its name on the node and in pods, such as eth1."""
+    network: str
+    """The suffix of its VPC network. RDMA interfaces are in one network."""
+    cidr: IPv4Network
+    """The addresses of its subnetwork."""
+    device_mode: str
+    """How a pod gets it: NetDevice or RDMA."""
+
+
+class GpuNetworkSpec(NodePoolSpec):
+    """Arguments of a node pool about the networks between GPUs."""
+
+    gpu_network: Literal["none", "auto", "multi-network", "managed"] = "none"
+    """The networks for the traffic between GPUs of several nodes: none, auto, multi-network or
+    managed. The default is none.
+
+    multi-network: the pool creates the VPC networks, and pods name their interfaces. managed: GKE
+    creates the networks, and pods claim the interfaces (DRANET), on A3 Ultra and A4. auto: managed
+    if it is possible, otherwise multi-network. Both install the plugin of NCCL.
+    """
+    gpu_network_cidr: Cidr = IPv4Network("192.168.0.0/16")
+    """Addresses of the networks that multi-network creates. The default is 192.168.0.0/16. A second
+    pool of a cluster needs another range."""
+    additional_networks: list[NodeNetwork] = []
+    """Your own networks for the traffic between GPUs, in place of gpu_network: 4 for TCPX (A3
+    High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    multi_networking: bool | None = None
+    """If false, the cluster has no additional networks, such as GkeCluster.multi_networking. By
+    default, it is not checked here."""
+
+    @property
+    def fabric(self) -> GpuFabric | None:
+        """The network between the GPUs of the machine type; None if gpu_network is none."""
+        return None if self.gpu_network == "none" else gpu_fabric(self.shape)
+
+    @property
+    def is_network_managed(self) -> bool:
+        """Return whether GKE creates the networks, and pods claim the interfaces."""
+        fabric = self.fabric
+        is_chosen = self.gpu_network == "managed"
+        return fabric is not None and (is_chosen or (self.gpu_network == "auto" and fabric.managed))
+
+    @property
+    def interfaces(self) -> list[Interface]:
+        """The interfaces whose networks the pool creates, in the order of their names."""
+        fabric = self.fabric
+        if fabric is None or self.is_network_managed:
+            return []
+        parts = self.gpu_network_cidr.subnets(new_prefix=self._part_prefix)
+        found: list[Interface] = []
+        for index, part in zip(range(1, fabric.interfaces + 1), parts, strict=False):
+            name = f"eth{index}"
+            is_extra = index <= fabric.extra_interfaces
+            network = name if is_extra or not fabric.shared_vpc else _RDMA_NETWORK
+            mode = "NetDevice" if is_extra else fabric.device_mode
+            found.append(Interface(name, network, part, mode))
+        return found
+
+    @property
+    def _part_prefix(self) -> int:
+        return self.gpu_network_cidr.prefixlen + _PARTS.bit_length() - 1
+
+    def cloud_name(self, suffix: str) -> Any:
+        """Return the name in Google Cloud of what the pool creates for its networks."""
+        return concat(self.cluster_name, "-", self.pool_name, "-", suffix)
+
+    def network_name(self, interface: Interface) -> str:
+        """Return the name of GKE's Network object of an interface."""
+        return f"{self.pool_name}-{interface.name}"
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        yield from self._own_network_errors()
+        yield from self._gpu_network_errors()
+        if self.multi_networking is False and (self.interfaces or self.additional_networks):
+            field = "gpu_network" if self.interfaces else "additional_networks"
+            yield field, "needs a cluster with multi-networking; set its multi_networking to true"
+
+    def _own_network_errors(self) -> Iterator[tuple[str, str]]:
+        machine, fabric = self.shape, gpu_fabric(self.shape)
+        given, wanted = len(self.additional_networks), fabric.gpu_interfaces if fabric else 0
+        if 0 < given < wanted:
+            reason = f"but GPUs of {machine.name} talk over {wanted}; add {wanted - given}"
+            yield "additional_networks", f"are {given}, {reason}"
+        # The daemon finds 7 of 8 GPUs if a ninth interface has a place among theirs (NVIDIA/aicr,
+        # issue 420).
+        if fabric is not None and fabric.kind == "tcpxo" and given > wanted:
+            reason = f"but {machine.name} has {wanted} interfaces for GPUs; leave out the others"
+            yield "additional_networks", f"are {given}, {reason}"
+
+    def _gpu_network_errors(self) -> Iterator[tuple[str, str]]:
+        if self.gpu_network == "none":
+            if "gpu_network_cidr" in self.model_fields_set:
+                yield "gpu_network_cidr", "is for the networks of gpu_network; set gpu_network"
+            return
+        fabric, is_set = self.fabric, f"is {self.gpu_network}"
+        if fabric is None:
+            fix = f"choose {_with_fabric()}, or leave it out"
+            reason = f"but {self.shape.name} has no network between GPUs of several nodes; {fix}"
+            yield "gpu_network", f"{is_set}, {reason}"
+            return
+        if self.gpu_network == "managed" and not fabric.managed:
+            name = fabric.kind.upper()
+            reason = f"but GPUDirect-{name} works with named interfaces only, not with claimed ones"
+            yield "gpu_network", f"{is_set}, {reason}; set it to multi-network"
+        if self.additional_networks:
+            reason = "are yours, and gpu_network creates some; leave one of them out"
+            yield "additional_networks", reason
+        yield from self._node_errors(fabric)
+        yield from self._range_errors(fabric)
+
+    def _node_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
+        if self.image_name != "cos":
+            yield "image", f"is {self.image_name}, and gpu_network needs cos; leave it out"
+        zones = self.zones or []
+        if fabric.kind == "rdma" and len(zones) != 1:
+            count = number(len(zones), "zone") if zones else "not set"
+            reason = f"but an RDMA network is in one zone; name the zone of {self.shape.name}"
+            yield "zones", f"are {count}, {reason}"
+
+    def _range_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
+        field, cidr = "gpu_network_cidr", self.gpu_network_cidr
+        if self.is_network_managed:
+            if field in self.model_fields_set:
+                yield field, "is for multi-network, and GKE creates these networks; leave it out"
+            return
+        if not 8 <= cidr.prefixlen <= _SMALLEST_RANGE:
+            yield field, f"is {cidr}; it must be a /8 to a /{_SMALLEST_RANGE}"
+            return
+        zones = len(self.zones or []) if self.limits == "zone" else 1
+        most, size = self.max_nodes * zones, 1 << (32 - self._part_prefix)
+        if most > size - _ADDRESSES_OF_GOOGLE:
+            part = f"each of the {fabric.interfaces} networks has {size} addresses of it"
+            yield field, f"is {cidr}; {part}, and the pool has up to {most} nodes; make it larger"
+        try:
+            longest = max((interface.network for interface in self.interfaces), key=len)
+            derived(self.cloud_name(""), longest, MAX_LABEL)
+        except ValueError as error:
+            yield "pool_name", f"is part of the names of its networks: {error}"
+
+
+def _with_fabric() -> str:
+    """Return the machine types that have a network between GPUs of several nodes."""
+    return alternatives(
+        machine.name
+        for machine in MACHINE_TYPES.values()
+        if machine.network in GPU_FABRICS and not machine.name.endswith("-nolssd")
+    )

@@ -1,0 +1,147 @@
+"""What a pool creates for the networks between GPUs: in Google Cloud, and in the cluster."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ml_foundations.catalog import versions
+from ml_foundations.component.children import NOT_AWAITED, ChildResource, Ref, cloud_child
+from ml_foundations.component.data import yaml_file
+from ml_foundations.component.types import concat
+from ml_foundations.gke.node_pools.gpu_network import GpuNetworkSpec, Interface
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import api_object
+
+_GROUP = "networking.gke.io"
+_API = f"{_GROUP}/v1"
+"""The kinds Network and GKENetworkParamSet (GoogleCloudPlatform/gke-networking-api@34c617f,
+apis/network/v1)."""
+_PROTOCOLS = ("tcp", "udp", "icmp")
+"""What the firewall of a network between GPUs lets in (cluster-toolkit@104708037,
+examples/gke-a3-megagpu and gke-a3-ultragpu)."""
+
+
+def network_children(spec: GpuNetworkSpec) -> Iterator[ChildResource]:
+    """Yield the networks of a pool, and what its nodes need to use them."""
+    networks: set[str] = set()
+    for interface in spec.interfaces:
+        if interface.network not in networks:
+            networks.add(interface.network)
+            yield from _vpc(spec, interface)
+        yield _subnetwork(spec, interface)
+        yield from _network_objects(spec, interface)
+    if spec.fabric is not None:
+        for name in _DAEMONS[spec.fabric.kind]:
+            yield ChildResource(name, _daemon_set(spec, name))
+
+
+def network_config(spec: GpuNetworkSpec) -> dict[str, Any] | None:
+    """Return the networkConfig of a pool in GKE, or None if its nodes have one interface."""
+    if spec.is_network_managed:
+        return {"acceleratorNetworkProfile": "auto"}
+    networks: list[Mapping[str, Any]] = [network.given() for network in spec.additional_networks]
+    for interface in spec.interfaces:
+        names = {"network": interface.network, "subnetwork": interface.name}
+        networks.append({key: spec.cloud_name(suffix) for key, suffix in names.items()})
+    return {"additionalNodeNetworkConfigs": networks} if networks else None
+
+
+def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
+    """Yield the VPC network of an interface, with the firewall that lets its traffic in."""
+    is_rdma = interface.device_mode == "RDMA"
+    name, suffix = spec.cloud_name(interface.network), f"{interface.network}-network"
+    common = {"name": name, "project": spec.project}
+    network = {
+        **common,
+        "autoCreateSubnetworks": False,
+        "routingMode": "REGIONAL",
+        "mtu": spec.fabric and spec.fabric.mtu,
+    }
+    if is_rdma:
+        network["networkProfile"] = _rdma_profile(spec)
+    yield cloud_child(suffix, "gcp:compute/network:Network", network, ("selfLink",))
+    # A network with an RDMA profile has no firewall rules (cluster-toolkit@104708037,
+    # modules/network/gpu-rdma-vpc).
+    if not is_rdma:
+        firewall = {
+            **common,
+            "network": Ref(suffix, "selfLink"),
+            "allows": [{"protocol": protocol} for protocol in _PROTOCOLS],
+            "sourceRanges": [str(spec.gpu_network_cidr)],
+        }
+        type_ = "gcp:compute/firewall:Firewall"
+        yield cloud_child(f"{interface.network}-firewall", type_, firewall)
+
+
+def _rdma_profile(spec: GpuNetworkSpec) -> Any:
+    """Return the network profile for RDMA over Converged Ethernet. Each zone has its own."""
+    (zone,) = spec.zones or [""]
+    return concat("projects/", spec.project, f"/global/networkProfiles/{zone}-vpc-roce")
+
+
+def _subnetwork(spec: GpuNetworkSpec, interface: Interface) -> ChildResource:
+    subnetwork = {
+        "name": spec.cloud_name(interface.name),
+        "project": spec.project,
+        "region": spec.location,
+        "network": Ref(f"{interface.network}-network", "selfLink"),
+        "ipCidrRange": str(interface.cidr),
+    }
+    type_ = "gcp:compute/subnetwork:Subnetwork"
+    return cloud_child(f"{interface.name}-subnetwork", type_, subnetwork)
+
+
+def _network_objects(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
+    """Yield GKE's objects of an interface, by which pods can name it."""
+    name, suffix = spec.network_name(interface), f"{interface.name}-parameters"
+    parameters = {
+        "vpc": spec.cloud_name(interface.network),
+        "vpcSubnet": spec.cloud_name(interface.name),
+        "deviceMode": interface.device_mode,
+    }
+    metadata, kind = {"name": name}, "GKENetworkParamSet"
+    subnetwork = [f"{interface.name}-subnetwork"]
+    yield ChildResource(suffix, api_object(_API, kind, metadata, spec=parameters), subnetwork)
+    network = {"type": "Device", "parametersRef": {"group": _GROUP, "kind": kind, "name": name}}
+    manifest = api_object(_API, "Network", metadata, spec=network)
+    yield ChildResource(interface.name, manifest, [suffix])
+
+
+_DAEMONS = {
+    "tcpx": ("nccl-plugin", "device-injector"),
+    "tcpxo": ("nccl-plugin", "device-injector"),
+    "rdma": ("nccl-plugin",),
+}
+"""The DaemonSets that prepare the nodes, by the kind of their network."""
+
+
+def _daemon_set(spec: GpuNetworkSpec, name: str) -> dict[str, Any]:
+    """Return a DaemonSet for the nodes of a pool."""
+    pods = yaml_file(
+        "gke.node_pools",
+        "network_daemons.yaml",
+        tcpx_image=versions.TCPX_PLUGIN_IMAGE,
+        tcpxo_image=versions.TCPXO_PLUGIN_IMAGE,
+        rdma_image=versions.GIB_PLUGIN_IMAGE,
+        injector_image=versions.DEVICE_INJECTOR_IMAGE,
+        shell_image=versions.HOST_SHELL_IMAGE,
+        pause_image=versions.PAUSE_IMAGE,
+    )
+    kind = spec.fabric.kind if spec.fabric and name == "nccl-plugin" else name
+    name = f"{name}-{spec.pool_name}"
+    selector = {"k8s-app": name}
+    pod = pods[kind] | {
+        "priorityClassName": "system-node-critical",
+        "hostNetwork": True,
+        "hostPID": True,
+        "nodeSelector": {**spec.node_selector, labels.GKE_ACCELERATOR: spec.shape.gpu},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    # Critical pods need no separate quota in kube-system, and a pool may have no node yet.
+    metadata = {"name": name, "namespace": "kube-system", "labels": selector}
+    metadata |= {"annotations": NOT_AWAITED}
+    daemon_set = {
+        "selector": {"matchLabels": selector},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {"metadata": {"labels": selector}, "spec": pod},
+    }
+    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
