@@ -104,6 +104,7 @@ import ml_foundations  # noqa: E402
 from ml_foundations.component.base import Component  # noqa: E402
 from ml_foundations.component.spec import Spec  # noqa: E402
 from ml_foundations.component.tolerations import Toleration  # noqa: E402
+from ml_foundations.workloads.gpu_fabric import GpuFabric  # noqa: E402
 
 from codegen.package_schema import arguments, field_type, nested_specs, output_mark  # noqa: E402
 
@@ -253,7 +254,7 @@ def _can_be_published(kind: Any) -> bool:
     if kind is Any or output_mark(kind):
         return False
     if isinstance(kind, type) and issubclass(kind, Spec):
-        return kind is Toleration
+        return kind in (Toleration, GpuFabric)
     return all(map(_can_be_published, get_args(kind)))
 
 

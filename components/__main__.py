@@ -38,7 +38,7 @@ class Host(Provider):
         component: type[Component[Any]] = getattr(ml_foundations, kind)
         publishers: list[pulumi.Resource] = []
         values = map_leaves(inputs, lambda value: _plain(value, publishers))
-        spec: Any = _checked(component, name, values)
+        spec: Any = _checked(component, name, values, options)
         after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
         constructed = component(name, spec, after)
         return ConstructResult(constructed.urn, self._state(resource_type, constructed))
@@ -47,11 +47,15 @@ class Host(Provider):
         """Return the component's outputs that are not None, by their names in the schema."""
         outputs = json.loads(self.schema or "")["resources"][resource_type].get("properties", {})
         state = {name: getattr(component, to_snake(name), None) for name in outputs}
+        state |= {name: _fields(state[name]) for name in outputs if _is_object(outputs[name])}
         return {name: value for name, value in state.items() if value is not None}
 
 
 def _checked(
-    component: type[Component[Any]], name: str, inputs: Mapping[str, Any]
+    component: type[Component[Any]],
+    name: str,
+    inputs: Mapping[str, Any],
+    options: pulumi.ResourceOptions | None,
 ) -> ComponentSpec:
     """Check the inputs of a component, whose names are those of the schema.
 
@@ -63,10 +67,24 @@ def _checked(
     args = {fields.get(key, key): value for key, value in inputs.items()}
     given = component.completed(name, args)
     checked, errors = validated(spec, given, by_alias=True, by_name=True)
-    if errors or checked is None:
-        refused = ArgumentsError(f"{component.__name__} {name}", errors, spec, to_camel)
+    of_provider = component.provider_errors(options, given, {})
+    more = [(to_camel(field), reason) for field, reason in of_provider]
+    if errors or more or checked is None:
+        title = f"{component.__name__} {name}"
+        refused = ArgumentsError(title, errors, spec, to_camel, more=more)
         raise pulumi.InputPropertiesError(refused.message.partition("\n")[0], refused.errors)
     return checked
+
+
+def _is_object(property_: Mapping[str, Any]) -> bool:
+    return str(property_.get("$ref")).startswith("#/types/")
+
+
+def _fields(output: pulumi.Output[Any]) -> pulumi.Output[Any]:
+    """Return an object, or None, with its fields by their names in the schema."""
+    return output.apply(
+        lambda fields: fields and {to_camel(name): field for name, field in fields.items()}
+    )
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

@@ -1606,7 +1606,7 @@ class DistributedTrainingArgs(AwaitedArgs):
     0, because a failure restarts all pods."""
     nodes: Known[int]
     """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
-    gpu_fabric: NotRequired[GpuFabricArgs]
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
     """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
 
     Pods that request all GPUs of a node get it: interfaces, the vendor's daemon, libraries of the

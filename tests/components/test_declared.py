@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 import pytest
 from ml_foundations import (
     CpuNodePool,
@@ -303,6 +304,33 @@ def test_a_component_host_accepts_nested_arguments() -> None:
 
     kubelet = inputs(declared(program)["gpus-pool"])["nodeConfig"]["kubeletConfig"]
     assert kubelet["podPidsLimit"] == 2048
+
+
+def test_a_component_host_creates_networks_with_the_provider_of_the_program() -> None:
+    host, type_ = component_host().Host(), "ml-foundations:index:GpuNodePool"
+    args = {
+        **{"project": "project", "location": "us-central1"},
+        **{"clusterName": "c", "nodeServiceAccount": "s", "gpuNetwork": "auto"},
+        **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0},
+    }
+
+    def program() -> None:
+        with pytest.raises(pulumi.InputPropertiesError) as refused:
+            host.construct("gpus", type_, args)
+        (error,) = refused.value.errors or []
+        assert error["property_path"] == "gpuNetwork"
+        assert "opts.providers" in error["reason"]
+        providers = {"kubernetes": kubernetes.Provider("other", kubeconfig="{}")}
+        pool = host.construct("gpus", type_, args, pulumi.ResourceOptions(providers=providers))
+        fabric = resolve_known(pool.state["gpuFabric"])
+        assert fabric == {
+            "kind": "tcpx",
+            "networks": ["gpus-eth1", "gpus-eth2", "gpus-eth3", "gpus-eth4"],
+            "gpusPerNode": 8,
+        }
+
+    requests = declared(program)
+    assert "::other::" in requests["gpus-nccl-plugin"].provider
 
 
 def test_a_component_host_reports_missing_and_unknown_arguments() -> None:

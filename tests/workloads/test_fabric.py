@@ -216,25 +216,21 @@ def test_a_network_for_each_interface_is_required(fabric: dict[str, Any], words:
     assert words in str(raised.value)
 
 
-class FabricPool(GpuNodePool):
-    """A pool that publishes its network between GPUs."""
-
-    gpu_fabric = FABRICS["tcpxo"] | {"gpus_per_node": 8}
-
-
 def trained(pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str) -> dict[str, Any]:
     """The Job of a training on a pool of a cluster."""
 
     def construct() -> None:
-        cluster = GkeCluster("ml", project="project", location="us-central1")
-        nodes = pool("nodes", cluster=cluster, machine_type=machine_type, max_nodes=2)
+        cluster = GkeCluster("ml", project="project", location="us-central1", multi_networking=True)
+        arguments: Any = {"cluster": cluster, "machine_type": machine_type, "max_nodes": 2}
+        if pool is GpuNodePool:
+            arguments["gpu_network"] = "auto"
         DistributedTraining(
             "train",
-            pool=nodes,
+            pool=pool("nodes", arguments),
             namespace="ml",
             image="i",
             nodes=2,
-            gpus=8 if pool is FabricPool else 0,
+            gpus=8 if pool is GpuNodePool else 0,
             command=["torchrun", "train.py"],
         )
 
@@ -242,6 +238,6 @@ def trained(pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str) -> d
 
 
 def test_a_training_gets_the_network_of_its_pool() -> None:
-    pod = pod_of(trained(FabricPool, "a3-megagpu-8g"))
+    pod = pod_of(trained(GpuNodePool, "a3-megagpu-8g"))
     assert [each["name"] for each in pod["initContainers"]] == ["tcpxo-daemon"]
     assert "initContainers" not in pod_of(trained(CpuNodePool, "n2-standard-8"))

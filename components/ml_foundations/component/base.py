@@ -131,14 +131,15 @@ class Component(pulumi.ComponentResource, Generic[S]):
             return cast("Component[Any]", objects[name]).kubernetes_provider()
         return None
 
+    @classmethod
     def provider_errors(
-        self,
+        cls,
         opts: Options,
         args: Mapping[str, Any],
         objects: Mapping[str, pulumi.ComponentResource],
     ) -> Iterator[tuple[str, str]]:
         """Yield why the Kubernetes provider is not clear, given the arguments and the objects."""
-        names = self._provider_objects(objects)
+        names = cls._provider_objects(objects)
         for name in names[1:]:
             reason = f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
             yield names[0], reason
@@ -195,8 +196,9 @@ class Component(pulumi.ComponentResource, Generic[S]):
         ours = pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
         return pulumi.ResourceOptions.merge(opts, ours)
 
-    def _provider_objects(self, given: Iterable[str]) -> list[str]:
-        objects = self.spec_type().objects
+    @classmethod
+    def _provider_objects(cls, given: Iterable[str]) -> list[str]:
+        objects = cls.spec_type().objects
         return [name for name in given if name in objects and objects[name].gives_provider]
 
 

@@ -33,7 +33,7 @@ from ml_foundations.gke.node_pools.pool import (
     pool_child,
 )
 from ml_foundations.kubernetes import labels
-from ml_foundations.typed_args import GpuNodePoolComponent, TolerationArgs
+from ml_foundations.typed_args import GpuFabricArgs, GpuNodePoolComponent, TolerationArgs
 
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
@@ -279,7 +279,7 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
     """The tolerations that pods need to run on its nodes."""
-    gpu_fabric: KnownOutput[dict[str, Any] | None]
+    gpu_fabric: KnownOutput[GpuFabricArgs]
     """What pods need to use the network between the GPUs. None if gpu_network is none."""
     queued_provisioning: KnownOutput[bool]
     """If true, nodes are created only for a ProvisioningRequest. A TrainingQueue creates these
@@ -300,9 +300,10 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
         cluster: Any = objects.get("cluster")
         return cluster.node_pool_provider if cluster and spec.fabric else None
 
+    @classmethod
     @override
     def provider_errors(
-        self,
+        cls,
         opts: Options,
         args: Mapping[str, Any],
         objects: Mapping[str, pulumi.ComponentResource],
