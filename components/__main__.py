@@ -47,8 +47,9 @@ class Host(Provider):
         """Return the component's outputs that are not None, by their names in the schema."""
         outputs = json.loads(self.schema or "")["resources"][resource_type].get("properties", {})
         state = {name: getattr(component, to_snake(name), None) for name in outputs}
-        state |= {name: _fields(state[name]) for name in outputs if _is_object(outputs[name])}
-        return {name: value for name, value in state.items() if value is not None}
+        published = {name: value for name, value in state.items() if value is not None}
+        objects = [name for name in published if _is_object(outputs[name])]
+        return published | {name: _fields(published[name]) for name in objects}
 
 
 def _checked(

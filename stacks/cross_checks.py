@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import fabrics
 from defaults import is_reference, mode_for
 from existing_cluster import ExistingCluster
 from ml_foundations.catalog.compute_classes import OWN_PREFIXES
@@ -16,7 +17,9 @@ from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.spelling import not_among
+from ml_foundations.kubernetes.words import names
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
 from ml_foundations.storage.volume import DEFAULT_CLASS, VolumeSpec
 from ml_foundations.tenancy.training_queue import Queues
@@ -129,9 +132,13 @@ def _network_errors(
     cluster = settings.cluster
     if isinstance(cluster, ExistingCluster):
         return
-    if pool.additional_networks and not cluster.multi_networking:
-        reason = f"is false, but nodePools.{name}.additionalNetworks need it; set it to true"
-        yield "cluster.multiNetworking", reason
+    for key, networks in (
+        ("additionalNetworks", pool.additional_networks),
+        ("gpuNetwork", pool.interfaces),
+    ):
+        if networks and not cluster.multi_networking:
+            reason = f"is false, but nodePools.{name}.{key} needs it; set it to true"
+            yield "cluster.multiNetworking", reason
 
 
 def _system_pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -260,7 +267,32 @@ def _gpu_errors(
         yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
 
 
-_WORKLOAD_CHECKS = (_mount_errors, _file_errors, _queue_errors, _shard_errors, _gpu_errors)
+def _fabric_errors(
+    path: str, workload: WorkloadSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    """Yield workloads of several nodes that could run in different networks between GPUs."""
+    has_choice = getattr(workload, "gpu_fabric", ...) is None and getattr(workload, "nodes", 2) > 1
+    if not has_choice or not workload.gpus:
+        return
+    sections = settings.node_pools.items()
+    pools = fabrics.gpu_pools((name, pool.model_dump(by_alias=True)) for name, pool in sections)
+    possible = fabrics.possible_pools(workload.model_dump(by_alias=True), pools)
+    with_network = [pool.fabric for pool in possible if pool.fabric]
+    if len(possible) > 1 and any(workload.gpus >= each["gpus_per_node"] for each in with_network):
+        among = names(pool.name for pool in possible)
+        fix = f"select one with {labels.GKE_NODE_POOL}"
+        reason = f"leaves the choice of {among}, whose networks between GPUs differ; {fix}"
+        yield f"{path}.nodeSelector", reason
+
+
+_WORKLOAD_CHECKS = (
+    _mount_errors,
+    _file_errors,
+    _queue_errors,
+    _shard_errors,
+    _gpu_errors,
+    _fabric_errors,
+)
 
 
 def _volume_errors(path: str, volume: VolumeSpec, settings: Settings) -> Iterator[tuple[str, str]]:

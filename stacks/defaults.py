@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import fabrics
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
@@ -35,7 +36,7 @@ _OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "poo
 DERIVED: Mapping[type[Spec], tuple[str, ...]] = {
     GkeClusterSpec: ("project",),
     CpuNodePoolSpec: _OF_POOLS,
-    GpuNodePoolSpec: _OF_POOLS,
+    GpuNodePoolSpec: (*_OF_POOLS, "multi_networking"),
     ComputeClassSpec: ("compute_class",),
     GpuMonitorSpec: ("monitor_name",),
     TeamQueue: ("namespace",),
@@ -84,11 +85,14 @@ def with_defaults(file: Mapping[str, Any]) -> FilledFile:
     cluster = _section(sections, "cluster")
     for pool in _gpu_pools(sections):
         _default(pool, "deletionProtection", cluster.get("deletionProtection"))
+        if fabrics.allows_networks(pool) and not is_existing(cluster):
+            _default(cluster, "multiNetworking", True)
     _fill_compute_classes(sections)
     for _, monitor in _entries(sections, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(sections, "teams"):
         _fill_team(team, f"{sections.get('project')}.svc.id.goog")
+        _fill_fabrics(team, fabrics.gpu_pools(_entries(sections, "nodePools")))
     _fill_queued_kinds(sections)
     _fill_egress_namespaces(sections)
     return FilledFile(sections, list(_derived_arguments(sections)))
@@ -157,6 +161,18 @@ def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
     _default(_section(team, "serviceAccount"), "workloadPool", workload_pool)
 
 
+def _fill_fabrics(team: dict[str, Any], pools: list[fabrics.GpuPool]) -> None:
+    """Fill in the network between GPUs of workloads that only one pool can run."""
+    for section, spec in SECTIONS.items():
+        for _, workload in _entries(team, to_camel(section)):
+            possible = fabrics.possible_pools(workload, pools)
+            if "gpu_fabric" in spec.model_fields and len(possible) == 1:
+                fabric = possible[0].fabric
+                if fabric is not None:
+                    found = {to_camel(key): value for key, value in fabric.items()}
+                    _default(workload, "gpuFabric", found)
+
+
 def _gpu_pools(sections: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [pool for _, pool in _entries(sections, "nodePools") if has_gpus(pool)]
 
@@ -203,6 +219,8 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
         location = _region(pool) if is_existing(cluster) else cluster.get("location")
         spec = GpuNodePoolSpec if has_gpus(pool) else CpuNodePoolSpec
         known = {"project": project, "location": location, "pool_name": name}
+        # A cross-check compares it with the cluster's, which it names.
+        known["multi_networking"] = None
         yield _derived(f"nodePools.{name}", pool, spec, **known)
     for name, compute_class in _entries(sections, "computeClasses"):
         path = f"computeClasses.{name}"

@@ -139,15 +139,6 @@ class GpuNodePoolSpec(GpuNetworkSpec):
         return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
 
     @property
-    def gpu_fabric(self) -> dict[str, Any] | None:
-        """What pods need to use the network between the GPUs; None if gpu_network is none."""
-        if self.fabric is None:
-            return None
-        names = [self.network_name(interface) for interface in self.interfaces]
-        fabric = {"kind": self.fabric.kind, "networks": names}
-        return fabric | {"gpus_per_node": self.gpus_per_node}
-
-    @property
     @override
     def declared_taints(self) -> list[Taint]:
         return [_GPU_TAINT, *super().declared_taints]

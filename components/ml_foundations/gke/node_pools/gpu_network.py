@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from typing_extensions import override
 
 from ml_foundations.catalog.gpu_fabrics import GPU_FABRICS, GpuFabric, gpu_fabric
-from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, Cidr, NonEmpty, concat, derived
 from ml_foundations.gke.node_pools.pool import NodePoolSpec
@@ -74,9 +74,12 @@ class GpuNetworkSpec(NodePoolSpec):
     @property
     def is_network_managed(self) -> bool:
         """Return whether GKE creates the networks, and pods claim the interfaces."""
-        fabric = self.fabric
-        is_chosen = self.gpu_network == "managed"
-        return fabric is not None and (is_chosen or (self.gpu_network == "auto" and fabric.managed))
+        return self.fabric is not None and not creates_networks(self.gpu_network, self.fabric)
+
+    @property
+    def gpu_fabric(self) -> dict[str, Any] | None:
+        """What pods need to use the network between the GPUs; None if gpu_network is none."""
+        return published_fabric(self.gpu_network, self.shape, self.pool_name)
 
     @property
     def interfaces(self) -> list[Interface]:
@@ -86,9 +89,8 @@ class GpuNetworkSpec(NodePoolSpec):
             return []
         parts = self.gpu_network_cidr.subnets(new_prefix=self._part_prefix)
         found: list[Interface] = []
-        for index, part in zip(range(1, fabric.interfaces + 1), parts, strict=False):
-            name = f"eth{index}"
-            is_extra = index <= fabric.extra_interfaces
+        for index, (name, part) in enumerate(zip(_names(fabric), parts, strict=False)):
+            is_extra = index < fabric.extra_interfaces
             network = name if is_extra or not fabric.shared_vpc else _RDMA_NETWORK
             mode = "NetDevice" if is_extra else fabric.device_mode
             found.append(Interface(name, network, part, mode))
@@ -104,7 +106,7 @@ class GpuNetworkSpec(NodePoolSpec):
 
     def network_name(self, interface: Interface) -> str:
         """Return the name of GKE's Network object of an interface."""
-        return f"{self.pool_name}-{interface.name}"
+        return _network_name(self.pool_name, interface.name)
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -176,6 +178,31 @@ class GpuNetworkSpec(NodePoolSpec):
             derived(self.cloud_name(""), longest, MAX_LABEL)
         except ValueError as error:
             yield "pool_name", f"is part of the names of its networks: {error}"
+
+
+def creates_networks(gpu_network: str, fabric: GpuFabric) -> bool:
+    """Return whether a pool creates networks of its own, given its argument gpu_network."""
+    is_auto = gpu_network == "auto"
+    return gpu_network == "multi-network" or (is_auto and not fabric.managed)
+
+
+def published_fabric(gpu_network: str, machine: MachineType, pool: str) -> dict[str, Any] | None:
+    """Return what pods need to use the network between the GPUs of a pool, or None without one."""
+    fabric = gpu_fabric(machine)
+    if gpu_network == "none" or fabric is None:
+        return None
+    names = _names(fabric) if creates_networks(gpu_network, fabric) else []
+    networks = [_network_name(pool, name) for name in names]
+    return {"kind": fabric.kind, "networks": networks, "gpus_per_node": machine.gpu_count}
+
+
+def _names(fabric: GpuFabric) -> list[str]:
+    """Return the names of the interfaces of a node, in addition to its first one."""
+    return [f"eth{index}" for index in range(1, fabric.interfaces + 1)]
+
+
+def _network_name(pool: str, interface: str) -> str:
+    return f"{pool}-{interface}"
 
 
 def _with_fabric() -> str:
