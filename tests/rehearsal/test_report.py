@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import contents, fleet, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.purchases import Purchase
 from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
 
@@ -80,6 +82,21 @@ def test_of_many_nodes_those_of_each_pool_are_counted(
     text = console.export_text()
     assert all(each in text for each in shown)
     assert len(text.splitlines()) < 20
+
+
+def test_purchases_are_next_to_the_first_choice(tmp_path: Path) -> None:
+    console = Console(width=160, record=True, file=StringIO())
+    bought = [
+        Purchase("nlp", "Job a", {"spot": 2}, Decimal("101.2"), "reserved", Decimal(2000)),
+        Purchase("nlp", "Job b", {}, None, "reserved", None),
+    ]
+    report = Report("dev", [], [], [], [], [], purchases=bought)
+    tables.show(report, Rehearsal.of("dev", tmp_path), console)
+    rows = [line.split() for line in console.export_text().splitlines() if "Job" in line]
+    assert rows == [
+        ["nlp", "Job", "a", "2", "of", "spot", "101.20", "reserved", "2,000.00"],
+        ["nlp", "Job", "b", "none", "unknown", "reserved", "unknown"],
+    ]
 
 
 def test_placeholders_are_one_line(tmp_path: Path) -> None:

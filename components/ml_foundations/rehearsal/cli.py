@@ -115,6 +115,14 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         help="simulate a stockout: a node pool gets at most this number of nodes; may be repeated",
     )
     up.add_argument(
+        "--stockout",
+        type=_names,
+        action="extend",
+        default=[],
+        metavar="POOL",
+        help="simulate a stockout: these node pools get no nodes; may be repeated",
+    )
+    up.add_argument(
         "--official-kubernetes-plugin",
         action="store_true",
         help="use Pulumi's own kubernetes plugin, from your plugin folder, only for the replica",
@@ -166,6 +174,11 @@ def _pool_and_count(text: str) -> tuple[str, int]:
     if not pool or not nodes.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is invalid. Write POOL=NODES, such as h100=1")
     return pool, int(nodes)
+
+
+def _names(text: str) -> list[str]:
+    """Return the pools of ``h100,l4``."""
+    return [name for name in text.split(",") if name]
 
 
 def _command_as_typed() -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ml_foundations.catalog.quotas import needed_apis
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
@@ -82,7 +83,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     files.remove(rehearsal.root / running_calls.FOLDER)
     with stack.start_early(rehearsal) as early:
         for cluster in rehearsal.replicas:
-            Store(cluster).put("stock", dict(args.max_nodes))
+            stock = dict(args.max_nodes) | dict.fromkeys(args.stockout, 0)
+            Store(cluster).put("stock", stock)
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:
@@ -97,6 +99,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         except RehearsalError:
             _warn(fleet.judge_stack(rehearsal), rehearsal, warned)
             raise
+        _warn_unknown_pools(rehearsal, [*dict(args.max_nodes), *args.stockout])
         result = fleet.with_proof(_settle(rehearsal), rehearsal)
         tables.show(result, rehearsal, output())
         # A command that is wrapped could not be pasted.
@@ -144,6 +147,15 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
         if key not in warned:
             warned.add(key)
             console().print(f"warning: {tables.finding_line(finding)}", markup=False)
+
+
+def _warn_unknown_pools(rehearsal: Rehearsal, names: list[str]) -> None:
+    """Show the pools of a simulated stockout that the program does not declare."""
+    pools = [pool for cluster in rehearsal.replicas for pool in Store(cluster).pools()]
+    for name in names:
+        if name not in pools:
+            text = not_among(name, "node pool", pools)
+            console().print(f"warning: the stockout has no effect: {text}", markup=False)
 
 
 def _require_working_program(rehearsal: Rehearsal) -> None:

@@ -195,17 +195,19 @@ class _Planner:
     def _grow(self, pending: _PendingPods, left: int, is_independent: bool) -> NodeGroup | None:
         """Add the new node with the lowest price per pod, if any pool may grow.
 
+        Of the pools of a ComputeClass, those of the first priority with a node come first.
         With balanced locations, nodes of the same price are added in the zone with the fewest.
         """
         others = [] if is_independent else self._nodes
-        best: tuple[tuple[Decimal, int, str, str], NodeGroup] | None = None
+        best: tuple[tuple[int, Decimal, int, str, str], NodeGroup] | None = None
         for name, zone in self._growing():
             node = self._new_node(name, zone)
             if not pending.reaches(node) or node not in placeable(pending.pod, [*others, node]):
                 continue
             pool = self._pools[name]
             size = self._sizes[name, zone] if pool.location_policy == "BALANCED" else 0
-            rank = (price(pool) / min(left, node.room(pending.pod)), size, name, zone)
+            per_pod = price(pool) / min(left, node.room(pending.pod))
+            rank = (pool.priority, per_pod, size, name, zone)
             if best is None or rank < best[0]:
                 best = (rank, node)
         if best is None:
@@ -220,7 +222,7 @@ class _Planner:
     def _growing(self) -> Iterator[tuple[str, str]]:
         """Yield each pool that may get one more node, with each zone in which it may."""
         for pool in self._pools.values():
-            if not pool.autoscaled or pool.queued is not self._queued:
+            if not (pool.autoscaled and pool.grows) or pool.queued is not self._queued:
                 continue
             size = sum(count for (name, _), count in self._sizes.items() if name == pool.name)
             limit = pool.max_nodes if pool.max_nodes_per_zone is None else pool.max_nodes_per_zone

@@ -34,6 +34,10 @@ class Pool(PoolTraits):
     location_policy: str = "BALANCED"
     networks: tuple[str, ...] = ()
     """What its nodes advertise for the networks that are ready now. It is not saved."""
+    priority: int = 0
+    """Its place among the pools of its ComputeClass: the autoscaler tries them in this order."""
+    grows: bool = True
+    """Whether its ComputeClass lets it grow, if it has one."""
     resource: Mapping[str, Any] = field(default_factory=dict)
     """The Pulumi resource that declares the pool: type, id, urn, inputs and outputs."""
 

@@ -41,6 +41,7 @@ from ml_foundations.rehearsal.cloud.autoscaler import (
     is_finished,
     is_unschedulable,
 )
+from ml_foundations.rehearsal.cloud.compute_classes import ComputeClasses
 from ml_foundations.rehearsal.cloud.drain import Drain
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, NodeFailures, is_failed
@@ -122,6 +123,7 @@ class Supervisor:
         self._csi_drivers = follow(_CSI_DRIVERS)
         self._dra = dra.DraDriver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = ProvisioningRequests(self._api)
+        self._compute_classes = ComputeClasses(self._api)
         self._recorder = Recorder(self._api, "cluster-autoscaler")
         self._preemption = Preemption(self._api)
         self._failures = NodeFailures(self._api)
@@ -193,6 +195,8 @@ class Supervisor:
             for name, pool in pools.items():
                 by_ip_only = self._store.get("networks_by_ip_only", False)
                 pools[name] = networks.in_networks(pool, self._networks.ready, by_ip_only)
+        with attempt("ComputeClasses"):
+            pools = self._compute_classes.applied(pools)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
             self._operator = found and found.on(properties).with_daemon_sets(

@@ -24,6 +24,7 @@ from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import workloads
 from ml_foundations.rehearsal.report.deployed import deployed
+from ml_foundations.rehearsal.report.purchases import Purchase, purchases
 from ml_foundations.rehearsal.report.workloads import Workload
 
 _LINKS = "https://www.googleapis.com/"
@@ -69,6 +70,8 @@ class Report:
     """The calls between namespaces that network policies allow or prevent."""
     retained: tuple[Retained, ...] = ()
     """The resources that ``pulumi destroy`` would keep on Google Cloud."""
+    purchases: list[Purchase] = field(default_factory=list[Purchase])
+    """The nodes of workloads that may be bought in several ways, next to the first choice."""
     errors: tuple[Finding, ...] = ()
     """The errors of the proof on the deployed stack, whether or not its pods run here."""
     to_replace: list[str] = field(default_factory=list[str])
@@ -101,6 +104,7 @@ def collect(rehearsal: Rehearsal) -> Report:
         report.quotas.extend(other.quotas)
         report.recorded.extend(other.recorded)
         report.calls.extend(other.calls)
+        report.purchases.extend(other.purchases)
         report.seen.extend(other.seen)
     return replace(report, to_replace=_to_replace(rehearsal))
 
@@ -143,6 +147,7 @@ def _read_replica(rehearsal: Rehearsal) -> Report:
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
         calls=_calls(api),
+        purchases=list(purchases(api, declared, rows)),
         seen=[Seen(rehearsal, nodes, pods)],
     )
 

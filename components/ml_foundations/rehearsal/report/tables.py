@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import partial
 
 from rich.console import Console, Group, RenderableType
@@ -92,6 +93,16 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, _nodes(row), row.reason)
     yield workloads
 
+    if report.purchases:
+        columns = ("namespace", "workload", "nodes", "$/h", "first choice", "$/h")
+        bought = _table("\nWays to buy", *columns)
+        for item in report.purchases:
+            pools = ", ".join(f"{count} of {pool}" for pool, count in item.pools.items())
+            chosen = (pools or "none", _dollars(item.per_hour))
+            first = (item.first, _dollars(item.first_per_hour))
+            bought.add_row(item.namespace, item.workload, *chosen, *first)
+        yield bought
+
     if report.quotas:
         quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
         for quota in report.quotas:
@@ -104,6 +115,10 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         yield Text("\n" + "\n".join(lines))
     if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
+
+
+def _dollars(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else f"{amount:,.2f}"
 
 
 def _use(quota: Quota, resource: str) -> str:

@@ -1,13 +1,14 @@
 """The workloads of a replica: their states, their nodes, and why one does not run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
+from ml_foundations.planning.model.workloads import template_path
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
 _JOBS = "/apis/batch/v1/jobs"
@@ -41,6 +42,10 @@ class Workload:
     reason: str = ""
     pools: dict[str, int] = field(default_factory=dict)
     """The number of these nodes by pool."""
+    queue: str = ""
+    """The queue of Kueue that it waits in."""
+    node_selector: dict[str, str] = field(default_factory=dict[str, str])
+    """Labels that it asks of its nodes."""
 
     @property
     def is_well(self) -> bool:
@@ -79,9 +84,11 @@ def collect(
         fewest[key] = autoscaler["spec"].get("minReplicas", 1)
     shown = (pods, warnings, job_nodes, unplaced, without_operator, queued, fewest)
     seen = _Observations(*shown, list_all(_JOBS))
-    rows = [_pod(pod, seen) for pod in pods if not owners(pod)]
+    rows = [_asking(_pod(pod, seen), pod, queued) for pod in pods if not owners(pod)]
     for path, row_of in _ROWS.items():
-        rows += [row_of(item, seen) for item in list_all(path) if not owners(item)]
+        for item in list_all(path):
+            if not owners(item):
+                rows.append(_asking(row_of(item, seen), item, queued))
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
 
@@ -235,6 +242,17 @@ def _pod(pod: Object, seen: _Observations) -> Workload:
     node, phase = pod["spec"].get("nodeName"), pod["status"]["phase"]
     state = "Completed" if phase == "Succeeded" else phase
     return _row("Pod", pod, state, [node] if node else [], seen.why_not_running(pod))
+
+
+def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Workload:
+    """Return a row with its queue and node selector, as they were before Kueue chose a flavor."""
+    jobs = items(section(item, "spec"), "replicatedJobs")
+    holder = section(jobs[0], "template") if jobs else item
+    pods = section(holder, *filter(None, template_path(row.kind).split(".")))
+    for pod_set in items(section(queued.get(item["metadata"]["uid"], {}), "spec"), "podSets")[:1]:
+        pods = section(pod_set, "template")
+    selector = dict(section(pods, "spec", "nodeSelector"))
+    return replace(row, queue=labels_of(item).get(KUEUE_QUEUE, ""), node_selector=selector)
 
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
