@@ -550,6 +550,7 @@ def test_every_rule_is_here() -> None:
         "multi-networking",
         "namespace-data",
         "network-policy",
+        "network-ranges",
         "node-addresses",
         "private-access",
         "proxies",

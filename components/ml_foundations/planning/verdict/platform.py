@@ -18,15 +18,18 @@ from ml_foundations.planning.model.declared import full_name, kind_and_name, of_
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity, error, warning
+from ml_foundations.planning.verdict.node_networks import cluster_networks, overlapping_networks
 
 _SINCE = {
     ("nodeConfig", "labels", labels.GKE_DRA_DRIVER): "1.34",
     ("nodeConfig", "flexStart"): "1.32.2-gke.1652000",
     ("nodeConfig", "kubeletConfig", SHUTDOWN_GRACE): "1.35.0-gke.1171000",
+    ("networkConfig", "acceleratorNetworkProfile"): "1.34.1-gke.1829001",
 }
 """The versions of GKE that properties of pools need.
 
-Sources: GKE, "Prepare GKE infrastructure for DRA", "About flex-start", "Spot VMs".
+Sources: GKE, "Prepare GKE infrastructure for DRA", "About flex-start", "Spot VMs";
+cluster-toolkit@104708037, modules/compute/gke-node-pool (DRANET).
 """
 _GKE_COMPONENTS = "components.gke.io/gke-managed-components"
 _TOLERATED_BY_GKE = (_GKE_COMPONENTS, "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
@@ -52,6 +55,7 @@ def platform_findings(
     for pool in pools:
         yield from _pool(pool, clusters)
     yield from _made_networks(resources)
+    yield from overlapping_networks(resources, clusters)
     yield from _gang_without_timeout(values_of(resources, versions.KUEUE))
     yield from _metrics(resources, clusters)
     operator = program.operator_of(resources)
@@ -65,7 +69,7 @@ def _private_without_nat(
     resources: Sequence[Resource], clusters: Sequence[Manifest]
 ) -> Iterator[Finding]:
     # A network that the program does not make may have a NAT that it does not show.
-    if not of_type(resources, program.NETWORK) or of_type(resources, program.NAT):
+    if not cluster_networks(resources) or of_type(resources, program.NAT):
         return
     for cluster in clusters:
         if section(cluster, "privateClusterConfig").get("enablePrivateNodes") is True:
@@ -253,7 +257,7 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     Ingresses of internal load balancers, whose proxies have separate addresses (GKE, "Ingress
     for internal Application Load Balancers").
     """
-    networks = [inputs.get("name") for inputs in of_type(resources, program.NETWORK)]
+    networks = cluster_networks(resources)
     has_access = bool(of_type(resources, program.CONNECTION))
     subnetworks = of_type(resources, program.SUBNETWORK)
     purposes = [inputs.get("purpose") for inputs in subnetworks]

@@ -1,0 +1,92 @@
+"""The networks that nodes are in besides the cluster's: which they are, and their addresses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network
+from typing import NamedTuple
+
+from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input import program
+from ml_foundations.planning.input.networks import last_part
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.model.declared import of_type
+from ml_foundations.planning.verdict.findings import Finding, error
+
+
+class _Range(NamedTuple):
+    """A range of addresses of a cluster, or of a network of its nodes."""
+
+    owner: str
+    """The cluster or the node pool."""
+    subnetwork: str
+    block: IPv4Network
+
+
+def cluster_networks(resources: Sequence[Resource]) -> list[object]:
+    """Return the names of a program's VPC networks, without those that only nodes are in."""
+    of_nodes: set[str] = set()
+    for pool in of_type(resources, program.NODE_POOL):
+        of_nodes.update(last_part(names.get("network")) for names in _networks(pool))
+    names = [network.get("name") for network in of_type(resources, program.NETWORK)]
+    return [name for name in names if name not in of_nodes]
+
+
+def overlapping_networks(
+    resources: Sequence[Resource], clusters: Sequence[Manifest]
+) -> Iterator[Finding]:
+    """Yield the pools whose networks have addresses of another network of the cluster.
+
+    Source: GKE, "Set up multi-network support for Pods", general limitations.
+    """
+    subnetworks: dict[object, Manifest] = {}
+    for subnetwork in of_type(resources, program.SUBNETWORK):
+        subnetworks[subnetwork.get("name")] = subnetwork
+    taken: dict[object, list[_Range]] = {}
+    if len(clusters) == 1:
+        taken[clusters[0].get("name")] = list(_of_cluster(clusters[0], subnetworks))
+    for pool in of_type(resources, program.NODE_POOL):
+        earlier = taken.setdefault(pool.get("cluster"), [])
+        own = list(_of_pool(pool, subnetworks))
+        yield from _first_overlap(own, earlier)
+        earlier += own
+
+
+def _first_overlap(own: Sequence[_Range], earlier: Sequence[_Range]) -> Iterator[Finding]:
+    for ours in own:
+        for other in earlier:
+            # Pools may share networks.
+            if ours.subnetwork != other.subnetwork and ours.block.overlaps(other.block):
+                blocks = f"{ours.block} overlaps with {other.block} of {other.owner}"
+                message = f"{blocks}, and GKE refuses such networks in one cluster"
+                remedy = "Choose another range (gpuNetworkCidr of a GpuNodePool)."
+                yield error("network-ranges", ours.owner, "networkConfig", message, remedy)
+                return
+
+
+def _of_cluster(cluster: Manifest, subnetworks: Mapping[object, Manifest]) -> Iterator[_Range]:
+    """Yield the ranges of the subnetwork that has the cluster's range of pods."""
+    pods = section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName")
+    for name, subnetwork in subnetworks.items():
+        more = [each for each in items(subnetwork, "secondaryIpRanges") if each is not UNKNOWN]
+        if pods is not None and pods in [each.get("rangeName") for each in more]:
+            for ip_range in (subnetwork, *more):
+                yield from _range(f"Cluster {cluster.get('name')}", name, ip_range)
+
+
+def _of_pool(pool: Manifest, subnetworks: Mapping[object, Manifest]) -> Iterator[_Range]:
+    for names in _networks(pool):
+        name = last_part(names.get("subnetwork"))
+        yield from _range(f"NodePool {pool.get('name')}", name, subnetworks.get(name, {}))
+
+
+def _range(owner: str, subnetwork: object, ip_range: Manifest) -> Iterator[_Range]:
+    try:
+        yield _Range(owner, str(subnetwork), IPv4Network(str(ip_range.get("ipCidrRange"))))
+    except ValueError:
+        return  # it is not known, or not valid
+
+
+def _networks(pool: Manifest) -> Iterator[Manifest]:
+    for names in items(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
+        if names is not UNKNOWN:
+            yield names
