@@ -267,12 +267,10 @@ def growth(
 def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
     assert growth(A100) == "claimed"
     assert growth(L4, A100) == "claimed", "the second suits"
-    label = "cloud.google.com/gke-nvidia-gpu-dra-driver: true"
-    assert (
-        growth(A100, gpu="L4")
-        == f"no node pool with the label {label} takes it and has the devices that it claims"
-    )
-    assert "only if NVIDIA's DRA driver is installed" in growth(A100, installed=False)
+    label = "no node pool with the label cloud.google.com/gke-nvidia-gpu-dra-driver: true"
+    other = "or cloud.google.com/gke-networking-dra-driver: true"
+    assert growth(A100, gpu="L4") == f"{label} {other} takes it and has the devices that it claims"
+    assert "only if NVIDIA's driver is installed" in growth(A100, installed=False)
     assert growth(A100, running=2) == "claimed"
     full = 'a node of "claimed" may have the devices that it claims, and no more nodes may come there for it'
     assert growth(A100, running=3) == full
@@ -284,7 +282,7 @@ def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
 def test_slices_of_others_stay() -> None:
     """A ResourceSlice of the program's own, of NVIDIA's driver, is not deleted; a slice that was made here is."""
     node = {"metadata": {"name": "n", "uid": "u"}}
-    made = dra._resource_slice(A100, node)
+    made = dra._resource_slice(dra.NVIDIA, A100, node)
     others = {"metadata": {"name": "theirs"}, "spec": {"driver": dra._DRIVER, "nodeName": "other"}}
     api, published, claims = Mock(), Mock(), Mock()
     published.items.return_value = [made, others]

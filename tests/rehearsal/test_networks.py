@@ -191,3 +191,68 @@ def test_nodes_that_advertise_addresses_only_leave_pods_pending(
     start(cloud, "without", "vpc1", resources={"limits": none, "requests": none})
     until(lambda: len(cloud.running("without")) == 1)
     cloud.store.put("networks_by_ip_only", False)
+
+
+A4 = replace(
+    MEGA,
+    name="a4",
+    machine_type="a4-highgpu-8g",
+    labels={"cloud.google.com/gke-networking-dra-driver": "true"},
+    gpu=PoolGpu("nvidia-b200", 8),
+    resource={},
+)
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+
+
+def claim(cloud: Cloud, name: str, gpus: int = 1, **request: Any) -> None:
+    """Start a pod that claims interfaces of its node."""
+    exactly = {"deviceClassName": "mrdma.google.com"} | request
+    spec = {"spec": {"devices": {"requests": [{"name": "rdma", "exactly": exactly}]}}}
+    cloud.api.create(TEMPLATES, {"metadata": {"name": name}, "spec": spec})
+    limits = {GPU_RESOURCE: str(gpus)}
+    resources = {"limits": limits, "claims": [{"name": "rdma"}]}
+    cloud.run(
+        name,
+        containers=[{"name": "main", "image": "busybox", "resources": resources}],
+        tolerations=[TOLERATION],
+        resourceClaims=[{"name": "rdma", "resourceClaimTemplateName": name}],
+    )
+
+
+@pytest.fixture
+def claiming(cloud: Cloud) -> Iterator[Cloud]:
+    yield cloud
+    clean(cloud)
+    for item in cloud.api.get(TEMPLATES)["items"]:
+        cloud.api.delete(f"{TEMPLATES}/{item['metadata']['name']}")
+
+
+def test_without_the_label_there_is_no_device_class(claiming: Cloud) -> None:
+    """This test comes first: classes stay once they are there, as on GKE."""
+    claiming.store.save_pool(replace(A4, max_nodes=1, labels={}))
+    claim(claiming, "early", allocationMode="ExactCount", count=8)
+    until(lambda: "mrdma.google.com" in refusal(claiming, "early"))
+    assert "device class mrdma.google.com does not exist" in refusal(claiming, "early")
+
+
+def test_pods_claim_the_interfaces_of_their_node(claiming: Cloud) -> None:
+    claiming.store.save_pool(replace(A4, max_nodes=1))
+    claim(claiming, "all", allocationMode="All")
+    until(lambda: len(claiming.running("all")) == 1)
+    claim(claiming, "second", allocationMode="All")
+    claim(claiming, "one-more", allocationMode="ExactCount", count=1)
+    until(lambda: "allocate all claims" in refusal(claiming, "second"))
+    until(lambda: "allocate all claims" in refusal(claiming, "one-more"))
+    claiming.stop("all")
+    until(lambda: len(claiming.running("one-more") + claiming.running("second")) == 1)
+
+
+def test_a_pool_grows_for_pods_that_claim_interfaces(claiming: Cloud) -> None:
+    claiming.store.save_pool(replace(A4, min_nodes=0, initial_nodes=0))
+    for name in ("first", "second"):
+        claim(claiming, name, gpus=8, allocationMode="ExactCount", count=8)
+    until(lambda: len(claiming.running("first") + claiming.running("second")) == 2)
+    assert len(claiming.nodes("a4")) == 2
+    claim(claiming, "nine", allocationMode="ExactCount", count=9)
+    until(lambda: "has the devices that it claims" in str(claiming.store.get("unplaced", {})))
+    assert len(claiming.nodes("a4")) == 2

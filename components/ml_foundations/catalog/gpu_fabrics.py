@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.tables import table
+from ml_foundations.kubernetes import labels
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class GpuFabric:
     """Whether all GPU interfaces are in one VPC network, each in its own subnetwork."""
     managed: bool
     """Whether GKE can create the networks itself, with devices that pods claim (DRANET)."""
+
+    @property
+    def claimable(self) -> dict[str, int]:
+        """The interfaces that pods of a node can claim by GKE's DRANET, by device class."""
+        if self.device_mode == "RDMA":
+            of_gpus, others = labels.RDMA_DEVICE_CLASS, labels.NETDEV_DEVICE_CLASS
+            return {of_gpus: self.gpu_interfaces, others: self.extra_interfaces}
+        return {labels.NETDEV_DEVICE_CLASS: self.interfaces}
 
     @property
     def interfaces(self) -> int:

@@ -129,6 +129,13 @@ MIG_DEVICE_CLASS = "mig.nvidia.com"
 RDMA_DEVICE_CLASS = "mrdma.google.com"
 """GKE's device class of the RDMA interfaces between GPUs (GKE, "Allocate network resources by using
 GKE managed DRANET")."""
+NETDEV_DEVICE_CLASS = "netdev.google.com"
+"""GKE's device class of a node's other interfaces."""
+NETWORK_DEVICE_CLASSES = frozenset([RDMA_DEVICE_CLASS, NETDEV_DEVICE_CLASS])
+NETWORK_DRIVER = "dra.net"
+"""The driver of both classes, and the domain of its attributes."""
+DEVICES_OF_CLASS = "deviceclass.resource.kubernetes.io/"
+"""How the extended resource of a device class begins (KEP-5004)."""
 
 INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
 """The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.quantities import millis, times
+from ml_foundations.kubernetes.quantities import Amounts, millis, times
 from ml_foundations.planning.api_server import (
     defaults,
     interfaces,
@@ -26,7 +26,11 @@ from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.queue_admission import QueueAdmission
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.api_server.unknowns import selector_keys, unknown_facts
+from ml_foundations.planning.api_server.unknowns import (
+    selector_keys,
+    unknown_claims,
+    unknown_facts,
+)
 from ml_foundations.planning.model import exclusive, workloads
 from ml_foundations.planning.model.decisions import (
     NOTHING_DECIDED,
@@ -230,6 +234,13 @@ class Admission:
             return [], ""
         return interfaces.requests(annotation, spec, self._cluster.declared)
 
+    def _claimed_interfaces(self, workload: Workload, spec: Manifest) -> Amounts | None:
+        """Return the interfaces that pods claim, or None if planning cannot count their claims."""
+        if not spec.get("resourceClaims"):
+            return {}
+        nodes = interfaces.accepting_nodes(spec, self._cluster.declared)
+        return self._cluster.devices.interfaces(spec, workload.namespace, nodes)
+
     def _pods(self, workload: Workload, pod_set: PodSet) -> tuple[PodSet, PodClass]:
         """Return a set of pods as the scheduler sees them; a DaemonSet's with their number."""
         cluster, volumes = self._cluster, self._cluster.volumes
@@ -242,6 +253,7 @@ class Admission:
             recreated=workload.replaces_evicted,
             one_per_node=workload.kind == "DaemonSet",
             declared_spec=declared,
+            claimed=self._claimed_interfaces(workload, stored) or {},
             made_claims=volumes.made_claims(stored, workload),
             volumes=volumes.requests(stored, workload),
             volume_refusals=self._node_refusals(stored, workload, pod_set),
@@ -270,6 +282,8 @@ class Admission:
             node_groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
             nodes = [group.node for group in node_groups or cluster.node_groups]
             more += cluster.devices.refusals(spec, namespace, nodes)
+        if self._claimed_interfaces(workload, spec) is None:
+            more += unknown_claims(cluster, workload, spec)
         _, networks = self._interfaces(pod_set, spec)
         more += unknown_facts(cluster, workload, pod_set, pod, self._indistinct_keys, networks)
         return outcome + _refused_below(pod_set.path, more)

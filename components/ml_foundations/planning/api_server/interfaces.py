@@ -23,7 +23,7 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     if not names and str(interfaces).strip() != "[]":
         return [], "that it names"
-    accepting = [node for node in nodes if _may_accept(spec, node)]
+    accepting = accepting_nodes(spec, nodes)
     resources: list[str] = []
     unclear: list[str] = []
     for name in sorted(names):
@@ -36,9 +36,14 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     return resources, ", ".join(unclear)
 
 
-def _may_accept(spec: Manifest, node: NodeClass) -> bool:
-    refused = () if node.unknown else spec_refusals(spec, node)
-    return not any(refusal.certain for refusal in refused)
+def accepting_nodes(spec: Manifest, nodes: Iterable[NodeClass]) -> list[NodeClass]:
+    """Return the nodes that may accept pods, by their labels and taints."""
+    accepting: list[NodeClass] = []
+    for node in nodes:
+        refused = () if node.unknown else spec_refusals(spec, node)
+        if not any(refusal.certain for refusal in refused):
+            accepting.append(node)
+    return accepting
 
 
 def _may_offer(node: NodeClass, wanted: set[str]) -> bool:

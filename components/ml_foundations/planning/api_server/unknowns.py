@@ -76,14 +76,17 @@ def _unknown_scheduling(cluster: Cluster, workload: Workload, pod: PodClass) -> 
         message = f"the scheduler {scheduler} follows its own rules"
         remedy = "Use the default scheduler to have it judged."
         yield beyond_planning("schedulerName", message, remedy)
-    if spec.get("resourceClaims"):
-        classes = cluster.devices.classes(spec, workload.namespace)
-        message = f"it claims devices of {classes}, and their drivers decide which node has them"
-        remedy = (
-            "Check it by a rehearsal, or request the devices as an extended resource if their "
-            "driver offers one."
-        )
-        yield beyond_planning("resourceClaims", message, remedy, only_refuses=True)
+
+
+def unknown_claims(cluster: Cluster, workload: Workload, spec: Manifest) -> Iterator[Refusal]:
+    """Yield the doubt about devices that planning cannot count."""
+    classes = cluster.devices.classes(spec, workload.namespace)
+    message = f"it claims devices of {classes}, and their drivers decide which node has them"
+    remedy = (
+        "Check it by a rehearsal, or request the devices as an extended resource if their "
+        "driver offers one."
+    )
+    yield beyond_planning("resourceClaims", message, remedy, only_refuses=True)
 
 
 def _unknown_objects(

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.catalog import machine_types, node_resources, pools
+from ml_foundations.catalog.gpu_fabrics import gpu_fabric
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
@@ -48,9 +49,14 @@ def from_node_pool(
     known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
     of_networks, lacks = advertised(inputs, networks or {})
-    allocatable = scheduled({**pool.allocatable(known), **dict.fromkeys(of_networks, WHOLE)})
+    allocatable = {**pool.allocatable(known), **dict.fromkeys(of_networks, WHOLE)}
+    if pool.has_network_driver:
+        allocatable |= pool.claimable()
+    else:
+        lacks |= labels.NETWORK_DEVICE_CLASSES
     zones = pool.zones if len(pool.zones) > 1 else ()
-    nodes = NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
+    node, offered, per_zone = pool.node(known), scheduled(allocatable), pool.most_per_zone
+    nodes = NodeClass(name, node, most, fewest, offered, zones, per_zone)
     return replace(
         nodes,
         lacks=lacks,
@@ -257,6 +263,17 @@ class _Pool:
                 offered["memory"] -= milli(daemon.memory)
                 offered[PODS] -= WHOLE
         return offered
+
+    @property
+    def has_network_driver(self) -> bool:
+        """Return whether GKE runs its DRA driver for interfaces on the nodes (DRANET)."""
+        return self.traits.labels.get(labels.GKE_NETWORK_DRA_DRIVER) == "true"
+
+    def claimable(self) -> Amounts:
+        """Return the interfaces that pods can claim, by the resources of their classes."""
+        fabric = gpu_fabric(self.machine)
+        by_class = fabric.claimable if fabric else {}
+        return {f"{labels.DEVICES_OF_CLASS}{name}": by_class[name] * WHOLE for name in by_class}
 
     @cached_property
     def _features(self) -> set[str]:

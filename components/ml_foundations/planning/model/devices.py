@@ -2,7 +2,7 @@
 
 Drivers publish devices in ResourceSlices once a node exists, which are read if they are shown.
 Before that, only the GPUs of a GKE node pool are known, and only for the class of whole NVIDIA
-GPUs. Any other claim is undetermined.
+GPUs, and its interfaces for the traffic between GPUs (DRANET). Any other claim is undetermined.
 """
 
 import re
@@ -21,6 +21,8 @@ PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^
 _CLAIM = ("ResourceClaim", "resourceClaimName", "spec")
 _TEMPLATE = ("ResourceClaimTemplate", "resourceClaimTemplateName", "spec", "spec")
 """A kind, the field by which pods name it, and where it has the requests."""
+_COUNTED = frozenset({"deviceClassName", "allocationMode", "count"})
+"""The fields of a request for a number of devices. Others choose among them."""
 _MOST_DEVICES = 32
 """As many as one claim may have: what a request for all of a node counts as."""
 
@@ -55,6 +57,29 @@ class DeviceClaims:
                     named[str(choice["deviceClassName"])] = None
         return ", ".join(named) or "classes that are not shown"
 
+    def interfaces(
+        self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
+    ) -> Amounts | None:
+        """Return the interfaces that a pod claims of its node, by the resources of their classes.
+
+        Return None if it claims anything else, or if some node that may accept the pod may have
+        interfaces that are not known. ``allocationMode: All`` claims as many as the nodes have.
+        """
+        claimed: Amounts = {}
+        for claim in items(spec, "resourceClaims"):
+            name = str(claim.get("resourceClaimTemplateName"))
+            devices = section(self._specs.get((_TEMPLATE[1], namespace, name), {}), "devices")
+            if not devices.get("requests") or devices.get("constraints"):
+                return None
+            for request in items(devices, "requests"):
+                exact = section(request, "exactly")
+                resource = f"{labels.DEVICES_OF_CLASS}{exact.get('deviceClassName')}"
+                count = _interfaces(exact, resource, nodes)
+                if count is None:
+                    return None
+                claimed[resource] = claimed.get(resource, 0) + count
+        return claimed
+
     def refusals(
         self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
     ) -> Iterable[Refusal]:
@@ -62,6 +87,8 @@ class DeviceClaims:
         claimed = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
         for device_request in claimed:
             request = section(device_request, "exactly")  # of alternatives, any may do
+            if request.get("deviceClassName") in labels.NETWORK_DEVICE_CLASSES:
+                yield from _refused_interfaces(request, nodes)
             if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS:
                 continue  # only its slices show what another driver has
             able = [node for node in nodes if self._may_meet(node, request)]
@@ -129,6 +156,44 @@ def _charge(request: Manifest) -> Amounts:
         count = _MOST_DEVICES if choice.get("allocationMode") == "All" else _count(choice)
         charge[name] = max(charge.get(name, 0), count * WHOLE)
     return charge
+
+
+def _interfaces(request: Manifest, resource: str, nodes: Sequence[NodeClass]) -> int | None:
+    """Return the interfaces that a request is for, in thousandths; None if that is not certain."""
+    name = request.get("deviceClassName")
+    if name not in labels.NETWORK_DEVICE_CLASSES or request.keys() - _COUNTED:
+        return None
+    counts = set[int]()
+    for node in nodes:
+        if node.unknown or not (resource in node.allocatable or name in node.lacks):
+            return None
+        counts.add(node.allocatable.get(resource, 0))
+    if request.get("allocationMode") != "All":
+        return _count(request) * WHOLE
+    # A node without any device does not meet it.
+    present = counts - {0}
+    return max(present, default=WHOLE) if len(present) < 2 else None
+
+
+def _refused_interfaces(request: Manifest, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
+    """Yield why no node has the interfaces of a request."""
+    name = str(request.get("deviceClassName"))
+    resource, count = f"{labels.DEVICES_OF_CLASS}{name}", _count(request)
+    most = 0
+    for node in nodes:
+        if node.unknown or not (resource in node.allocatable or name in node.lacks):
+            return
+        most = max(most, node.allocatable.get(resource, 0) // WHOLE)
+    wanted = "all" if request.get("allocationMode") == "All" else str(count)
+    message = f"it claims {wanted} of {name} of one node"
+    if nodes and all(name in node.lacks for node in nodes):
+        label = f"the label {labels.GKE_NETWORK_DRA_DRIVER}: true"
+        message = f"{message}, and no node pool for it has {label}, without which there are none"
+        remedy = "Let GKE make the networks of the pool (GpuNodePool: gpu_network managed)."
+        yield Refusal("device-claim", "resourceClaims", message, remedy)
+    elif nodes and most < count:
+        message = f"{message}, and no node for it has more than {most}"
+        yield Refusal("device-claim", "resourceClaims", message, "Claim what one node has.")
 
 
 def _whole_gpus(spec: Manifest) -> Iterable[str]:

@@ -117,6 +117,8 @@ class PodClass:
     """The free volumes that each pod takes and its node alone reaches, by resource names."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """The charge of the device claims that are made for each pod, by the names of quotas."""
+    claimed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The interfaces that each pod claims of its node, by the resources of their classes."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
     """Why volumes keep the pods from a node."""
     ignored: frozenset[str] = frozenset()
@@ -126,7 +128,8 @@ class PodClass:
     def requests(self) -> Amounts:
         """The resources that each pod takes of a node, with ``pods``; only cpu has fractions."""
         amounts = scheduled(pod_requests(self.spec)).items()
-        return {**{name: amount for name, amount in amounts if amount}, PODS: WHOLE, **self.volumes}
+        requested = {name: amount for name, amount in amounts if amount}
+        return {**requested, PODS: WHOLE, **self.volumes, **self.claimed}
 
     @cached_property
     def charge(self) -> Amounts:

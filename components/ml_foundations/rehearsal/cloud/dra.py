@@ -1,9 +1,9 @@
-"""NVIDIA's DRA driver: it publishes the devices of nodes, for the scheduler to allocate."""
+"""The DRA drivers of NVIDIA and GKE publish the devices of nodes, for the scheduler to allocate."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ml_foundations.catalog import operator_nodes as on_nodes
 from ml_foundations.catalog.machine_types import Gpu
@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.placement import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
-from ml_foundations.rehearsal.cloud import autoscaler, nodes
+from ml_foundations.rehearsal.cloud import autoscaler, dranet, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -25,12 +25,23 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
-_TYPES = {_DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
-"""The DeviceClasses of the driver's chart, and the type of their devices."""
+_IS_TYPE = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == "
+_GPU_CLASSES = {_DRIVER: f"{_IS_TYPE}'gpu'", labels.MIG_DEVICE_CLASS: f"{_IS_TYPE}'mig'"}
+"""The conditions of the DeviceClasses of NVIDIA's chart."""
 
 _PROFILE = re.compile(r"""\.profile == ['"]([^'"]+)['"]""")
 _MEMORY = re.compile(r"""\.memory\.compareTo\(quantity\(['"]([^'"]+)['"]\)\) >= 0""")
 """Conditions that our components write. The autoscaler assumes that a node meets any other."""
+
+
+class Driver(NamedTuple):
+    """A DRA driver: its name, the pools where it runs, their devices, and its device classes."""
+
+    name: str
+    runs_on: Callable[[Pool], bool]
+    devices: Callable[[Pool], list[Object]]
+    classes: Mapping[str, str]
+    """The condition of each device class."""
 
 
 class DraDriver:
@@ -38,31 +49,42 @@ class DraDriver:
 
     def __init__(self, api: Api, slices: Informer, claims: Informer) -> None:
         self._api, self._slices, self._claims = api, slices, claims
-        self._has_classes = False
+        self._with_classes: set[str] = set()
+        """The drivers whose device classes exist."""
 
     def reconcile(
         self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]
     ) -> None:
-        """Publish a slice for each node with the driver, and create the driver's classes."""
+        """Publish a slice for each node with a driver, and create the driver's classes."""
+        for driver in (NVIDIA, INTERFACES):
+            with_driver: list[Pool] = []
+            if installed or driver is INTERFACES:
+                with_driver += filter(driver.runs_on, pools.values())
+            if with_driver and driver.name not in self._with_classes:
+                for name, condition in driver.classes.items():
+                    self._api.ensure(_CLASSES, _device_class(name, condition))
+                self._with_classes.add(driver.name)
+            self._publish(driver, with_driver, by_pool)
+
+    def _publish(
+        self, driver: Driver, pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
+    ) -> None:
+        """Bring the slices of a driver to the nodes of the pools where it runs."""
         wanted: dict[str, tuple[Pool, Object]] = {}
-        for name, pool in pools.items():
-            if installed and _has_driver(pool):
-                for node in by_pool.get(name, []):
-                    wanted[name_of(node)] = (pool, node)
+        for pool in pools:
+            for node in by_pool.get(pool.name, []):
+                wanted[name_of(node)] = (pool, node)
         published: dict[str, Object] = {}
         for item in self._slices.items():
-            if item["spec"].get("driver") == _DRIVER:
+            if item["spec"].get("driver") == driver.name:
                 published[item["spec"].get("nodeName")] = item
-        if wanted and not self._has_classes:
-            for name, kind in _TYPES.items():
-                self._api.ensure(_CLASSES, _device_class(name, kind))
-            self._has_classes = True
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
-                self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
+                resource_slice = _resource_slice(driver, *wanted[name])
+                self._slices.put(self._api.ensure(SLICES, resource_slice))
         for name in published.keys() - wanted.keys():
             # A slice of the user's own stays, and its node gets no second one.
-            if _is_from_here(published[name]):
+            if _is_from_here(driver, published[name]):
                 with attempt(f"the devices of node {name}"):
                     self._api.delete(f"{SLICES}/{name_of(published[name])}")
                     self._slices.drop(published[name])
@@ -79,7 +101,7 @@ class DraDriver:
         waiting = [pod for pod in unschedulable if pod["spec"].get("resourceClaims")]
         if not waiting:
             return Plan()
-        with_driver = list(filter(_has_driver, pools)) if installed else []
+        with_driver = [pool for pool in pools if _drivers(pool, installed)]
         with_driver.sort(key=autoscaler.price)
         busy = autoscaler.busy_by_node(pods)
         idle, growing = set[str](), set[str]()
@@ -93,7 +115,7 @@ class DraDriver:
         new: dict[str, str] = {}
         unplaced: list[Unplaced] = []
         for pod in waiting:
-            suitable = [pool for pool in with_driver if self._may_suit(pod, pool)]
+            suitable = [pool for pool in with_driver if self._may_suit(pod, pool, installed)]
             pool = next((pool for pool in suitable if pool.name in growing), None)
             if pool is not None:
                 zones = (labels_of(node).get(labels.ZONE) for node in by_pool.get(pool.name, []))
@@ -103,11 +125,11 @@ class DraDriver:
                 unplaced.append(Unplaced(pod, _reason(installed, suitable), is_hopeless=False))
         return Plan(Counter(new.items()), unplaced=tuple(unplaced))
 
-    def _may_suit(self, pod: Object, pool: Pool) -> bool:
+    def _may_suit(self, pod: Object, pool: Pool, installed: bool) -> bool:
         """Return whether a node of a pool may have the devices that a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
-        devices = _devices(pool)
+        devices = [item for each in _drivers(pool, installed) for item in each.devices(pool)]
         for claim in self._claims_of(pod):
             for request in items(claim["spec"]["devices"], "requests"):
                 choices = request.get("firstAvailable") or [section(request, "exactly")]
@@ -127,15 +149,20 @@ class DraDriver:
 
 def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
     """Return why no pool gets a new node for a pod that claims devices."""
-    if not installed:
-        condition = "nodes come for these only if NVIDIA's DRA driver is installed"
-        return f"it claims devices, and {condition}"
     if suitable:
         names = listed(f'"{pool.name}"' for pool in suitable)
         limit = "and no more nodes may come there for it"
         return f"a node of {names} may have the devices that it claims, {limit}"
-    pool = f"no node pool with the label {labels.GKE_DRA_DRIVER}: true"
-    return f"{pool} takes it and has the devices that it claims"
+    nvidia = "" if installed else ", whose nodes have devices only if NVIDIA's driver is installed,"
+    pool = f"no node pool with the label {labels.GKE_DRA_DRIVER}: true{nvidia}"
+    others = f"or {labels.GKE_NETWORK_DRA_DRIVER}: true"
+    return f"{pool} {others} takes it and has the devices that it claims"
+
+
+def _drivers(pool: Pool, installed: bool) -> list[Driver]:
+    """Return the drivers that run on a pool's nodes; NVIDIA's may not be installed."""
+    drivers = (NVIDIA, INTERFACES) if installed else (INTERFACES,)
+    return [driver for driver in drivers if driver.runs_on(pool)]
 
 
 def _has_driver(pool: Pool) -> bool:
@@ -143,29 +170,29 @@ def _has_driver(pool: Pool) -> bool:
     return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
 
 
-def _device_class(name: str, kind: str) -> Object:
-    """Return a class of the driver's chart, which a rehearsal may only have recorded."""
-    expression = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == '{kind}'"
+def _device_class(name: str, expression: str) -> Object:
+    """Return a class that GKE or a chart creates; a rehearsal may only have recorded the chart."""
     selector = {"cel": {"expression": expression}}
     return {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
 
 
-def _resource_slice(pool: Pool, node: Object) -> Object:
+def _resource_slice(driver: Driver, pool: Pool, node: Object) -> Object:
     """Return the devices of a node. Kubernetes deletes the slice with the node that owns it."""
     name, uid = node["metadata"]["name"], node["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
     whole = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": _DRIVER, "nodeName": name, "pool": whole, "devices": _devices(pool)}
-    metadata = {"name": f"{name}-{_DRIVER}", "ownerReferences": [owner]}
+    devices = driver.devices(pool)
+    spec = {"driver": driver.name, "nodeName": name, "pool": whole, "devices": devices}
+    metadata = {"name": f"{name}-{driver.name}", "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": spec}
 
 
-def _is_from_here(resource_slice: Object) -> bool:
+def _is_from_here(driver: Driver, resource_slice: Object) -> bool:
     """Return whether a slice has the name and the owner that ``_resource_slice`` sets."""
     node = resource_slice["spec"].get("nodeName")
     owner = next(iter(items(resource_slice["metadata"], "ownerReferences")), {})
     is_owned = (owner.get("kind"), owner.get("name")) == ("Node", node)
-    return is_owned and name_of(resource_slice) == f"{node}-{_DRIVER}"
+    return is_owned and name_of(resource_slice) == f"{node}-{driver.name}"
 
 
 def _devices(pool: Pool) -> list[Object]:
@@ -227,20 +254,36 @@ def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
 
 def _may_have(devices: Iterable[Object], request: Mapping[str, Any]) -> bool:
     """Return whether enough devices may meet a request. Unknown conditions count as met."""
-    kind = _TYPES.get(request.get("deviceClassName", ""))
-    able = [item for item in devices if kind in (None, item["attributes"]["type"]["string"])]
+    name = request.get("deviceClassName", "")
+    is_known = name in {**NVIDIA.classes, **INTERFACES.classes}
+    able = [device for device in devices if not is_known or _class_of(device) == name]
     for selector in items(request, "selectors"):
         expression = section(selector, "cel").get("expression", "")
         able = [device for device in able if _may_meet(device, expression)]
     return len(able) >= request.get("count", 1)
 
 
+def _class_of(device: Object) -> str:
+    """Return the class of a device of one of the drivers."""
+    attributes = device["attributes"]
+    if "rdma" in attributes:
+        is_rdma = attributes["rdma"]["bool"]
+        return labels.RDMA_DEVICE_CLASS if is_rdma else labels.NETDEV_DEVICE_CLASS
+    is_gpu = attributes["type"]["string"] == "gpu"
+    return labels.GPU_DEVICE_CLASS if is_gpu else labels.MIG_DEVICE_CLASS
+
+
 def _may_meet(device: Object, expression: str) -> bool:
     attributes = device["attributes"]
     if match := PRODUCT.search(expression):
-        return attributes["productName"]["string"].replace(" ", "-") == match[1]
+        product = attributes.get("productName", {}).get("string", "")
+        return product.replace(" ", "-") == match[1]
     if match := _PROFILE.search(expression):
         return attributes.get("profile", {}).get("string") == match[1]
     if match := _MEMORY.search(expression):
         return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(match[1])
     return True
+
+
+NVIDIA = Driver(_DRIVER, _has_driver, _devices, _GPU_CLASSES)
+INTERFACES = Driver(labels.NETWORK_DRIVER, dranet.has_driver, dranet.interfaces, dranet.CLASSES)
