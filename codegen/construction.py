@@ -12,6 +12,7 @@ from ml_foundations import (
     GpuOperator,
     InferenceService,
     JobSetController,
+    NcclTest,
     ScheduledTraining,
     ShardedSet,
     StorageClasses,
@@ -66,6 +67,14 @@ def construct() -> None:
         image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
         command=["torchrun", "/data/train.py"],
         mounts=[{"volume": data, "path": "/data"}],
+    )
+    NcclTest(
+        "network",
+        team=team,
+        nodes=4,
+        gpu="H200",
+        gpu_fabric={"kind": "rdma", "gpus_per_node": 8},
+        wait_for_completion=True,
     )
     Sweep(
         "search",

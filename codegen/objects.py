@@ -21,6 +21,7 @@ _TEAM: _Arguments = {"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"
 
 _MORE: dict[str, _Arguments] = {
     "DistributedTraining": {"nodes": 2},
+    "NcclTest": {"nodes": 2, "gpu_fabric": {"kind": "rdma", "gpus_per_node": 8}},
     "Sweep": {"command": ["python", "train.py"], "parameters": {"LR": {"values": [0.1]}}},
     "ScheduledTraining": {"schedule": "@daily"},
     "ShardedSet": {"shards": 2},

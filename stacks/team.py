@@ -8,6 +8,7 @@ from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec, Tenancy
 from ml_foundations.tenancy.training_queue import TeamQueue
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.nccl_test import NcclTestSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
@@ -30,6 +31,8 @@ class Team(Tenancy):
     """Jobs on one node, by name."""
     distributed_trainings: dict[str, DistributedTrainingSpec] = {}
     """Trainings on several nodes, by name."""
+    nccl_tests: dict[str, NcclTestSpec] = {}
+    """Benchmarks of the network between GPUs, by name."""
     sweeps: dict[str, SweepSpec] = {}
     """Hyperparameter searches, by name."""
     scheduled_trainings: dict[str, ScheduledTrainingSpec] = {}

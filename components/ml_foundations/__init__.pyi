@@ -18,6 +18,7 @@ from ml_foundations.typed_args import *  # noqa: F403
 from ml_foundations.typed_args import Mount as Mount
 from ml_foundations.workloads.distributed_training import DistributedTraining as DistributedTraining
 from ml_foundations.workloads.inference_service import InferenceService as InferenceService
+from ml_foundations.workloads.nccl_test import NcclTest as NcclTest
 from ml_foundations.workloads.scheduled_training import ScheduledTraining as ScheduledTraining
 from ml_foundations.workloads.sharded_set import ShardedSet as ShardedSet
 from ml_foundations.workloads.sweep import Sweep as Sweep

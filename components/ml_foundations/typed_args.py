@@ -67,6 +67,7 @@ __all__ = [
     "MigArgs",
     "Mount",
     "MountArgs",
+    "NcclTestArgs",
     "NetworkArgs",
     "NfsServerArgs",
     "NodeNetworkArgs",
@@ -80,6 +81,7 @@ __all__ = [
     "SelectionArgs",
     "ServerArgs",
     "ServiceAccountArgs",
+    "SeveralNodesArgs",
     "ShardVolumeArgs",
     "ShardedSetArgs",
     "SharingArgs",
@@ -1209,10 +1211,6 @@ class QueuesArgs(TypedDict):
     preempt: NotRequired[Known[Literal["never", "lower_priority"]]]
     """The workloads that are stopped for another workload of the same team: never or
     lower_priority. The default is lower_priority."""
-    before_next_flavor: NotRequired[Known[list[Literal["borrow", "preempt"]]]]
-    """What a workload tries in a flavor before the next flavor: borrow (GPUs of other teams) and
-    preempt (stop other workloads). The default is borrow. An empty list tries the next flavor first
-    of all."""
     ready_seconds: NotRequired[Known[int]]
     """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their
@@ -1362,8 +1360,6 @@ class WorkloadArgs(TypedDict):
 
     namespace: NotRequired[pulumi.Input[str]]
     """The namespace."""
-    image: pulumi.Input[str]
-    """The container image."""
     cpu: NotRequired[Known[str | int | float]]
     """CPU that each pod requests, such as 8. By default, the namespace's LimitRange decides."""
     memory: NotRequired[Known[str | int | float]]
@@ -1499,6 +1495,8 @@ class WorkloadArgs(TypedDict):
 class TaskArgs(WorkloadArgs):
     """Arguments of a Task."""
 
+    image: pulumi.Input[str]
+    """The container image."""
     task_name: NotRequired[Known[str]]
     """The Pod's name. By default, the name of the component."""
     active_deadline_seconds: NotRequired[Known[int]]
@@ -1563,6 +1561,8 @@ class CompletionsArgs(JobArgs):
     They set the number of pods, and how their failures count.
     """
 
+    image: pulumi.Input[str]
+    """The container image."""
     completions: NotRequired[Known[int]]
     """Pods that must succeed. The default is 1."""
     parallelism: NotRequired[Known[int]]
@@ -1602,14 +1602,17 @@ class GpuFabricArgs(TypedDict):
     """GPUs on each node. Pods that request all of them get the interfaces."""
 
 
-class DistributedTrainingArgs(AwaitedArgs):
-    """Arguments of a DistributedTraining."""
+class SeveralNodesArgs(AwaitedArgs):
+    """Arguments of Jobs on several nodes.
+
+    They set the nodes, and how their pods find each other.
+    """
 
     backoff_limit: NotRequired[Known[int]]
     """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is
     0, because a failure restarts all pods."""
     nodes: Known[int]
-    """Pods that train together. If each requests all GPUs of a node, it is the number of nodes."""
+    """Pods that run together. If each requests all GPUs of a node, it is the number of nodes."""
     gpu_fabric: NotRequired[Known[GpuFabricArgs]]
     """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
 
@@ -1620,6 +1623,21 @@ class DistributedTrainingArgs(AwaitedArgs):
     """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: NotRequired[Known[str]]
     """The name of the headless Service. By default, job_name."""
+    jobset: NotRequired[Known[bool]]
+    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The
+    default is false."""
+    max_restarts: NotRequired[Known[int]]
+    """For a JobSet: restarts of all pods before it fails. The default is 3."""
+    pool: NotRequired["GpuNodePool | CpuNodePool"]
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
+
+
+class DistributedTrainingArgs(SeveralNodesArgs):
+    """Arguments of a DistributedTraining."""
+
+    image: pulumi.Input[str]
+    """The container image."""
     launcher: NotRequired[Known[Literal["torchrun", "env", "none"]]]
     """The environment variables of the pods: torchrun, env or none.
 
@@ -1631,14 +1649,25 @@ class DistributedTrainingArgs(AwaitedArgs):
     """Processes that torchrun starts in each pod. By default, gpus, or 1 without GPUs."""
     rendezvous_port: NotRequired[Known[int]]
     """The port of the first pod for the rendezvous. The default is 29500."""
-    jobset: NotRequired[Known[bool]]
-    """Create a JobSet, which restarts all pods when one fails. It needs a JobSetController. The
-    default is false."""
-    max_restarts: NotRequired[Known[int]]
-    """For a JobSet: restarts of all pods before it fails. The default is 3."""
-    pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
+
+
+class NcclTestArgs(SeveralNodesArgs):
+    """Arguments of an NcclTest."""
+
+    image: NotRequired[pulumi.Input[str]]
+    """The container image. By default, Google's image with the NCCL tests for the network."""
+    gpus: NotRequired[Known[int]]
+    """GPUs of each pod. By default, all of a node."""
+    backoff_limit: NotRequired[Known[int]]
+    """Failures of single pods that are retried. The default is 0."""
+    active_deadline_seconds: NotRequired[Known[int]]
+    """The most seconds that the test may run. The default is 3600."""
+    benchmark: NotRequired[Known[Literal["all_gather", "all_reduce", "alltoall", "reduce_scatter"]]]
+    """The collective operation: all_gather, all_reduce, alltoall or reduce_scatter. The default is
+    all_gather."""
+    minimum_bus_bandwidth: NotRequired[Known[float]]
+    """The bus bandwidth in GB/s below which the test fails. By default, 90 % of what Google's
+    documentation shows for all_gather; without a known value, any bandwidth is enough."""
 
 
 class ParameterArgs(TypedDict):
@@ -1660,6 +1689,8 @@ class ParameterArgs(TypedDict):
 class SweepArgs(AwaitedArgs):
     """Arguments of a Sweep."""
 
+    image: pulumi.Input[str]
+    """The container image."""
     backoff_limit: NotRequired[Known[int]]
     """Failures of all trials together that are retried. By default, only the failures of each trial
     are limited."""
@@ -1759,6 +1790,8 @@ class ServerArgs(WorkloadArgs):
     They set ports, probes, rollouts and metrics.
     """
 
+    image: pulumi.Input[str]
+    """The container image."""
     port: NotRequired[Known[int]]
     """The port that the server listens on. The default is 8080."""
     port_name: NotRequired[Known[str]]
@@ -2130,6 +2163,22 @@ class DistributedTrainingComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[DistributedTrainingArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class NcclTestComponent(Component[S]):
+    """The constructor of NcclTest."""
+
+    @overload
+    def __init__(self, name: str, args: NcclTestArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[NcclTestArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:

@@ -103,7 +103,7 @@ def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
         ),
         (typed_args.WorkloadArgs, "cpu", NotRequired[Known[str | int | float]]),
         (typed_args.WorkloadArgs, "gpu", NotRequired[Known[str | list[str]]]),
-        (typed_args.WorkloadArgs, "image", pulumi.Input[str]),
+        (typed_args.TrainingJobArgs, "image", pulumi.Input[str]),
         (typed_args.WorkloadArgs, "namespace", NotRequired[pulumi.Input[str]]),
         (typed_args.WorkloadArgs, "pool", NotRequired["GpuNodePool | CpuNodePool"]),
         (typed_args.MountArgs, "volume", NotRequired["Volume | dict[str, Any]"]),

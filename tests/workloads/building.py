@@ -6,6 +6,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.nccl_test import NcclTestSpec
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
 from ml_foundations.workloads.sweep import SweepSpec
@@ -133,6 +134,12 @@ def on_fabric(name: str, **more: Any) -> dict[str, Any]:
     return {"gpus": 8, "command": ["torchrun", "train.py"], "gpu_fabric": fabric} | more
 
 
+def nccl_spec(name: str, **more: Any) -> NcclTestSpec:
+    fabric = FABRICS[name] | {"gpus_per_node": 8}
+    own = {"job_name": "network", "namespace": "ml", "nodes": 2, "gpu_fabric": fabric}
+    return check(NcclTestSpec, "NcclTest", own | more)
+
+
 CASES: dict[str, list[dict[str, Any]]] = {
     "task": [pod(command=["nvidia-smi"], gpu="L4", gpus=1)],
     "preprocessing": [job(mounts=DATA[:1], parallelism=4, completions=16)],
@@ -201,6 +208,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         f"jobset-on-{name}": gang(**on_fabric(name, jobset=True, queue="research"))
         for name in ("tcpxo", "managed")
     },
+    "nccl-test": nccl_spec("tcpxo", gpu="H100-MEGA", nodes=4).manifests(),
+    "nccl-test-as-a-jobset": nccl_spec("managed", gpu="B200", jobset=True).manifests(),
     "sweep": searched(
         **{"gpu": "A100", "gpus": 1, "parallelism": 4, "samples": 3, "seed": 7},
         parameters={

@@ -1,6 +1,10 @@
 """Facts about pods that use the network between the GPUs of several nodes: fabric_pods.yaml."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from ml_foundations.catalog import versions
+from ml_foundations.catalog.tables import table
 
 
 class FabricDaemon(NamedTuple):
@@ -29,6 +34,19 @@ class FabricDaemon(NamedTuple):
     """The startup probe; None if the daemon does not show when it is ready."""
 
 
+class FabricTest(NamedTuple):
+    """The benchmark in Google's image for a kind of fabric."""
+
+    folder: str
+    """The folder of the NCCL tests."""
+    ssh: str
+    """The command that starts sshd, on port 222."""
+    size: str
+    """The largest message of Google's test, for which the bandwidth is known."""
+    cpus: str | None = None
+    """The CPUs that it runs on."""
+
+
 class FabricPod(NamedTuple):
     """The needs of a pod for a kind of fabric."""
 
@@ -38,6 +56,8 @@ class FabricPod(NamedTuple):
     """Mount paths of the workload's container, by volume."""
     env: dict[str, str]
     """Its environment variables."""
+    test: FabricTest
+    """The benchmark of the fabric."""
     capabilities: list[str] = []
     """The capabilities that it has in addition to the runtime's."""
     devices: list[str] = []
@@ -64,6 +84,27 @@ NCCL_PAIRS: Mapping[str, NcclPair] = {
 """Plugin and daemon by kind of fabric. Others are not supported (container-engine-accelerators,
 gpudirect-tcpxo/README.md)."""
 
+NCCL_TEST_IMAGES: Mapping[str, str] = {
+    "tcpx": versions.TCPX_PLUGIN_IMAGE,
+    "tcpxo": versions.TCPXO_PLUGIN_IMAGE,
+    "rdma": versions.GIB_TEST_IMAGE,
+}
+"""Images of the benchmark, by kind of fabric."""
+
+
+@dataclass(frozen=True)
+class NcclBandwidth:
+    """The bandwidth of a benchmark between two nodes."""
+
+    gpu: str
+    """The accelerator type."""
+    bus_bandwidth: Fraction
+    """The bus bandwidth of all_gather_perf, in GB/s."""
+
+
+NCCL_BANDWIDTHS = table("nccl_bandwidths.csv", NcclBandwidth)
+"""Known bandwidths, by accelerator type."""
+
 
 @cache
 def fabric_pods() -> Mapping[str, FabricPod]:
@@ -71,8 +112,9 @@ def fabric_pods() -> Mapping[str, FabricPod]:
     text = Path(__file__).with_name("fabric_pods.yaml").read_text()
     pods: dict[str, FabricPod] = {}
     for kind, fields in yaml.safe_load(text).items():
-        daemon = fields.pop("daemon", None)
-        pods[kind] = FabricPod(**fields, daemon=FabricDaemon(**daemon) if daemon else None)
+        daemon, test = fields.pop("daemon", None), FabricTest(**fields.pop("test"))
+        of_daemon = FabricDaemon(**daemon) if daemon else None
+        pods[kind] = FabricPod(**fields, test=test, daemon=of_daemon)
     return pods
 
 

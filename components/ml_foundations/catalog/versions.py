@@ -60,6 +60,8 @@ HOST_SHELL_IMAGE = (
     "ubuntu:24.04@sha256:4fbb8e6a8395de5a7550b33509421a2bafbc0aab6c06ba2cef9ebffbc7092d90"
 )
 """An image with nsenter, by which an installer runs commands in the node's own namespaces."""
+GIB_TEST_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:v1.1.1"
+"""The plugin with ssh, MPI and the NCCL tests, which the other plugins' images have."""
 
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")

@@ -209,6 +209,11 @@ class WorkloadSpec(ComponentSpec):
         return NO_FABRIC
 
     @property
+    def program(self) -> list[str] | None:
+        """The command of its container."""
+        return self.fabric.command(self.command)
+
+    @property
     def user(self) -> int | None:
         """The user that it runs as; None for the image's own."""
         if self.image_user:

@@ -135,7 +135,7 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
         "name": spec.container_name,
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
-        "command": spec.fabric.command(spec.command),
+        "command": spec.program,
         "args": spec.arguments,
         "workingDir": spec.working_dir,
         "env": variables or None,
