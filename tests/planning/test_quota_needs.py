@@ -13,7 +13,7 @@ from ml_foundations.component.children import CloudResource
 from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning import UNKNOWN
-from ml_foundations.planning.input.program import CLUSTER, NAT, NODE_POOL, Resource
+from ml_foundations.planning.input.program import CLUSTER, NAT, NETWORK, NODE_POOL, Resource
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed, quota_needs
 from ml_foundations.planning.verdict.report import as_json, as_summary
@@ -245,6 +245,15 @@ def test_a_size_that_is_not_known_is_not_counted(size: Any) -> None:
 def test_cloud_nat_reserves_an_address() -> None:
     need = named("STATIC_ADDRESSES", cluster(), (NAT, {"region": REGION}))
     assert (need.at_least, need.note[:10]) == (1, "unverified")
+
+
+@pytest.mark.parametrize(("count", "needed"), [(0, None), (1, None), (2, 2), (9, 9)])
+def test_more_than_one_network_needs_a_quota(count: int, needed: int | None) -> None:
+    networks = [(NETWORK, {"name": f"n{index}"}) for index in range(count)]
+    need = found(cluster(), *networks).get("NETWORKS")
+    assert need == (needed and (needed, needed))
+    if needed:
+        assert named("NETWORKS", cluster(), *networks).region == EVERYWHERE
 
 
 @pytest.mark.parametrize("config", [{"machineType": UNKNOWN}, {"machineType": "x9-standard-4"}])

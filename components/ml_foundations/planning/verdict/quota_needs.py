@@ -67,7 +67,10 @@ def quota_needs(
     region = regions.pop() if len(regions) == 1 else _OPEN
     volumes = _of_claims(program.objects_of(declared), clusters, region)
     addresses = [_need("address/nat", region, 1, 1)] * len(of_type(declared, program.NAT))
-    sums = _summed([*_of_nodes(nodes), *volumes, *addresses])
+    # Every project has the quota for one network.
+    networks = len(of_type(declared, program.NETWORK))
+    more = [_need("network/all", _GLOBAL, networks, networks)] if networks > 1 else []
+    sums = _summed([*_of_nodes(nodes), *volumes, *addresses, *more])
     # GKE removes this pool before it makes the others, so that it is not added to them.
     for key, first in _summed(_of_nodes(_removed_pools(clusters))).items():
         need = sums.get(key, first)
