@@ -78,8 +78,9 @@ def _compute_class_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         for section, name, workload in team.workloads:
             named.append((f"teams.{team_name}.{section}.{name}", workload.compute_class))
     for path, compute_class in named if is_complete else ():
-        is_own = compute_class is None or compute_class.startswith(OWN_PREFIXES)
-        if not is_own and compute_class not in classes:
+        if compute_class is None or compute_class.startswith(OWN_PREFIXES):
+            continue
+        if compute_class not in classes:
             yield f"{path}.computeClass", not_among(compute_class, "ComputeClass", classes)
 
 

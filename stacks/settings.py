@@ -137,9 +137,24 @@ class Settings(Spec):
         """The arguments of each team's namespace."""
         return {name: team.tenancy(name) for name, team in self.teams.items()}
 
+    @property
+    def flavors(self) -> dict[str, dict[str, Any]]:
+        """The flavor of each GPU pool, or of its ComputeClass, by the path in the file."""
+        flavors: dict[str, dict[str, Any]] = {}
+        for name, pool in self.gpu_pools.items():
+            flavor, of_class = _flavor(name, pool), pool.compute_class
+            if of_class is None:
+                flavors[f"nodePools.{name}"] = flavor
+                continue
+            own = {"name": of_class, "compute_class": of_class, "gpu": flavor.get("gpu")}
+            # The pools of a class may have several models.
+            if flavors.setdefault(f"computeClasses.{of_class}", own)["gpu"] != own["gpu"]:
+                flavors[f"computeClasses.{of_class}"]["gpu"] = None
+        return flavors
+
     @cached_property
     def queues(self) -> TrainingQueueSpec | None:
-        """The arguments of the TrainingQueue, with a flavor for each GPU pool.
+        """The arguments of the TrainingQueue, with a flavor for each GPU pool or ComputeClass.
 
         None if no team has a queue.
         """
@@ -147,7 +162,7 @@ class Settings(Spec):
         if not teams:
             return None
         arguments = {
-            "flavors": [_flavor(name, pool) for name, pool in self.gpu_pools.items()],
+            "flavors": list(self.flavors.values()),
             "teams": teams,
             "cohort": QUEUES,
             **self.training_queue.given(),
@@ -181,7 +196,8 @@ class Settings(Spec):
             for manifest in spec.manifests()
         }
         flavors = {
-            f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools
+            f"ResourceFlavor {flavor['name']}": _in_file(path)
+            for path, flavor in self.flavors.items()
         }
         classes = {
             f"ComputeClass {name}": _in_file(f"computeClasses.{name}")
@@ -296,10 +312,10 @@ def _built_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         for path, reason in _errors_of(partial(team.tenancy, name), TeamNamespaceSpec):
             yield f"teams.{name}.{path}", reason
     with_queue = [f"teams.{name}.queue" for name, team in settings.teams.items() if team.queue]
-    pools = [f"nodePools.{name}" for name in settings.gpu_pools]
+    flavors = list(settings.flavors)
     for path, reason in _errors_of(lambda: settings.queues, TrainingQueueSpec):
         path = re.sub(r"teams\[(\d+)\]", lambda index: with_queue[int(index[1])], path)
-        path = re.sub(r"flavors\[(\d+)\]\.name", lambda index: pools[int(index[1])], path)
+        path = re.sub(r"flavors\[(\d+)\]\.name", lambda index: flavors[int(index[1])], path)
         yield path, reason
 
 

@@ -1211,6 +1211,10 @@ class QueuesArgs(TypedDict):
     preempt: NotRequired[Known[Literal["never", "lower_priority"]]]
     """The workloads that are stopped for another workload of the same team: never or
     lower_priority. The default is lower_priority."""
+    before_next_flavor: NotRequired[Known[list[Literal["borrow", "preempt"]]]]
+    """What a workload tries in a flavor before the next flavor: borrow (GPUs of other teams) and
+    preempt (stop other workloads). The default is borrow. An empty list tries the next flavor first
+    of all."""
     ready_seconds: NotRequired[Known[int]]
     """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their

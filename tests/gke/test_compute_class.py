@@ -154,3 +154,19 @@ def test_a_stack_file_names_pools_and_classes_that_exist() -> None:
     assert 'finetune.computeClass: there is no ComputeClass "ny". Did you mean any?' in errors(file)
     file["teams"]["research"]["trainingJobs"]["finetune"]["computeClass"] = "any"
     assert settings.parse(file)
+
+
+def test_the_pools_of_a_class_are_one_flavor_of_the_queues() -> None:
+    file = with_class(pools=["a100"])
+    file["teams"]["research"]["queue"] = {"cpu": "8", "memory": "64Gi", "gpus": {"any": 1}}
+    found = settings.parse(file)
+    assert found.queues is not None
+    by_name = {flavor.name: flavor for flavor in found.queues.flavors}
+    assert by_name.keys() == {"any", "l4"}
+    assert (by_name["any"].compute_class, by_name["any"].node_selector) == ("any", {})
+    assert by_name["any"].gpu is not None
+    assert found.locations["ResourceFlavor any"] == "ml-foundations:computeClasses.any"
+    file["computeClasses"]["any"]["pools"].append("l4")
+    mixed = settings.parse(file).queues
+    assert mixed is not None
+    assert [flavor.gpu for flavor in mixed.flavors] == [None], "A100 and L4 have no common label"

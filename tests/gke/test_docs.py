@@ -20,8 +20,8 @@ def test_the_program_declares_what_the_page_says() -> None:
 
 
 def test_there_is_an_example_of_each_component() -> None:
-    assert len(EXAMPLES) == 4
-    for component in ("GkeCluster", "CpuNodePool", "GpuNodePool"):
+    assert len(EXAMPLES) == 5
+    for component in ("GkeCluster", "CpuNodePool", "GpuNodePool", "ComputeClass"):
         assert any(f"{component}(" in example for example in EXAMPLES)
 
 

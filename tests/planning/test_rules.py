@@ -35,6 +35,7 @@ from tests.factories import (
     webhook,
 )
 from tests.planning.remedies import applied, remains
+from tests.planning.topologies import RACK, asking, queue, racks
 from tests.support.checkout import CHECKOUT
 
 NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
@@ -487,6 +488,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "expendable": (of_priority(-11), of_priority(-10)),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
+    "queue-topology": (
+        [asking(3, required_topology=RACK), *racks(2, 1), *queue(gpus=24)],
+        [asking(2, required_topology=RACK), *racks(2, 1), *queue(gpus=24)],
+    ),
     "queue-capacity": (
         [*queued(1), quota(hard={f"requests.{GPU}": "3"})],
         [*queued(1), quota(hard={f"requests.{GPU}": "4"})],
@@ -1358,6 +1363,7 @@ IN_OTHER_WORDS = {
         "device-claim",
     ),
     *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-security", "queued-nodes"),
+    "queue-topology",
     *("runtime-class", "volume-binding", "volume-class", "volume-zone"),
 }
 """Rules whose remedies tests do not apply, because they leave it open what to write."""

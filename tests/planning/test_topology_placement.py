@@ -13,6 +13,8 @@ from ml_foundations.planning.scheduler.topology import (
     Topology,
     TopologyNode,
     TopologyRequest,
+    Usage,
+    add_usage,
 )
 from ml_foundations.planning.scheduler.topology_search import assign
 
@@ -138,7 +140,8 @@ def test_a_domain_without_host_names_sums_its_nodes() -> None:
 
 def test_what_is_taken_is_no_longer_free() -> None:
     made, pods = topology([2]), demand(1, REQUIRED, RACK)
+    taken: Usage = {}
     for free in (True, True, False):
-        found = assign(made, pods)
+        found = assign(made, pods, taken=taken)
         assert bool(found.workers) is free
-        made.take(found.workers, pods.requests)
+        add_usage(taken, found.workers, pods.requests)

@@ -52,6 +52,18 @@ def rehearsal(own: Rehearsal, tools: Tools) -> Rehearsal:
     return own
 
 
+def test_the_pods_of_jobs_run_as_long_as_the_user_sets() -> None:
+    file = configuration._STAGES / "pod-complete.yaml"
+    assert configuration._stage(file, 0) == file.read_text()
+    before, stage = (yaml.safe_load(configuration._stage(file, seconds)) for seconds in (0, 600))
+    delay = stage["spec"].pop("delay")
+    assert delay["durationMilliseconds"] == delay["jitterDurationMilliseconds"] == 600_000
+    assert before["spec"].pop("delay")["durationFrom"] == delay["durationFrom"]
+    assert stage == before
+    other = configuration._STAGES / "pod-mount.yaml"
+    assert configuration._stage(other, 600) == other.read_text()
+
+
 @pytest.fixture
 def another(tools: Tools, tmp_path: Path) -> Iterator[Rehearsal]:
     """A control plane that was never started."""

@@ -1,16 +1,37 @@
 """Disruptions on a real control plane: drains, preemptions and failures of simulated nodes, as users see them."""
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from threading import Event, Thread
+from typing import Any
 
 import pytest
+from ml_foundations.rehearsal.api import condition
+from ml_foundations.rehearsal.control_plane import controllers
+from ml_foundations.rehearsal.disruption import disrupt
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.report import disruptions
+from ml_foundations.rehearsal.report.disruptions import Disruption
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.simulation import L4, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
+from tests.workloads import building
 
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB, GANG = "batch.kubernetes.io/job-name=train", "jobset.sigs.k8s.io/jobset-name=train"
+RUN: dict[str, Any] = {
+    "job_name": "train",
+    "namespace": "default",
+    "gpu": "L4",
+    "cpu": "1",
+    "memory": "1Gi",
+    "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
+}
 ONE_NODE = replace(L4, min_nodes=1, initial_nodes=1)
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
@@ -29,9 +50,9 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
     clean(running)
 
 
-def keep_running(cloud: Cloud, name: str) -> None:
-    """Forbid the eviction of the pods of a run, and wait until Kubernetes counts them."""
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"run": name}}}
+def keep_running(cloud: Cloud, name: str, selector: dict[str, str]) -> None:
+    """Forbid the eviction of a pod, and wait until Kubernetes counts it."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": selector}}
     cloud.api.create(BUDGETS, {"metadata": {"name": f"keep-{name}"}, "spec": spec})
 
     def is_counted() -> bool:
@@ -51,7 +72,7 @@ def test_a_node_whose_pool_goes_waits_for_a_disruption_budget(cloud: Cloud) -> N
     cloud.run("kept", gpus=1)
     cloud.run("free", gpus=1)
     until(lambda: bool(cloud.running("kept") and cloud.running("free")))
-    keep_running(cloud, "kept")
+    keep_running(cloud, "kept", {"run": "kept"})
     cloud.store.delete("node_pools", "l4")
     until(lambda: not cloud.pods("run=free"), "no budget keeps this pod")
     expected = "The disruption budget keep-kept needs 1 healthy pods and has 1 currently"
@@ -62,59 +83,6 @@ def test_a_node_whose_pool_goes_waits_for_a_disruption_budget(cloud: Cloud) -> N
     assert node["spec"]["unschedulable"]
     cloud.api.delete(f"{BUDGETS}/keep-kept")
     until(lambda: not cloud.nodes("l4") and not cloud.pods("run=kept"))
-
-
-def disrupt(cloud: Cloud, node: Object, how: str) -> None:
-    annotations = {"rehearsal.ml-foundations/disrupted": how}
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
-    cloud.api.patch(path, {"metadata": {"annotations": annotations}})
-
-
-def test_a_failed_node_is_not_ready_until_gke_repairs_it(cloud: Cloud) -> None:
-    cloud.store.save_pool(ONE_NODE)
-    cloud.run("lost", gpus=1)
-    until(lambda: bool(cloud.running("lost")))
-    [node] = cloud.nodes("l4")
-    disrupt(cloud, node, "failure")
-
-    def taints() -> set[str]:
-        return {taint["key"] for node in cloud.nodes("l4") for taint in node["spec"]["taints"]}
-
-    until(lambda: "node.kubernetes.io/unreachable" in taints())
-    until(
-        lambda: (
-            {c["type"]: c for c in cloud.pods("run=lost")[0]["status"]["conditions"]}["Ready"][
-                "status"
-            ]
-            == "False"
-        )
-    )
-    until(
-        lambda: (
-            [each["metadata"]["name"] for each in cloud.nodes("l4")]
-            not in ([], [node["metadata"]["name"]])
-        )
-    )
-    until(lambda: not cloud.pods("run=lost"), "the pod garbage collector needs a minute")
-    assert "node.kubernetes.io/unreachable" not in taints()
-
-
-def test_a_node_is_drained_as_in_an_upgrade(cloud: Cloud) -> None:
-    cloud.store.save_pool(ONE_NODE)
-    until(lambda: len(cloud.nodes("l4")) == 1)
-    [node] = cloud.nodes("l4")
-    cloud.run("kept", gpus=1)
-    until(lambda: bool(cloud.running("kept")))
-    keep_running(cloud, "kept")
-    disrupt(cloud, node, "drain")
-    until(lambda: len(cloud.nodes("l4")) == 2, "a new node is there before the old one goes")
-    cloud.api.delete(f"{BUDGETS}/keep-kept")
-    until(
-        lambda: (
-            [each["metadata"]["name"] for each in cloud.nodes("l4")]
-            not in ([], [node["metadata"]["name"]])
-        )
-    )
 
 
 def test_a_node_ends_with_its_maximum_run_duration(cloud: Cloud) -> None:
@@ -131,3 +99,143 @@ def test_a_node_ends_with_its_maximum_run_duration(cloud: Cloud) -> None:
     time.sleep(2)
     assert not cloud.nodes("l4"), "no pod waits for a node"
     assert cloud.store.get("sizes", {})["l4"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"node": "gke-ml-l4-x"}, 'there is no simulated node "gke-ml-l4-x"'),
+        ({"pool": "sytem"}, 'there is no pool "sytem". Did you mean system?'),
+        ({"pool": "l4"}, "pool l4 has no nodes now"),
+        ({"pool": "system"}, "pool system has no Spot nodes to preempt"),
+        (
+            {"pool": "system", "how": "max-run-duration"},
+            "pool system has no maximum run duration. Use --how failure or --how drain",
+        ),
+    ],
+)
+def test_a_disruption_that_cannot_be_is_refused(
+    cloud: Cloud, given: dict[str, str], error: str
+) -> None:
+    cloud.store.save_pool(L4)
+    with pytest.raises(RehearsalError, match=re.escape(error)):
+        take_away(cloud, **given)
+
+
+def take_away(cloud: Cloud, node: str = "", pool: str = "", how: str = "preemption") -> Disruption:
+    result = disrupt(cloud.rehearsal, node=node, pool=pool, how=how, after=0)
+    assert disruptions.last(cloud.rehearsal) == result
+    return result
+
+
+@pytest.fixture
+def job(cloud: Cloud) -> Iterator[Cloud]:
+    """A TrainingJob with a GPU that runs for long."""
+    cloud.store.save_pool(replace(L4, labels=PRODUCT, max_run_seconds=3600, shutdown_grace=2))
+    manifest = building.job(**RUN, gpus=1)
+    cloud.api.create(JOBS, manifest)
+    until(lambda: bool(running_of(cloud, JOB)))
+    yield cloud
+    cloud.api.delete(f"{JOBS}/train", propagationPolicy="Foreground")
+    until(lambda: cloud.api.find(f"{JOBS}/train") is None)
+
+
+def running_of(cloud: Cloud, selector: str) -> list[Object]:
+    return [pod for pod in cloud.pods(selector) if pod["status"]["phase"] == "Running"]
+
+
+def test_a_drain_waits_for_a_disruption_budget_and_then_the_job_goes_on(job: Cloud) -> None:
+    [node], [pod] = job.nodes("l4"), running_of(job, JOB)
+    keep_running(job, "kept", {"batch.kubernetes.io/job-name": "train"})
+    result = take_away(job, pool="l4", how="drain")
+    assert result.pods_ended == 0
+    [reason] = result.not_as_before
+    assert reason.startswith(f"the drain waits for pod default/{pod['metadata']['name']}: ")
+    assert "The disruption budget keep-kept needs 1 healthy pods" in reason
+    assert len(job.nodes("l4")) == 2, "the new node is there before the old one goes"
+    job.api.delete(f"{BUDGETS}/keep-kept")
+    until(lambda: uids(job.nodes("l4")).isdisjoint(uids([node])), "the drain goes on")
+    until(lambda: len(running_of(job, JOB)) == 1)
+    assert not job.api.get(f"{JOBS}/train")["status"].get("failed"), "an eviction is no failure"
+
+
+def test_a_job_goes_on_after_the_end_of_its_nodes_run_time(job: Cloud) -> None:
+    [node] = job.nodes("l4")
+    result = take_away(job, node=node["metadata"]["name"], how="max-run-duration")
+    assert (result.pods_ended, result.restarts, result.not_as_before) == (1, {}, [])
+    [new] = job.nodes("l4")
+    assert running_of(job, JOB)[0]["spec"]["nodeName"] == new["metadata"]["name"]
+    assert uids([new]).isdisjoint(uids([node]))
+
+
+def uids(objects: list[Object]) -> set[str]:
+    return {item["metadata"]["uid"] for item in objects}
+
+
+PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+GANG_POOL = replace(
+    L4,
+    name="spot",
+    labels=PRODUCT,
+    min_nodes=3,
+    max_nodes=3,
+    initial_nodes=3,
+    spot=True,
+    shutdown_grace=2,
+)
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+
+
+@pytest.fixture(scope="module")
+def jobset(running: Cloud, tools: Tools) -> Iterator[None]:
+    controllers.start(running.rehearsal, tools, controllers.JOBSET, {})
+    yield
+    controllers.remove(running.rehearsal, tools, controllers.JOBSET)
+
+
+@pytest.fixture
+def gang(cloud: Cloud, jobset: None) -> Iterator[Cloud]:
+    """A JobSet of three pods, each with the two GPUs of a Spot node, that run for long."""
+    cloud.store.save_pool(GANG_POOL)
+    [manifest] = building.gang(**RUN, gpus=2, nodes=3, jobset=True)
+    cloud.api.create(JOB_SETS, manifest)
+    until(lambda: len(running_of(cloud, GANG)) == 3)
+    yield cloud
+    cloud.api.delete(f"{JOB_SETS}/train", propagationPolicy="Foreground")
+    until(lambda: cloud.api.find(f"{JOB_SETS}/train") is None)
+
+
+def test_a_preempted_node_restarts_its_gang_once(gang: Cloud) -> None:
+    node = running_of(gang, GANG)[0]["spec"]["nodeName"]
+    result = take_away(gang, node=node)
+    assert result.nodes == [node]
+    assert result.restarts == {"JobSet default/train": 1}
+    assert result.pods_ended == 3
+    assert not result.not_as_before
+    assert len({pod["spec"]["nodeName"] for pod in running_of(gang, GANG)} - {node}) == 3
+    # The lost node costs nothing until there is a new one.
+    assert result.idle_gpus in (4, 6)
+    assert 0 < result.idle_gpu_seconds < 6 * result.seconds
+    lines = "\n".join(result.lines)
+    assert "JobSet default/train restarted 1 time" in lines
+    assert f"{result.idle_gpus} GPUs were idle" in lines
+    assert "less than USD 0.01. Each minute in which GKE has no new node costs USD 0.0" in lines
+
+
+def test_a_failed_node_restarts_its_gang_once_it_is_repaired(gang: Cloud) -> None:
+    lost = running_of(gang, GANG)[0]["spec"]["nodeName"]
+    seen, ended = set[tuple[str, str]](), Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            for node in gang.nodes("spot"):
+                ready = condition(node, "Ready")
+                seen.add((node["metadata"]["name"], ready.get("status", "")))
+
+    Thread(target=watch).start()
+    result = take_away(gang, node=lost, how="failure")
+    ended.set()
+    assert (lost, "Unknown") in seen, "its kubelet reports nothing any more"
+    assert result.restarts == {"JobSet default/train": 1}
+    assert (result.pods_ended, result.not_as_before) == (3, [])
+    assert lost not in {pod["spec"]["nodeName"] for pod in running_of(gang, GANG)}

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ml_foundations.rehearsal.engine.dry_run import DryRun, dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import hints
 from ml_foundations.rehearsal.report.outline import outline
+from ml_foundations.rehearsal.report.workloads import Workload
 
 from tests.support.checkout import CHECKOUT
 
@@ -88,6 +90,16 @@ def test_another_project_gets_no_edit_of_a_file(
     monkeypatch.chdir(tmp_path)
     printed = hints.hints(Rehearsal.of("dev", tmp_path))
     assert "sed" not in printed and "Change a number in your program" in printed
+
+
+def test_a_running_gang_can_be_disrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(*rows: Workload) -> str:
+        return hints.hints(Rehearsal.of("dev", CHECKOUT), rows)
+
+    monkeypatch.chdir(CHECKOUT)
+    gang = Workload("ml", "JobSet", "train", "Running", ["gke-ml-a", "gke-ml-b"])
+    assert "ml-foundations disrupt --node gke-ml-a --how failure" in shown(gang)
+    assert "disrupt" not in shown(replace(gang, state="Completed"), replace(gang, kind="Job"))
 
 
 def test_the_outline_has_nodes_workloads_cost_and_verdict() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -16,8 +17,9 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report import contents, fleet, tables, workloads
+from ml_foundations.rehearsal.report import contents, disruptions, fleet, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.disruptions import Disruption
 from ml_foundations.rehearsal.report.purchases import Purchase
 from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
@@ -241,6 +243,43 @@ def test_calls_between_namespaces_are_shown(tmp_path: Path) -> None:
     console = Console(width=160, record=True, file=StringIO())
     tables.show(Report("dev", [], [], [], [], [], calls), Rehearsal.of("dev", tmp_path), console)
     assert "Calls between namespaces\nserving/chat: research may call it\n" in console.export_text()
+
+
+def test_the_last_disruption_is_shown(tmp_path: Path) -> None:
+    disruption = Disruption(
+        how="failure",
+        nodes=["n"],
+        at="2026-01-01T00:00:00Z",
+        seconds=61,
+        pods_ended=3,
+        restarts={"JobSet ml/train": 2},
+        reports=[],
+        not_as_before=["JobSet ml/train: 2 of 3 pods run"],
+        idle_gpus=8,
+        idle_gpu_seconds=800,
+        idle_usd=2.5,
+    )
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    assert disruptions.last(rehearsal) is None
+    disruptions.record(disruption, rehearsal)
+    report = Report("dev", [], [], [], [], [], disruption=disruptions.last(rehearsal))
+    console = Console(width=160, record=True, file=StringIO())
+    tables.show(report, rehearsal, console)
+    expected = [
+        "Last disruption (2026-01-01T00:00:00Z)",
+        "failure of n: 3 pods ended",
+        "JobSet ml/train restarted 2 times",
+        "8 GPUs were idle, 800 GPU-seconds: USD 2.50. "
+        "Each minute in which GKE has no new node costs USD 1.50",
+        "After 61 s, not as before: JobSet ml/train: 2 of 3 pods run",
+    ]
+    assert "\n".join(expected) in console.export_text()
+    unpriced = replace(disruption, idle_usd=None, not_as_before=[])
+    *_, idle, end = unpriced.lines
+    assert idle == "8 GPUs were idle, 800 GPU-seconds"
+    assert end == "After 61 s, all workloads run as before"
+    assert json.loads(report.to_json())["disruption"]["restarts"] == {"JobSet ml/train": 2}
 
 
 def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) -> None:

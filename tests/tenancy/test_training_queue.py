@@ -381,3 +381,31 @@ def test_a_topology_without_host_names_warns(levels: list[str], warned: bool) ->
     assert [text.partition(":")[0] for text in spec(topology=levels).warnings()] == (
         ["the last level of topology is example.com/rack"] if warned else []
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        (["borrow"], None),
+        ([], {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}),
+        (["preempt"], {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "MayStopSearch"}),
+        (
+            ["preempt", "borrow"],
+            {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+        ),
+    ],
+)
+def test_what_is_tried_before_the_next_flavor(before: list[str], found: Any) -> None:
+    assert cluster_queue(before_next_flavor=before).get("flavorFungibility") == found
+
+
+def test_a_flavor_of_a_class_needs_no_model() -> None:
+    flavor = {"name": "h100", "compute_class": "any"}
+    [made] = [
+        item
+        for item in of_kind("ResourceFlavor", flavors=[flavor, L4])
+        if item["metadata"]["name"] == "h100"
+    ]
+    key = "cloud.google.com/compute-class"
+    assert made["spec"]["nodeLabels"] == {key: "any"}
+    assert [item["value"] for item in made["spec"]["tolerations"]] == ["any"]

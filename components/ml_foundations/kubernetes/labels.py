@@ -119,6 +119,8 @@ GANG = "ml-foundations/gang"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation that the Job controller gives to pods (Kubernetes, "Well-known labels")."""
+JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+"""The label of a JobSet's pods with its name (jobset, api/jobset/v1alpha2)."""
 
 GPU_DEVICE_CLASS = "gpu.nvidia.com"
 """Device class, driver and attributes' domain of NVIDIA's DRA driver (NVIDIA,

@@ -123,6 +123,13 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         help="simulate a stockout: these node pools get no nodes; may be repeated",
     )
     up.add_argument(
+        "--job-seconds",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="how long the pods of Jobs run (default: about half a second)",
+    )
+    up.add_argument(
         "--official-kubernetes-plugin",
         action="store_true",
         help="use Pulumi's own kubernetes plugin, from your plugin folder, only for the replica",
@@ -139,6 +146,19 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     report = add_command("report", "show the node pools, workloads and quotas of the rehearsal")
     report.add_argument("--json", action="store_true", help="print the report as JSON")
     report.add_argument("--html", type=_path, metavar="FILE", help="write the report as a page")
+    disrupt = add_command("disrupt", "take nodes away, and show how the workloads go on")
+    nodes = disrupt.add_mutually_exclusive_group(required=True)
+    nodes.add_argument("--node", default="", metavar="NODE", help="the node")
+    nodes.add_argument("--pool", default="", metavar="POOL", help="all nodes of a node pool")
+    disrupt.add_argument(
+        "--how",
+        choices=["preemption", "failure", "drain", "max-run-duration"],
+        default="preemption",
+        help="why they go (default: %(default)s)",
+    )
+    disrupt.add_argument(
+        "--after", type=int, default=0, metavar="SECONDS", help="wait first (default: 0)"
+    )
     quota = add_command("quota", "print the quotas and APIs of Google Cloud that the stack needs")
     quota.add_argument("--json", action="store_true", help="print them as JSON")
     add_command("env", "print shell exports that let pulumi, kubectl and helm use the replica")

@@ -20,7 +20,7 @@ from ml_foundations.planning.input.program import named
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
-from ml_foundations.rehearsal import files
+from ml_foundations.rehearsal import disruption, files
 from ml_foundations.rehearsal.cloud import imported_nodes, replica
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import kwok
@@ -79,6 +79,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     stack.process(rehearsal).stop()
     # A program with a Proof writes this file again.
     (rehearsal.root / fleet.ACCEPTED).unlink(missing_ok=True)
+    files.write_json(rehearsal.job_seconds, args.job_seconds)
     # Calls of plugins that were killed.
     files.remove(rehearsal.root / running_calls.FOLDER)
     with stack.start_early(rehearsal) as early:
@@ -103,7 +104,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         result = fleet.with_proof(_settle(rehearsal), rehearsal)
         tables.show(result, rehearsal, output())
         # A command that is wrapped could not be pasted.
-        output().print(hints(rehearsal), markup=False, soft_wrap=True)
+        output().print(hints(rehearsal, result.workloads), markup=False, soft_wrap=True)
         if args.watch:
             console().print(WATCHING)
             with suppress(KeyboardInterrupt):
@@ -248,6 +249,16 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         tables.show(result, rehearsal, output())
 
 
+def _disrupt(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    _require_up(rehearsal)
+    result = disruption.disrupt(
+        rehearsal, node=args.node, pool=args.pool, how=args.how, after=args.after
+    )
+    output().print("\n".join(result.lines), markup=False)
+    if result.not_as_before:
+        raise RehearsalError("the workloads do not run as before; see above")
+
+
 def _fresh_page(rehearsal: Rehearsal) -> AbstractContextManager[None]:
     """Write the page again and again. It reloads as often as it is written."""
     console().print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
@@ -351,6 +362,7 @@ _COMMANDS = {
     "down": _down,
     "status": _status,
     "report": _report,
+    "disrupt": _disrupt,
     "env": _env,
     "kubeconfig": _kubeconfig,
     "diff": _diff,

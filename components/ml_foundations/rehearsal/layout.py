@@ -65,6 +65,8 @@ class Rehearsal:
         """kubectl's cache. The many replicas would fill the user's own one."""
         self.ca_bundle = root / "ca-bundle.crt"
         """The certificate authorities that a client in the rehearsal trusts."""
+        self.job_seconds = root / "job-seconds.json"
+        """How long the pods of Jobs run; 0 for the default."""
         self.servers = root / "servers.json"
         """The replica of each present or former address of an API server."""
         self.tokens = root / "tokens.csv"

@@ -48,6 +48,8 @@ _TOPOLOGY = "topology"
 _AWAITED = {"annotations": {"pulumi.com/waitFor": "condition=Active"}}
 _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
 """Kueue's names of whose workloads are stopped."""
+_FUNGIBILITY = {True: "MayStopSearch", False: "TryNextFlavor"}
+"""Kueue's names for staying with a flavor, and for going on to the next one."""
 
 
 class Flavor(Spec):
@@ -145,6 +147,10 @@ class Queues(Spec):
     preempt: Literal["never", "lower_priority"] = "lower_priority"
     """The workloads that are stopped for another workload of the same team: never or
     lower_priority. The default is lower_priority."""
+    before_next_flavor: list[Literal["borrow", "preempt"]] = ["borrow"]
+    """What a workload tries in a flavor before the next flavor: borrow (GPUs of other teams) and
+    preempt (stop other workloads). The default is borrow. An empty list tries the next flavor first
+    of all."""
     ready_seconds: int = Field(default=NEW_NODE_SECONDS, ge=1)
     """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their
@@ -304,6 +310,11 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     if queued := [flavor.name for flavor in own if flavor.queued_provisioning]:
         checks = [{"name": _QUEUED, "onFlavors": queued}]
         content["admissionChecksStrategy"] = {"admissionChecks": checks}
+    if set(spec.before_next_flavor) != {"borrow"}:
+        content["flavorFungibility"] = {
+            "whenCanBorrow": _FUNGIBILITY["borrow" in spec.before_next_flavor],
+            "whenCanPreempt": _FUNGIBILITY["preempt" in spec.before_next_flavor],
+        }
     metadata = {"name": team.namespace, **_AWAITED}
     return _object("ClusterQueue", metadata, without_none(content))
 

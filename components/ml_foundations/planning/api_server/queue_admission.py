@@ -62,24 +62,11 @@ class QueueAdmission:
         outcome += Outcome.refused(_partial_admission_refusals(workload))
         usage: list[QueueUsage] = []
         for pods, pod in waiting.pod_sets:
-            counted = queues.counted(self._counted(workload, pods, pod))
-            requests = times(counted, _fewest_admitted(workload, pods))
+            counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
+            requests = times(counted, fewest_admitted(workload, pods))
             usage.append((queue, pods.count_path, pods.spec, requests))
         outcome += Outcome.refused(queues.refusals(usage))
         return self._with_flavors(waiting, usage, outcome)
-
-    def _counted(self, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
-        """Return the amounts that Kueue counts for one pod.
-
-        For Jobs and JobSets, Kueue counts the template with defaults and overhead (Kueue,
-        pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts the
-        pods as they are stored.
-        """
-        spec = pod.spec
-        if workload.kind in ("Job", "CronJob", "JobSet"):
-            spec = self._cluster.stored(pods.spec, workload.namespace)
-        requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
-        return requests | {PODS: WHOLE}
 
     def _with_flavors(
         self, waiting: AdmittedWorkload, usage: Sequence[QueueUsage], outcome: Outcome
@@ -126,7 +113,21 @@ class QueueAdmission:
             yield doubt("queue", path, message, remedy, only_refuses=True)
 
 
-def _fewest_admitted(workload: Workload, pods: PodSet) -> int:
+def counted_requests(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
+    """Return the amounts that Kueue counts for one pod.
+
+    For Jobs and JobSets, Kueue counts the template with defaults and overhead (Kueue,
+    pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts the
+    pods as they are stored.
+    """
+    spec = pod.spec
+    if workload.kind in ("Job", "CronJob", "JobSet"):
+        spec = cluster.stored(pods.spec, workload.namespace)
+    requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
+    return requests | {PODS: WHOLE}
+
+
+def fewest_admitted(workload: Workload, pods: PodSet) -> int:
     """Return the fewest pods that Kueue admits: partial admission starts a Job with some pods."""
     fewest = annotations_of(workload.manifest).get(labels.KUEUE_LEAST, "")
     fewest = "1" if fewest is UNKNOWN else str(fewest)

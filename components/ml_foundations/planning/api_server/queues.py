@@ -228,6 +228,11 @@ class Queues:
             specs = [_with_flavor(flavor, spec) for spec, flavor in product(specs, declared)]
         return specs
 
+    def accepting(self, queue: Manifest, requests: Amounts, spec: Manifest) -> list[list[str]]:
+        """Return the flavors that accept pods, for each group of resources that they request."""
+        groups = items(section(queue, "spec"), "resourceGroups")
+        return [self._flavors_for(group, spec) for group in groups if _covered(group, requests)]
+
     def _flavors_for(self, group: Manifest, template: Manifest) -> list[str]:
         """Return the flavors of a group that accept pods of a template."""
         accepting: list[str] = []

@@ -32,7 +32,7 @@ _JUDGED_HARMLESS_KINDS = frozenset(
     {
         *("AdmissionCheck", "APIService", "AutoscalingMetric", "Cohort", "Configuration"),
         *("NetworkPolicy", "ProvisioningRequestConfig", "ResourceSlice", "ServiceAccount"),
-        "WorkloadPriorityClass",
+        *("Topology", "WorkloadPriorityClass"),
     }
 )
 """Harmless kinds that planning reads: by their names, or because they request nodes or devices."""

@@ -62,6 +62,8 @@ class Demand:
 
 Assignment = list[tuple[tuple[str, ...], int]]
 """Domains by their values, each with its number of pods."""
+Usage = dict[tuple[str, ...], Amounts]
+"""What pods take of domains, by the domains' values."""
 
 
 @dataclass(frozen=True)
@@ -128,20 +130,12 @@ class Topology:
         """Return the number of the smallest domains."""
         return len(self._leaves)
 
-    def take(self, assignment: Assignment, requests: Amounts) -> None:
-        """Subtract the requests of assigned pods from what their domains have free."""
-        leaves = {self._shown(leaf): leaf for leaf in self._leaves}
-        for values, count in assignment:
-            free = leaves[values].free
-            for name, amount in requests.items():
-                free[name] = free.get(name, 0) - amount * count
-
     def at(self, depth: int) -> list[Domain]:
         """Return the domains of a level."""
         return list(self._by_level[depth].values())
 
     def fill(self, fill_leaf: Callable[[Domain], None]) -> None:
-        """Reset all domains, and fill the smallest ones."""
+        """Reset all domains, and count the pods of the smallest ones."""
         for domains in self._by_level:
             for domain in domains.values():
                 domain.pods = domain.slices = domain.leaders = 0
@@ -154,14 +148,20 @@ class Topology:
         found: Assignment = []
         for domain in sorted(domains, key=attrgetter("values")):
             if count := domain.leaders if leaders else domain.pods:
-                found.append((self._shown(domain), count))
+                found.append((self.shown(domain), count))
         return found
 
-    def _shown(self, leaf: Domain) -> tuple[str, ...]:
-        # A host name is enough to know the node.
+    def shown(self, leaf: Domain) -> tuple[str, ...]:
+        """Return the values by which an assignment names a domain: a host name is enough."""
         return leaf.values[-1:] if self.is_by_host else leaf.values
 
 
-def _add_amounts(total: Amounts, more: Amounts) -> None:
+def add_usage(taken: Usage, assignment: Assignment, requests: Amounts) -> None:
+    """Add the requests of assigned pods to what is taken of domains."""
+    for values, count in assignment:
+        _add_amounts(taken.setdefault(values, {}), requests, count)
+
+
+def _add_amounts(total: Amounts, more: Amounts, count: int = 1) -> None:
     for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
+        total[name] = total.get(name, 0) + amount * count

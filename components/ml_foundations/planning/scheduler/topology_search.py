@@ -16,6 +16,7 @@ from ml_foundations.planning.scheduler.topology import (
     Demand,
     Domain,
     Topology,
+    Usage,
 )
 
 NOTHING_EXCLUDED: Mapping[str, str] = MappingProxyType({})
@@ -26,6 +27,7 @@ def assign(
     workers: Demand,
     leader: Demand | None = None,
     excluded: Mapping[str, str] = NOTHING_EXCLUDED,
+    taken: Usage | None = None,
 ) -> Assigned:
     """Return the domains that Kueue assigns to pods, or why it finds none.
 
@@ -35,8 +37,9 @@ def assign(
         leader: The leader of their group. Kueue applies the workers' conditions to it too.
         excluded: Nodes that refuse the pods, with the reason as Kueue counts it, such as
             ``nodeSelector``. It matters only if the last level is the host name.
+        taken: What pods take of domains that Kueue has assigned before.
     """
-    return _Search(topology, workers, leader, excluded).result()
+    return _Search(topology, workers, leader, excluded, taken or {}).result()
 
 
 class _Search:
@@ -48,9 +51,11 @@ class _Search:
         workers: Demand,
         leader: Demand | None,
         excluded: Mapping[str, str],
+        taken: Usage,
     ) -> None:
         self.topology, self.workers, self.leader = topology, workers, leader
         self.excluded = excluded if topology.is_by_host else NOTHING_EXCLUDED
+        self.taken = taken
         self.exclusions = Counter[str]()
         self.layers = workers.request.slices
         self.size = self.layers[0].size if self.layers else 1
@@ -123,18 +128,17 @@ class _Search:
         if self.excluded and leaf.nodes[0] in self.excluded:
             self.exclusions[self.excluded[leaf.nodes[0]]] += 1
             return
-        requests = self.workers.requests
-        leaf.pods, limiting = _count_in(requests, leaf.free)
+        requests, free = self.workers.requests, leaf.free
+        if self.taken:
+            free = _without(free, self.taken.get(self.topology.shown(leaf), {}))
+        leaf.pods, limiting = _count_in(requests, free)
         if not leaf.pods:
             self.exclusions[f'resource "{limiting}"'] += 1
         leaf.pods_with_leader = leaf.pods
-        if self.leader is None or not _count_in(self.leader.requests, leaf.free)[0]:
-            return
-        leaf.leaders = 1
-        remaining = dict(leaf.free)
-        for name, amount in self.leader.requests.items():
-            remaining[name] = remaining.get(name, 0) - amount
-        leaf.pods_with_leader, _ = _count_in(requests, remaining)
+        if self.leader is not None and _count_in(self.leader.requests, free)[0]:
+            leaf.leaders = 1
+            remaining = _without(free, self.leader.requests)
+            leaf.pods_with_leader, _ = _count_in(requests, remaining)
 
     def _roll_up(self, domain: Domain, depth: int) -> None:
         size = self.inner_sizes.get(depth + 1, 1)
@@ -331,6 +335,10 @@ def _best(
         if domain.leaders >= leaders and capacity(domain) >= needed:
             fitting.append(domain)
     return min(fitting, key=capacity, default=domains[0])
+
+
+def _without(free: Amounts, taken: Amounts) -> Amounts:
+    return free | {name: free.get(name, 0) - amount for name, amount in taken.items()}
 
 
 def _count_in(requests: Amounts, free: Amounts) -> tuple[int, str]:

@@ -106,6 +106,19 @@ class Fitting:
                 rivals.append(daemon)
         return rivals
 
+    def contenders(self, groups: Collection[NodeGroup]) -> list[Workload]:
+        """Return the workloads that do not end, except DaemonSets, and may run on some nodes."""
+        nodes = {group.node for group in groups}
+        found: list[Workload] = []
+        for admitted in self._workloads:
+            workload = admitted.workload
+            if workload.kind == "DaemonSet" or workload.is_finite or workload.queue is not None:
+                continue
+            for _, pod in admitted.pod_sets:
+                if any(group.node in nodes for group in self.cluster.accepting(pod)):
+                    found.append(workload)
+        return found
+
     def place(self, admitted: AdmittedWorkload) -> Outcome:
         """Return whether a workload's pods find their nodes."""
         if admitted.workload.kind == "DaemonSet":

@@ -27,6 +27,7 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.objects import own_logs_findings
 from ml_foundations.planning.verdict.shared_disks import inline_disks, shared_claims
+from ml_foundations.planning.verdict.topology import Topologies
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
 
@@ -141,6 +142,7 @@ def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
         outcome = without_accepted(admitted.outcome, cluster.ignored)
         workloads.append(admitted.with_outcome(outcome))
     fitting = Fitting(cluster, workloads)
+    topologies = Topologies(fitting)
     shared = shared_claims(fitting, workloads)
     placed: list[AdmittedWorkload] = []
     unplaced: set[AdmittedWorkload] = set()
@@ -149,6 +151,7 @@ def _place_each(inputs: _Input, cluster: Cluster) -> _Placed:
         if outcome.verdict is None:
             outcome += fitting.place(before)
             outcome += fitting.place_in_other_flavors(before, outcome)
+            outcome += topologies.place(before)
         elif before.pod_sets and outcome.reasons and outcome.is_refused_at_worst:
             outcome += fitting.place_refused(before)
         outcome = without_accepted(outcome, cluster.ignored)

@@ -44,6 +44,11 @@ def is_ready(node: dict[str, Any]) -> bool:
     return condition(node, "Ready").get("status") == "True"
 
 
+def gpus_of(node: Mapping[str, Any], part: str = "capacity") -> int:
+    """Return the number of GPUs in the capacity, or in another part, of a node's status."""
+    return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
+
+
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
     """Return a node of a pool in a zone, without a name."""
     taints = node_taints(pool)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+import yaml
+
 from ml_foundations.rehearsal.files import read_json, read_text, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -147,7 +149,21 @@ def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int])
         # The template has the quotes.
         values[name] = json.dumps(str(value), ensure_ascii=False)[1:-1]
     stages = [*(tools.kwok_stages / name for name in _KWOK_STAGES), *sorted(_STAGES.glob("*.yaml"))]
-    return "---\n".join([_TEMPLATE.substitute(values), *(stage.read_text() for stage in stages)])
+    job_seconds = read_json(rehearsal.job_seconds, 0)
+    texts = (_stage(file, job_seconds) for file in stages)
+    return "---\n".join([_TEMPLATE.substitute(values), *texts])
+
+
+def _stage(file: Path, job_seconds: int) -> str:
+    """Return a Stage. The pods of Jobs may run for longer than in the file."""
+    text = file.read_text()
+    if file.name != "pod-complete.yaml" or not job_seconds:
+        return text
+    stage = yaml.safe_load(text)
+    # A jitter that equals the delay means none.
+    for setting in ("durationMilliseconds", "jitterDurationMilliseconds"):
+        stage["spec"]["delay"][setting] = 1000 * job_seconds
+    return yaml.safe_dump(stage)
 
 
 def write_kubeconfig(rehearsal: Rehearsal) -> None:

@@ -17,13 +17,14 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, operator
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy
-from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.nodes import gpus_of, is_simulated
 from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report import workloads
+from ml_foundations.rehearsal.report import disruptions, workloads
 from ml_foundations.rehearsal.report.deployed import deployed
+from ml_foundations.rehearsal.report.disruptions import Disruption
 from ml_foundations.rehearsal.report.purchases import Purchase, purchases
 from ml_foundations.rehearsal.report.workloads import Workload
 
@@ -76,6 +77,8 @@ class Report:
     """The errors of the proof on the deployed stack, whether or not its pods run here."""
     to_replace: list[str] = field(default_factory=list[str])
     """Placeholders that a preview for Google Cloud refuses, each with a resource that uses it."""
+    disruption: Disruption | None = None
+    """The last disruption of nodes by ``disrupt``."""
     seen: list[Seen] = field(default_factory=list[Seen], compare=False, repr=False)
     """What it was made of, for the page."""
 
@@ -106,7 +109,8 @@ def collect(rehearsal: Rehearsal) -> Report:
         report.calls.extend(other.calls)
         report.purchases.extend(other.purchases)
         report.seen.extend(other.seen)
-    return replace(report, to_replace=_to_replace(rehearsal))
+    last = disruptions.last(rehearsal)
+    return replace(report, to_replace=_to_replace(rehearsal), disruption=last)
 
 
 def _to_replace(rehearsal: Rehearsal) -> list[str]:
@@ -194,11 +198,6 @@ def _pools(
         row["gpus_in_use"] = sum(used[name_of(node)] for node in members)
         rows.append(row)
     return rows
-
-
-def gpus_of(node: Object, part: str = "capacity") -> int:
-    """Return the number of GPUs in the capacity, or in another part, of a node's status."""
-    return int(section(node, "status", part).get(labels.GPU_RESOURCE, 0))
 
 
 def _pools_without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:

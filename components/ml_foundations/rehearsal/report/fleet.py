@@ -15,11 +15,12 @@ from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
+from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.engine.dry_run import ACCEPTED
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.contents import Report, gpus_of, pool_of
+from ml_foundations.rehearsal.report.contents import Report, pool_of
 from ml_foundations.rehearsal.report.deployed import Resources, deployed
 from ml_foundations.rehearsal.report.workloads import of_users
 

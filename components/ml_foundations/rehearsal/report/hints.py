@@ -4,17 +4,19 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Iterable
 
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.engine import project_files
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+from ml_foundations.rehearsal.report.workloads import Workload
 
 _TOO_MANY = {"dev": 8, "staging": 8, "prod": 30}
 """More replicas than the quota and the pool of a stack of this project allow."""
 _REPLICAS = re.compile(r"\breplicas: (\d+)")
 
 
-def hints(rehearsal: Rehearsal) -> str:
+def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
     """Return what to try next: a change, a refusal, the page, the cluster and the removal."""
     page = shlex.quote(os.path.relpath(rehearsal.page))
     has_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
@@ -28,6 +30,7 @@ def hints(rehearsal: Rehearsal) -> str:
             "  Look at the page in a browser, and into the cluster:",
             f"    {look}",
             f'    eval "$({rehearsal.command("env")})"; kubectl get nodes,pods,pvc,quota -A',
+            *_disruption(rehearsal, workloads),
             f"  Remove it: {rehearsal.command('down')}",
         ]
     )
@@ -42,6 +45,18 @@ def _assumed_nodes(rehearsal: Rehearsal) -> list[str]:
         f"{ASSUMED.machine_type}. On copies of yours: kubectl get nodes -o yaml > nodes.yaml; "
         f"{rehearsal.command('up', nodes='nodes.yaml')}"
     ]
+
+
+def _disruption(rehearsal: Rehearsal, workloads: Iterable[Workload]) -> list[str]:
+    """Return how to take a node away from a JobSet that runs."""
+    for row in workloads:
+        if (row.kind, row.state) == ("JobSet", "Running"):
+            command = rehearsal.command("disrupt", node=row.nodes[0], how="failure")
+            return [
+                f"  Let a node of JobSet {row.name} fail, and see it start again:",
+                f"    {command}",
+            ]
+    return []
 
 
 def _edits(rehearsal: Rehearsal) -> list[str]:

@@ -111,6 +111,9 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     if report.calls:
         yield Text("\nCalls between namespaces", style="bold")
         yield Text("\n".join(report.calls))
+    if report.disruption:
+        yield Text(f"\nLast disruption ({report.disruption.at})", style="bold")
+        yield Text("\n".join(report.disruption.lines))
     if lines := as_lines(report.retained):
         yield Text("\n" + "\n".join(lines))
     if text := _recorded_text(report):

@@ -1,0 +1,136 @@
+"""What pods request of Kueue's topology by annotations, and what Kueue's webhook refuses.
+
+Follows pkg/controller/jobframework/tas.go and tas_validation.go of Kueue v0.19.2.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, annotations_of
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.model.workloads import PodSet
+from ml_foundations.planning.scheduler.topology import UNCONSTRAINED, Slices, TopologyRequest
+
+_KEYS = (
+    *labels.KUEUE_TOPOLOGY.values(),
+    *(labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICE_SIZE, labels.KUEUE_SLICES, labels.KUEUE_GROUP),
+)
+_MOST_LAYERS = 3
+_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+"""What Go's ParseBool reads."""
+RULE = "queue-topology"
+
+
+def topology_request(pods: PodSet) -> TopologyRequest | None:
+    """Return what pods with valid annotations request; None if they request no topology."""
+    annotations = annotations_of(pods.template)
+    layers = tuple(_layers(annotations))
+    group = annotations.get(labels.KUEUE_GROUP)
+    for mode, key in labels.KUEUE_TOPOLOGY.items():
+        if key in annotations:
+            level = None if mode == UNCONSTRAINED else annotations[key]
+            return TopologyRequest(mode, level, layers, group)
+    return TopologyRequest(UNCONSTRAINED, None, layers) if layers else None
+
+
+def refused_requests(pod_sets: Sequence[PodSet]) -> Iterator[Refusal]:
+    """Yield why Kueue's webhook refuses the topology that the sets of a workload request."""
+    groups: defaultdict[str, list[PodSet]] = defaultdict(list)
+    for pods in pod_sets:
+        annotations = annotations_of(pods.template)
+        unknown = [key for key in _KEYS if annotations.get(key) is UNKNOWN]
+        for key in unknown:
+            yield doubt(RULE, _path(pods), f"{key} is not known yet", "Set it to a plain value.")
+        if unknown:
+            return
+        for fault, remedy in _faults(annotations, pods.count):
+            yield Refusal(RULE, _path(pods), f"Kueue refuses the topology: {fault}", remedy)
+        if labels.KUEUE_GROUP in annotations:
+            groups[annotations[labels.KUEUE_GROUP]].append(pods)
+    for name, members in groups.items():
+        if fault := _group_fault(members):
+            remedy = "Give the same name and level to a leader of one pod and its workers."
+            message = f"Kueue refuses the group {name}: {fault}"
+            yield Refusal(RULE, _path(members[0]), message, remedy)
+
+
+def _path(pods: PodSet) -> str:
+    return f"{pods.path.removesuffix('.spec')}.metadata.annotations"
+
+
+def _faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the annotations of a set of so many pods, and how to fix it."""
+    named = [key for key in labels.KUEUE_TOPOLOGY.values() if key in annotations]
+    if len(named) > 1:
+        yield f"it has {' and '.join(named)}", "Keep one of them."
+    flag = annotations.get(labels.KUEUE_TOPOLOGY[UNCONSTRAINED], "true")
+    if flag not in _TRUE:
+        # Kueue accepts false, and then finds no level that the pods request.
+        kind = "requests no level" if flag in _FALSE else "is not a boolean"
+        yield f"{labels.KUEUE_TOPOLOGY[UNCONSTRAINED]} is {flag}, which {kind}", 'Set it to "true".'
+    if (labels.KUEUE_SLICE_LEVEL in annotations) != (labels.KUEUE_SLICE_SIZE in annotations):
+        both = f"{labels.KUEUE_SLICE_LEVEL} and {labels.KUEUE_SLICE_SIZE}"
+        yield f"it has one of {both}", "Set both, or none."
+    if labels.KUEUE_SLICES in annotations and labels.KUEUE_SLICE_LEVEL in annotations:
+        yield f"it has {labels.KUEUE_SLICE_LEVEL} and {labels.KUEUE_SLICES}", "Keep one of them."
+    yield from _layer_faults(annotations, count)
+    if group := annotations.get(labels.KUEUE_GROUP):
+        if group.isdecimal():
+            yield f"{labels.KUEUE_GROUP} is {group}, a number", "Use a word."
+        if annotations.keys() & {labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICES}:
+            yield f"{labels.KUEUE_GROUP} excludes slices", "Keep one of them."
+        if not annotations.keys() & {*list(labels.KUEUE_TOPOLOGY.values())[:2]}:
+            yield f"{labels.KUEUE_GROUP} needs a required or preferred level", "Set one."
+
+
+def _layer_faults(annotations: Manifest, count: int) -> Iterator[tuple[str, str]]:
+    key = labels.KUEUE_SLICES if labels.KUEUE_SLICES in annotations else labels.KUEUE_SLICE_SIZE
+    layers = _layers(annotations)
+    if key in annotations and not 0 < len(layers) <= _MOST_LAYERS:
+        remedy = f"Use numbers from 1 on, in 1 to {_MOST_LAYERS} layers."
+        yield f"{key} is {annotations[key]}", remedy
+        return
+    if len({layer.level for layer in layers}) < len(layers):
+        yield f"{key} names a level twice", "Name each level once."
+    above = count
+    for layer in layers:
+        # Kueue accepts a set with pods beyond the last whole slice, and places these nowhere.
+        if layer.size > count or above % layer.size:
+            yield f"a slice has {layer.size} pods, which does not divide {above}", "Change one."
+        above = layer.size
+
+
+def _layers(annotations: Manifest) -> list[Slices]:
+    """Return the layers of slices; none if the annotations are invalid."""
+    if labels.KUEUE_SLICES in annotations:
+        try:
+            found: Any = json.loads(str(annotations[labels.KUEUE_SLICES]))
+        except json.JSONDecodeError:
+            return []
+        entries = cast("list[Any]", found) if isinstance(found, list) else []
+    else:
+        level, size = map(annotations.get, (labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICE_SIZE))
+        is_whole = level is not None and str(size).isdecimal()
+        entries = [{"topology": level, "size": int(str(size))}] if is_whole else []
+    layers: list[Slices] = []
+    for entry in entries:
+        size = entry.get("size") if is_mapping(entry) else None
+        if not isinstance(size, int) or size < 1:
+            return []
+        layers.append(Slices(str(entry.get("topology")), size))
+    return layers
+
+
+def _group_fault(members: Sequence[PodSet]) -> str:
+    if len(members) != 2:
+        return f"it has {len(members)} sets of pods, and must have 2"
+    if 1 not in [pods.count for pods in members]:
+        return "none of its sets has one pod"
+    first, second = map(topology_request, members)
+    if first and second and (first.mode, first.level) != (second.mode, second.level):
+        return "its sets request different levels"
+    return ""

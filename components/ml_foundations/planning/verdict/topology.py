@@ -1,0 +1,330 @@
+"""Whether Kueue finds the topology domains that the pods of a workload in a queue request."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
+from ml_foundations.kubernetes.quantities import Amounts, scheduled
+from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.words import names
+from ml_foundations.planning.api_server.cohorts import flavors_of
+from ml_foundations.planning.api_server.queue_admission import counted_requests, fewest_admitted
+from ml_foundations.planning.api_server.queues import by_name
+from ml_foundations.planning.api_server.topology_requests import (
+    RULE,
+    refused_requests,
+    topology_request,
+)
+from ml_foundations.planning.model.decisions import (
+    NOTHING_DECIDED,
+    AdmittedWorkload,
+    Outcome,
+    Verdict,
+)
+from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt
+from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.scheduler.filters import spec_refusals
+from ml_foundations.planning.scheduler.topology import (
+    UNCONSTRAINED,
+    Demand,
+    Topology,
+    TopologyNode,
+    TopologyRequest,
+    Usage,
+    add_usage,
+)
+from ml_foundations.planning.scheduler.topology_search import assign
+from ml_foundations.planning.verdict.fitting import Fitting
+
+_WORDS = {"node-selector": "nodeSelector", "node-affinity": "affinity"}
+"""Kueue's words for the rules by which a node refuses pods."""
+_JUDGED = ("Job", "CronJob", "JobSet")
+_ANY = "?"
+"""The value of a level that is not known: all nodes may be in one domain."""
+_REMEDY = "Request fewer pods or a bigger domain, or add nodes with the labels of the topology."
+
+
+@dataclass(frozen=True, eq=False)
+class _Set:
+    """A set of pods that Kueue places by a topology."""
+
+    request: TopologyRequest
+    pods: PodSet
+    pod: PodClass
+    requests: Amounts
+    fewest: int
+    """The fewest pods that Kueue admits."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """The nodes of a flavor as Kueue sees them: the certain ones, or all that there may be."""
+
+    is_certain: bool
+    topology: Topology
+    groups: Mapping[str, NodeGroup]
+    """The group of each node, by the node's name."""
+    tolerations: Sequence[Manifest]
+    """Those that the flavor adds to pods."""
+    doubts: Sequence[str]
+    """What is not known of the nodes."""
+    known: dict[object, Mapping[str, str]] = field(default_factory=dict[object, Mapping[str, str]])
+    """The excluded nodes by the key of pods: thousands of workloads have few keys."""
+
+    def excluded(self, pod: PodClass) -> Mapping[str, str]:
+        """Return the nodes that refuse pods, with Kueue's word for the reason."""
+        if pod.node_key not in self.known:
+            tolerations = [*items(pod.spec, "tolerations"), *self.tolerations]
+            spec = {**pod.spec, "tolerations": tolerations}
+            words = {group: self._word(spec, group) for group in {*self.groups.values()}}
+            excluded = {name: words[group] for name, group in self.groups.items() if words[group]}
+            self.known[pod.node_key] = excluded
+        return self.known[pod.node_key]
+
+    def _word(self, spec: Manifest, group: NodeGroup) -> str:
+        for taint in untolerated_taints(items(spec, "tolerations"), group.node.declared_taints):
+            return f'taint "{described_taint(taint)}"'
+        for refusal in spec_refusals(spec, group.node):
+            if refusal.rule in _WORDS and (refusal.certain or self.is_certain):
+                return _WORDS[refusal.rule]
+        return ""
+
+    def failure(self, sets: Sequence[_Set]) -> str:
+        """Return why Kueue finds no domains for all sets of pods; "" if it finds them."""
+        taken: Usage = {}
+        for workers, leader in _groups(sets):
+            demand, of_leader = self._demand(workers), leader and self._demand(leader)
+            excluded = self.excluded(workers.pod)
+            assigned = assign(self.topology, demand, of_leader, excluded, taken)
+            if assigned.failure:
+                return assigned.failure
+            add_usage(taken, assigned.workers, demand.requests)
+            if of_leader:
+                add_usage(taken, assigned.leader, of_leader.requests)
+        return ""
+
+    def _demand(self, member: _Set) -> Demand:
+        count = member.pods.count if self.is_certain else member.fewest
+        return Demand(member.request, count, member.requests)
+
+    def leader_refusals(self, workers: _Set, leader: _Set | None) -> Iterator[Refusal]:
+        """Yield a refusal if Kueue may choose a node for a leader that refuses the leader.
+
+        Kueue 0.19.2 applies the workers' selectors and tolerations to it (kueue issue 15373).
+        """
+        if leader is None or not self.topology.is_by_host:
+            return
+        of_workers, of_leader = self.excluded(workers.pod), self.excluded(leader.pod)
+        chosen = self.groups.keys() - of_workers.keys()
+        if wrong := chosen & of_leader.keys():
+            by = "Kueue admits a leader by its workers' conditions, and"
+            which = "each" if wrong == chosen else "some"
+            message = f"{by} {which} of their nodes refuses it: {of_leader[min(wrong)]}"
+            remedy = "Give the leader the node selector, affinity and tolerations of the workers."
+            yield Refusal(RULE, leader.pods.path, message, remedy, certain=wrong == chosen)
+
+
+class Topologies:
+    """Kueue's topologies of the flavors of a cluster, with the nodes in their domains."""
+
+    def __init__(self, fitting: Fitting) -> None:
+        """Read the flavors and topologies of a cluster."""
+        self._cluster = cluster = fitting.cluster
+        self._fitting = fitting
+        self._topologies = by_name(cluster.by_kind["Topology"])
+        flavors = by_name(cluster.by_kind["ResourceFlavor"])
+        self._flavors = {name: section(flavor, "spec") for name, flavor in flavors.items()}
+        self._nodes: dict[tuple[str, bool], _Nodes] = {}
+
+    def place(self, admitted: AdmittedWorkload) -> Outcome:
+        """Return whether Kueue finds domains for a workload's pods."""
+        workload, queue = admitted.workload, None
+        if workload.queue is not None:
+            queue = self._cluster.queues.cluster_queue(workload.namespace, workload.queue)
+        if queue is None or not admitted.queue_usage:
+            return NOTHING_DECIDED
+        flavors = [flavor["name"] for _, flavor in flavors_of(queue)]
+        with_topology = list(filter(self._topology, flavors))
+        if not with_topology and not any(_requests_topology(pods) for pods in workload.pods):
+            return NOTHING_DECIDED
+        if refused := [*refused_requests(workload.pods), *self._unknown(workload, with_topology)]:
+            return Outcome.refused(refused)
+        # If all flavors have a topology, Kueue uses it for pods that request none, too.
+        implied = TopologyRequest(UNCONSTRAINED) if with_topology == flavors else None
+        sets: list[_Set] = []
+        choices = dict.fromkeys(with_topology)
+        for (pods, pod), (*_, usage) in zip(admitted.pod_sets, admitted.queue_usage, strict=True):
+            request = topology_request(pods) or implied
+            groups = self._cluster.queues.accepting(queue, usage, pods.spec)
+            suitable = [[name for name in group if self._suits(name, request)] for group in groups]
+            if not all(suitable):
+                return Outcome.refused([_no_flavor(queue, pods, request)])
+            if request is not None and pods.count:
+                for group in suitable:
+                    choices = {name: None for name in choices if name in group}
+                requests = scheduled(counted_requests(self._cluster, workload, pods, pod))
+                sets.append(_Set(request, pods, pod, requests, fewest_admitted(workload, pods)))
+        return self._in_flavors([*choices], sets) if sets else NOTHING_DECIDED
+
+    def _topology(self, flavor: str) -> str | None:
+        return self._flavors.get(flavor, {}).get("topologyName")
+
+    def _levels(self, flavor: str) -> list[str]:
+        topology = self._topologies.get(self._topology(flavor) or "", {})
+        return [level["nodeLabel"] for level in items(section(topology, "spec"), "levels")]
+
+    def _suits(self, flavor: str, request: TopologyRequest | None) -> bool:
+        """Return whether Kueue considers a flavor for pods with a topology, or without one."""
+        if request is None:
+            return self._topology(flavor) is None
+        return bool(self._topology(flavor)) and {*request.named_levels} <= {*self._levels(flavor)}
+
+    def _unknown(self, workload: Workload, flavors: Iterable[str]) -> Iterator[Refusal]:
+        """Yield why the topology of a workload cannot be judged."""
+        for name in dict.fromkeys(map(self._topology, flavors)):
+            declared = self._topologies.get(str(name))
+            if declared is None or any(unknown_paths(declared)):
+                message = f"the levels of Topology {name} are not known"
+                yield doubt(RULE, "metadata.labels", message, f"Declare the Topology {name}.")
+        if workload.kind not in _JUDGED:
+            message = f"Kueue looks for a topology domain for each pod of a {workload.kind}"
+            yield beyond_planning("kind", message, "Check it by a rehearsal.")
+
+    def _in_flavors(self, flavors: Sequence[str], sets: Sequence[_Set]) -> Outcome:
+        outcomes = [self._in_flavor(flavor, sets) for flavor in flavors]
+        if not outcomes:
+            message = "its sets of pods need different flavors, and Kueue looks for one topology"
+            return Outcome.refused([beyond_planning("metadata.labels", message, _REMEDY)])
+        verdicts = {outcome.verdict for outcome in outcomes}
+        if len(verdicts) == 1:
+            return outcomes[0]
+        # Kueue chooses a flavor by its quota, and only then looks for the topology.
+        failed = next(outcome for outcome in outcomes if outcome.verdict is not Verdict.FITS)
+        return Outcome.of(Verdict.UNDETERMINED, *[reason for _, reason in failed.reasons])
+
+    def _in_flavor(self, flavor: str, sets: Sequence[_Set]) -> Outcome:
+        """Return whether Kueue finds domains among the nodes of a flavor."""
+        nodes, path = self._nodes_of(flavor, True), sets[0].pods.count_path
+        failure = nodes.failure(sets)
+        if not failure:
+            refused = [*self._unmodelled(nodes, sets)]
+            for group in _groups(sets):
+                refused += nodes.leader_refusals(*group)
+            return Outcome.refused(refused) if refused else Outcome.of(Verdict.FITS)
+        possible = self._nodes_of(flavor, False)
+        is_open = any(group.node.unknown for group in self._cluster.node_groups)
+        if never := "" if is_open else possible.failure(sets):
+            message = f"Kueue never admits it: {never}"
+            return Outcome.refused([Refusal(RULE, path, message, _REMEDY)])
+        why = possible.doubts[0] if possible.doubts else "other pods may leave room, or take it"
+        message = f"whether Kueue finds a topology domain is not known: {why} ({failure})"
+        return Outcome.refused([doubt(RULE, path, message, _REMEDY)])
+
+    def _nodes_of(self, flavor: str, certain: bool) -> _Nodes:
+        """Return the nodes of a flavor that there are for certain, or all that there may be."""
+        if (flavor, certain) not in self._nodes:
+            # DaemonSets may come before Kueue looks at the nodes, or after.
+            groups = self._fitting.occupied if certain else self._cluster.node_groups
+            self._nodes[flavor, certain] = self._made_nodes(flavor, groups, certain)
+        return self._nodes[flavor, certain]
+
+    def _made_nodes(self, flavor: str, groups: Iterable[NodeGroup], certain: bool) -> _Nodes:
+        levels = self._levels(flavor)
+        node_labels = section(self._flavors[flavor], "nodeLabels")
+        members: dict[str, NodeGroup] = {}
+        doubts: list[str] = []
+        for group in groups:
+            node, own = group.node, {**group.node.labels, labels.HOSTNAME: ""}
+            unmet = [key for key in node_labels if own.get(key) != node_labels[key]]
+            if not certain:
+                unmet = [key for key in unmet if own.get(key) is not UNKNOWN]
+            is_cordoned = section(node.manifest, "spec").get("unschedulable")
+            if unmet or is_cordoned or not own.keys() >= {*levels}:
+                continue
+            if unknown := [level for level in levels if own[level] is UNKNOWN]:
+                doubts.append(f"the labels {names(unknown)} of {node.name} are not known")
+            elif node.is_template and node.fewest < node.count:
+                some = f"{node.name} may have {node.fewest} nodes"
+                doubts.append(f"Kueue counts the nodes that exist, and {some}")
+            if unknown and certain:
+                continue
+            count = node.fewest if certain and node.is_template else node.count
+            for number in range(count):
+                members[f"{node.name} {number}"] = group
+        nodes = list(_topology_nodes(members, levels))
+        topology = Topology(self._topology(flavor) or "", levels, nodes)
+        tolerations = items(self._flavors[flavor], "tolerations")
+        return _Nodes(certain, topology, members, tolerations, doubts)
+
+    def _unmodelled(self, nodes: _Nodes, sets: Sequence[_Set]) -> Iterator[Refusal]:
+        """Yield doubts about pods that fit by what Kueue counts, and perhaps not on the nodes."""
+        if not nodes.topology.is_by_host:
+            last = nodes.topology.levels[-1]
+            adds_up = f"Kueue adds up what the nodes of a {last} have free"
+            message = f"{adds_up}, and ignores their taints"
+            remedy = f"Add {labels.HOSTNAME} as the last level of the topology."
+            yield doubt(RULE, "metadata.labels", message, remedy)
+        for member in sets:
+            pod, annotations = member.pod, annotations_of(member.pods.template)
+            fields = {
+                "affinity to pods or spreading": not pod.is_simple,
+                "host ports": pod.ports,
+                "claims of devices": pod.spec.get("resourceClaims"),
+                "volumes that only some nodes reach": pod.volumes or pod.volume_refusals,
+                "interfaces in node networks": labels.GKE_INTERFACES in annotations,
+            }
+            for what in (what for what, has_it in fields.items() if has_it):
+                message = f"Kueue places its pods without regard to {what}"
+                remedy = "Check it by a rehearsal, or leave that out."
+                yield beyond_planning(member.pods.path, message, remedy)
+        for other in self._fitting.contenders([*nodes.groups.values()]):
+            message = f"{other} may take nodes of the domain that Kueue chooses"
+            yield beyond_planning("metadata.labels", message, "Keep its pods off these nodes.")
+
+
+def _topology_nodes(
+    members: Mapping[str, NodeGroup], levels: Sequence[str]
+) -> Iterator[TopologyNode]:
+    """Yield the nodes with the values of their levels: if some are not known, all may be near."""
+    unknown = [group for group in {*members.values()} if _lacks_level(group, levels)]
+    for name, group in members.items():
+        own = {**group.node.labels, **(dict.fromkeys(levels, _ANY) if unknown else {})}
+        yield TopologyNode(name, {**own, labels.HOSTNAME: name}, group.free)
+
+
+def _lacks_level(group: NodeGroup, levels: Sequence[str]) -> bool:
+    """Return whether the domain of some nodes is not known; each has a host name of its own."""
+    return UNKNOWN in map(group.node.labels.get, {*levels} - {labels.HOSTNAME})
+
+
+def _requests_topology(pods: PodSet) -> bool:
+    keys = {*labels.KUEUE_TOPOLOGY.values(), labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICES}
+    return not keys.isdisjoint(annotations_of(pods.template))
+
+
+def _groups(sets: Sequence[_Set]) -> list[tuple[_Set, _Set | None]]:
+    """Return the workers of each group with their leader, and other sets alone."""
+    by_name: dict[object, list[_Set]] = {}
+    for member in sets:
+        by_name.setdefault(member.request.group or member, []).append(member)
+    groups: list[tuple[_Set, _Set | None]] = []
+    for members in by_name.values():
+        workers, *leaders = sorted(members, key=lambda member: member.pods.count, reverse=True)
+        groups.append((workers, leaders[0] if leaders else None))
+    return groups
+
+
+def _no_flavor(queue: Manifest, pods: PodSet, request: TopologyRequest | None) -> Refusal:
+    """Return the refusal of pods for which no flavor of a queue has the levels, or no topology."""
+    holder = f"ClusterQueue {name_of(queue)}"
+    if request is None:
+        message = f"Kueue never admits it: {holder} only has flavors for pods with a topology"
+        remedy = f'Annotate its pods {labels.KUEUE_TOPOLOGY[UNCONSTRAINED]}: "true".'
+        return Refusal(RULE, pods.path, message, remedy)
+    level_names = names(request.named_levels) or "any level"
+    covers = f"no flavor of {holder} has a topology with {level_names} for what its pods request"
+    remedy = "Request a level of the topology, and let one flavor have all resources."
+    return Refusal(RULE, pods.path, f"Kueue never admits it: {covers}", remedy)

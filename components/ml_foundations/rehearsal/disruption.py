@@ -1,0 +1,163 @@
+"""The command ``disrupt``: take nodes away from a rehearsal, and see how its workloads go on."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import labels_of, name_of
+from ml_foundations.kubernetes.spelling import not_among
+from ml_foundations.kubernetes.words import number
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud import drain
+from ml_foundations.rehearsal.cloud.events import now
+from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, is_repaired
+from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.preemption import preempt
+from ml_foundations.rehearsal.cloud.store import Pool, Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError, Step
+from ml_foundations.rehearsal.report import disruptions
+from ml_foundations.rehearsal.report.disruptions import Disruption, Observation, Sample
+
+PREEMPTION, MAX_RUN = "preemption", "max-run-duration"
+_NODES = "/api/v1/nodes"
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 90
+"""After this long without a change, nothing more is awaited. Kubernetes itself removes the pods of
+a failed node only after a minute."""
+_LONGEST_SECONDS = 600
+_BLOCKED_SECONDS = 10
+"""The same for a drain that a PodDisruptionBudget blocks."""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Nodes of one replica that are to be disrupted."""
+
+    replica: Rehearsal
+    api: Api
+    nodes: list[Object]
+    pools: Mapping[str, Pool]
+
+    def pool(self, node: Object) -> Pool:
+        return self.pools[labels_of(node)[labels.GKE_NODE_POOL]]
+
+
+def disrupt(rehearsal: Rehearsal, *, node: str, pool: str, how: str, after: int) -> Disruption:
+    """Disrupt a node, or all nodes of a pool, and wait until the workloads run as before.
+
+    Raises:
+        RehearsalError: there is no such node, or its pool has no such disruption.
+    """
+    target = _target(rehearsal, node, pool)
+    for item in target.nodes:
+        _require_possible(target.pool(item), how)
+    if after:
+        with Step(f"waiting {number(after, 'second')} before the {how}"):
+            time.sleep(after)
+    with Step(f"{how} of {number(len(target.nodes), 'node')}") as progress:
+        result = _observe(target, how, progress.detail)
+    disruptions.record(result, rehearsal)
+    return result
+
+
+def _target(rehearsal: Rehearsal, node: str, pool: str) -> _Target:
+    known: list[str] = []
+    for replica in rehearsal.replicas:
+        api = Api(Access(replica.kubeconfig))
+        nodes = [item for item in api.get(_NODES)["items"] if is_simulated(item)]
+        pools = Store(replica).pools()
+        found = [item for item in nodes if name_of(item) == node or _pool_of(item) == pool]
+        if found:
+            return _Target(replica, api, found, pools)
+        known += pools if pool else map(name_of, nodes)
+    if pool in known:
+        raise RehearsalError(f"pool {pool} has no nodes now. Disrupt it while pods run there")
+    raise RehearsalError(not_among(node or pool, "pool" if pool else "simulated node", known))
+
+
+def _pool_of(node: Object) -> str:
+    return labels_of(node)[labels.GKE_NODE_POOL]
+
+
+def _require_possible(pool: Pool, how: str) -> None:
+    others = "Use --how failure or --how drain"
+    if how == PREEMPTION and not pool.spot:
+        raise RehearsalError(f"pool {pool.name} has no Spot nodes to preempt. {others}")
+    if how == MAX_RUN and not pool.max_run_seconds:
+        raise RehearsalError(f"pool {pool.name} has no maximum run duration. {others}")
+
+
+def _disrupt(api: Api, node: Object, how: str) -> None:
+    if how == PREEMPTION:
+        preempt(api, node)
+        return
+    key = labels.GKE_TERMINATION_TIME if how == MAX_RUN else DISRUPTED
+    annotations = {key: now() if how == MAX_RUN else how}
+    api.patch(f"{_NODES}/{name_of(node)}", {"metadata": {"annotations": annotations}})
+
+
+def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disruption:
+    """Disrupt the nodes, and watch until the workloads run as before or nothing changes."""
+    api, at = target.api, now()
+    before, restarts = Sample.read(api), disruptions.restarts(api)
+    observation = Observation(before, target.pools)
+    waiting, leaving = deque(target.nodes), dict[str, Object]()
+    changed = before.time
+    while True:
+        # GKE upgrades nodes one after the other. What takes nodes away may take several at once.
+        while waiting and not (leaving and how == DRAIN):
+            node = waiting.popleft()
+            _disrupt(api, node, how)
+            leaving[node["metadata"]["uid"]] = node
+        time.sleep(_POLL_SECONDS)
+        sample = Sample.read(api)
+        if observation.add(sample):
+            changed = sample.time
+        leaving = {uid: node for uid, node in leaving.items() if uid in sample.nodes}
+        blocked = _blocked(api, sample, leaving) if how == DRAIN else []
+        unwell = [*blocked, *observation.missing()]
+        patience = _BLOCKED_SECONDS if blocked else _PATIENCE_SECONDS
+        is_over = not (waiting or leaving or unwell)
+        is_late = sample.time - before.time > _LONGEST_SECONDS
+        if is_over or is_late or sample.time - changed > patience:
+            break
+        show("; ".join(unwell) or f"{number(len(leaving) + len(waiting), 'node')} to go")
+    events = api.get("/api/v1/events")["items"]
+    return Disruption(
+        how=how,
+        nodes=list(map(name_of, target.nodes)),
+        at=at,
+        seconds=sample.time - before.time,
+        pods_ended=observation.pods_ended,
+        restarts=dict(disruptions.restarts(api) - restarts),
+        reports=disruptions.reports(events, at),
+        not_as_before=unwell or [_why_kept(node, target) for node in leaving.values()],
+        idle_gpus=observation.idle_gpus,
+        idle_gpu_seconds=observation.gpu_seconds,
+        idle_usd=observation.usd,
+    )
+
+
+def _blocked(api: Api, sample: Sample, leaving: Mapping[str, Object]) -> list[str]:
+    """Return why pods cannot be evicted from nodes."""
+    draining = set(map(name_of, leaving.values()))
+    pods = {
+        pod["metadata"]["uid"] for pod in sample.pods if pod["spec"].get("nodeName") in draining
+    }
+    reasons: list[str] = []
+    for event in api.get("/api/v1/events", fieldSelector=f"reason={drain.BLOCKED}")["items"]:
+        about = event["involvedObject"]
+        if about["uid"] in pods:
+            name = f"{about['namespace']}/{about['name']}"
+            reasons.append(f"the drain waits for pod {name}: {event['message']}")
+    return reasons
+
+
+def _why_kept(node: Object, target: _Target) -> str:
+    if not is_repaired(target.pool(node)):
+        return f"node {name_of(node)} stays: its pool has auto_repair: false"
+    return f"node {name_of(node)} stays"

@@ -1,0 +1,337 @@
+"""Verdicts on workloads in a queue with a topology."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.model.nodes import NodeClass
+
+from tests.factories import (
+    GPU,
+    Manifest,
+    affinity,
+    container,
+    daemon_set,
+    deployment,
+    node,
+    pool,
+    spread,
+    template,
+)
+from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, offering, waiting
+from tests.planning.topologies import (
+    BLOCK,
+    HOST,
+    KUEUE,
+    RACK,
+    asking,
+    queue,
+    racks,
+    topology,
+    with_leader,
+)
+
+FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+NODES = [*racks(2, 3), *racks(4, block="b1")]
+
+
+def found(*documents: Manifest, nodes: list[NodeClass] | None = None) -> tuple[Verdict, str]:
+    """The verdict on the first workload, and its reasons about the topology."""
+    [first, *_] = judge(documents, nodes or ()).workloads
+    messages = [reason.message for reason in first.reasons if reason.rule == "queue-topology"]
+    return first.verdict, " | ".join(messages)
+
+
+@pytest.mark.parametrize(
+    ("count", "annotations", "expected"),
+    [
+        (4, {"required_topology": RACK}, FITS),
+        (5, {"required_topology": RACK}, CANNOT_FIT),
+        (5, {"required_topology": BLOCK}, FITS),
+        (6, {"required_topology": BLOCK}, CANNOT_FIT),
+        (9, {"preferred_topology": RACK}, FITS),
+        (10, {"preferred_topology": RACK}, CANNOT_FIT),
+        (9, {"unconstrained_topology": "true"}, FITS),
+        (9, {}, FITS),
+        (4, {"slice_required_topology": RACK, "slice_size": "2"}, FITS),
+        (8, {"slice_required_topology": RACK, "slice_size": "2"}, FITS),
+        (8, {"slice_required_topology": RACK, "slice_size": "4"}, CANNOT_FIT),
+        (4, {"required_topology": BLOCK, "slice_required_topology": RACK, "slice_size": "4"}, FITS),
+    ],
+)
+def test_a_gang_fits_if_a_domain_holds_it(
+    count: int, annotations: dict[str, Any], expected: Verdict
+) -> None:
+    assert found(asking(count, **annotations), *queue(), *NODES)[0] is expected
+
+
+def test_the_reason_is_kueues_own() -> None:
+    assert found(asking(5, required_topology=RACK), *queue(), *NODES) == (
+        CANNOT_FIT,
+        'Kueue never admits it: topology "racks" allows to fit only 4 out of 5 pod(s)',
+    )
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(RACK, CANNOT_FIT), ("example.com/x", FITS)])
+def test_a_node_without_the_label_of_a_level_is_in_no_domain(
+    missing: str, expected: Verdict
+) -> None:
+    nodes = racks(2)
+    for each in nodes:
+        each["metadata"]["labels"].pop(missing, None)
+    verdict, message = found(asking(1, required_topology=BLOCK), *queue(), *nodes)
+    assert verdict is expected
+    assert message == (
+        "Kueue never admits it: no topology domains at level: example.com/block"
+        if expected is CANNOT_FIT
+        else ""
+    )
+
+
+@pytest.mark.parametrize(("level", "expected"), [(BLOCK, FITS), ("example.com/row", CANNOT_FIT)])
+def test_a_level_that_the_topology_lacks(level: str, expected: Verdict) -> None:
+    verdict, message = found(asking(1, required_topology=level), *queue(), *NODES)
+    assert verdict is expected
+    assert ("has a topology with example.com/row for" in message) is (expected is CANNOT_FIT)
+
+
+def test_taints_and_selectors_count_for_each_node() -> None:
+    tainted = racks(2)
+    for each in tainted:
+        each["spec"]["taints"] = [{"key": "a", "value": "b", "effect": "NoSchedule"}]
+    documents = [asking(2, required_topology=RACK), *queue(), *tainted]
+    assert found(*documents)[0] is FITS, "the flavor tolerates all taints"
+    documents[2] = {**documents[2], "spec": {**documents[2]["spec"], "tolerations": []}}
+    assert found(*documents) == (
+        CANNOT_FIT,
+        'Kueue never admits it: topology "racks" doesn\'t allow to fit any of 2 pod(s). '
+        'Total nodes: 2; excluded: taint "a=b:NoSchedule": 2',
+    )
+    selective = asking(2, required_topology=RACK)
+    selective["spec"]["template"]["spec"]["nodeSelector"] = {"x": "y"}
+    assert "excluded: nodeSelector: 2" in found(selective, *queue(), *racks(2))[1]
+
+
+def test_a_gang_of_fragments_needs_a_node_for_each_pod() -> None:
+    """Kueue 5243: 8 GPUs are free in the rack, and no node has all of them."""
+    nodes = racks(2)
+    for each in nodes:
+        each["status"]["allocatable"][GPU] = "4"
+    assert found(asking(1, required_topology=RACK), *queue(), *nodes)[0] is CANNOT_FIT
+    assert found(asking(2, gpus=4, required_topology=RACK), *queue(), *nodes)[0] is FITS
+
+
+def test_pods_of_a_node_are_limited() -> None:
+    """Kueue 4270."""
+    nodes = racks(1)
+    nodes[0]["status"]["allocatable"]["pods"] = "3"
+    documents = [*queue(), *nodes]
+    assert found(asking(3, gpus=1, required_topology=RACK), *documents)[0] is FITS
+    assert found(asking(4, gpus=1, required_topology=RACK), *documents)[0] is CANNOT_FIT
+    agent = daemon_set("agent", template({"app": "agent"}, [container(cpu=1)]))
+    verdicts = judge([asking(3, gpus=1, required_topology=RACK), *documents, agent]).workloads
+    assert verdicts[0].verdict is not FITS, "the DaemonSet's pod is one of the three"
+
+
+def test_a_topology_without_host_names_is_not_certain() -> None:
+    documents = [*queue(BLOCK, RACK), *NODES]
+    verdict, message = found(asking(4, required_topology=RACK), *documents)
+    assert verdict is UNDETERMINED
+    assert "adds up what the nodes of a example.com/rack have free" in message
+    assert found(asking(5, required_topology=RACK), *documents)[0] is CANNOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("hostNetwork", False, FITS),
+        ("affinity", {"podAffinity": {REQUIRED: []}}, FITS),
+        (
+            "affinity",
+            affinity(BLOCK, "train"),
+            UNDETERMINED,
+        ),
+        ("topologySpreadConstraints", [spread(BLOCK, app="train")], UNDETERMINED),
+    ],
+)
+def test_what_kueue_does_not_count_is_not_certain(
+    field: str, value: Any, expected: Verdict
+) -> None:
+    train = asking(4, required_topology=RACK)
+    train["spec"]["template"]["spec"][field] = value
+    assert found(train, *queue(), *NODES)[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"), [("containerPort", FITS), ("hostPort", UNDETERMINED)]
+)
+def test_host_ports_are_not_counted_by_kueue(port: str, expected: Verdict) -> None:
+    train = asking(4, required_topology=RACK)
+    [main] = train["spec"]["template"]["spec"]["containers"]
+    main["ports"] = [{"containerPort": 1, port: 1}]
+    assert found(train, *queue(), *NODES)[0] is expected
+
+
+def test_other_workloads_may_take_the_nodes() -> None:
+    other = deployment("web", 1, template({"app": "web"}, [container(gpu=8)]))
+    documents = [asking(4, required_topology=RACK), *queue(), *NODES]
+    assert found(*documents, other)[0] is UNDETERMINED
+    elsewhere = node("cpu", {"kind": "cpu"}, cpu="4")
+    other = deployment("web", 1, template({"app": "web"}, nodeSelector={"kind": "cpu"}))
+    assert found(*documents, other, elsewhere)[0] is FITS
+
+
+def test_a_leader_is_judged_by_its_own_conditions() -> None:
+    """Kueue 15373: it admits a leader by the conditions of its workers."""
+    assert found(with_leader(3), *queue(), *NODES)[0] is FITS
+    assert found(with_leader(4), *queue(), *NODES)[0] is CANNOT_FIT
+    nodes = [*racks(4), node("head", {"gpu": "h100", "role": "head"}, gpu="8")]
+    verdict, message = found(
+        with_leader(3, leader={"nodeSelector": {"role": "head"}}), *queue(), *nodes
+    )
+    assert verdict is CANNOT_FIT
+    assert "each of their nodes refuses it: nodeSelector" in message
+    nodes[0]["metadata"]["labels"]["role"] = "head"
+    verdict, message = found(
+        with_leader(3, leader={"nodeSelector": {"role": "head"}}), *queue(), *nodes
+    )
+    assert verdict is UNDETERMINED
+    assert "some of their nodes refuses it" in message
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"required_topology": RACK, "preferred_topology": RACK}, "it has "),
+    ({"unconstrained_topology": "yes"}, "is yes, which is not a boolean"),
+    ({"unconstrained_topology": "false"}, "is false, which requests no level"),
+    ({"slice_required_topology": RACK}, "it has one of"),
+    ({"slice_size": "2"}, "it has one of"),
+    ({"slice_required_topology": RACK, "slice_size": "0"}, "slice-size is 0"),
+    ({"slice_required_topology": RACK, "slice_size": "two"}, "slice-size is two"),
+    ({"slice_required_topology": RACK, "slice_size": "3"}, "does not divide 4"),
+    ({"slice_required_topology": RACK, "slice_size": "5"}, "does not divide 4"),
+    ({"slice_required_topology_constraints": "{"}, "constraints is {"),
+    ({"slice_required_topology_constraints": "[]"}, "constraints is []"),
+    (
+        {
+            "slice_required_topology_constraints": (
+                f'[{{"topology": "{BLOCK}", "size": 4}}, {{"topology": "{BLOCK}", "size": 2}}]'
+            )
+        },
+        "names a level twice",
+    ),
+    ({"group_name": "ring"}, "needs a required or preferred level"),
+    ({"group_name": "7", "required_topology": RACK}, "is 7, a number"),
+    (
+        {
+            "group_name": "ring",
+            "required_topology": RACK,
+            "slice_required_topology": RACK,
+            "slice_size": "2",
+        },
+        "excludes slices",
+    ),
+    ({"group_name": "ring", "required_topology": RACK}, "it has 1 sets of pods, and must have 2"),
+]
+
+
+@pytest.mark.parametrize(("annotations", "words"), REFUSED)
+def test_what_kueues_webhook_refuses(annotations: dict[str, Any], words: str) -> None:
+    verdict, message = found(asking(4, **annotations), *queue(), *NODES)
+    assert verdict is CANNOT_FIT
+    assert words in message
+
+
+def test_groups_have_one_level_and_a_leader_of_one_pod() -> None:
+    ring = with_leader(3)
+    leader, workers = ring["spec"]["replicatedJobs"]
+    leader["template"]["spec"]["parallelism"] = leader["template"]["spec"]["completions"] = 2
+    assert "none of its sets has one pod" in found(ring, *queue(), *NODES)[1]
+    ring = with_leader(3)
+    _, workers = ring["spec"]["replicatedJobs"]
+    annotations = workers["template"]["spec"]["template"]["metadata"]["annotations"]
+    annotations[f"{KUEUE}required-topology"] = BLOCK
+    assert "request different levels" in found(ring, *queue(), *NODES)[1]
+
+
+def test_pods_need_one_flavor_with_a_topology_for_all_resources() -> None:
+    plain = [FLAVOR, LOCAL, cluster_queue(gpus=100), *NODES]
+    assert found(asking(4), *plain)[0] is FITS
+    verdict, message = found(asking(4, required_topology=RACK), *plain)
+    assert verdict is CANNOT_FIT
+    assert "no flavor of ClusterQueue team has a topology" in message
+    mixed = [*queue()[:3], offering("h100", "other", gpus=100), *NODES]
+    mixed.append({**FLAVOR, "metadata": {"name": "other"}, "spec": {"nodeLabels": {"gpu": "o"}}})
+    verdict, _ = found(asking(4, required_topology=RACK), *mixed)
+    assert verdict is not CANNOT_FIT
+
+
+def test_a_topology_that_is_not_declared() -> None:
+    assert found(asking(4, required_topology=RACK), *queue()[1:], *NODES) == (
+        UNDETERMINED,
+        "the levels of Topology racks are not known",
+    )
+    unknown = topology()
+    unknown["spec"]["levels"] = UNKNOWN
+    documents = [asking(4, required_topology=RACK), unknown, *queue()[1:], *NODES]
+    assert found(*documents)[0] is UNDETERMINED
+
+
+def test_other_kinds_are_not_judged_by_the_topology() -> None:
+    server = waiting(deployment("web", 1, template({"app": "web"}, [container(gpu=8)])))
+    assert judge([server, *queue(), *NODES]).workloads[0].verdict is UNDETERMINED
+
+
+GKE_LEVELS = (*labels.GKE_TOPOLOGY, HOST)
+
+
+def gke_pool(nodes: int, **more: Any) -> NodeClass:
+    config = {"machineType": "a3-megagpu-8g", "labels": {"gpu": "h100"}}
+    gpu_driver = {"gpuDriverVersion": "LATEST"}
+    accelerator = {"type": "nvidia-h100-mega-80gb", "count": 8}
+    accelerator |= {"gpuDriverInstallationConfig": gpu_driver}
+    inputs = {"name": "a", "location": "us-central1-a", "nodeConfig": config} | more
+    config["guestAccelerators"] = [accelerator]
+    return from_node_pool({"nodeCount": nodes} | inputs)
+
+
+@pytest.mark.parametrize(
+    ("count", "annotations", "expected"),
+    [
+        (4, {"required_topology": GKE_LEVELS[0]}, UNDETERMINED),
+        (5, {"required_topology": GKE_LEVELS[0]}, CANNOT_FIT),
+        (4, {}, UNDETERMINED),
+        (2, {"required_topology": HOST}, CANNOT_FIT),
+    ],
+)
+def test_the_domains_of_declared_nodes_are_not_known(
+    count: int, annotations: dict[str, Any], expected: Verdict
+) -> None:
+    documents = [asking(count, **annotations), *queue(*GKE_LEVELS)]
+    assert found(*documents, nodes=[gke_pool(4)])[0] is expected
+
+
+def test_host_names_alone_are_known() -> None:
+    nodes = [gke_pool(4)]
+    assert found(asking(4), *queue(HOST), nodes=nodes)[0] is FITS
+    assert found(asking(5), *queue(HOST), nodes=nodes)[0] is CANNOT_FIT
+
+
+def test_kueue_counts_only_nodes_that_exist() -> None:
+    growing = [gke_pool(4, autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4})]
+    assert found(asking(2), *queue(HOST), nodes=growing)[0] is FITS
+    verdict, message = found(asking(3), *queue(HOST), nodes=growing)
+    assert verdict is UNDETERMINED
+    assert "Kueue counts the nodes that exist, and a may have 2 nodes" in message
+    assert found(asking(5), *queue(HOST), nodes=growing)[0] is CANNOT_FIT
+
+
+def test_templates_of_nodes_have_their_own_domains() -> None:
+    """A template with known labels is in one domain."""
+    template_of = pool("p", 4, {"gpu": "h100", BLOCK: "b", RACK: "r"}, gpu="8")
+    template_of["metadata"]["annotations"]["ml-foundations/min-nodes"] = "4"
+    assert found(asking(4, required_topology=RACK), *queue(), template_of)[0] is FITS
+    assert found(asking(5, required_topology=RACK), *queue(), template_of)[0] is CANNOT_FIT
