@@ -232,7 +232,8 @@ def _object(spec: type[Spec], name: str) -> tuple[str, str]:
     kinds, descriptions = list(argument.components), [textwrap.fill(argument.description, _WIDTH)]
     if argument.item:
         field = spec.model_fields[name]
-        items = f'"list[{" | ".join([*kinds, "Known[str]"])}]"'
+        (item,) = get_args(field.annotation)
+        items = f'"list[{" | ".join([*kinds, _type(item)])}]"'
         kind = items if field.is_required() else f"NotRequired[{items}]"
         return kind, "\n\n".join([field.description or "", *descriptions])
     if field := spec.model_fields.get(name):

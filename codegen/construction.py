@@ -10,6 +10,7 @@ from ml_foundations import (
     GpuNodePool,
     GpuNodePoolArgs,
     GpuOperator,
+    InferenceGateway,
     InferenceService,
     JobSetController,
     NcclTest,
@@ -104,7 +105,7 @@ def construct() -> None:
         image="nvidia/cuda:12.6.3-base-ubuntu24.04",
         command=["nvidia-smi"],
     )
-    InferenceService(
+    chat = InferenceService(
         "chat",
         team=team,
         pool=pool,
@@ -112,4 +113,5 @@ def construct() -> None:
         arguments=["--model=Qwen/Qwen3-4B"],
         port=8000,
     )
+    InferenceGateway("llm", team=team, servers=[chat], proxy_only_cidr="10.21.0.0/23")
     ShardedSet("index", team=team, shards=3, image="qdrant/qdrant:v1.19.0-unprivileged", port=6333)

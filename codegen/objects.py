@@ -17,6 +17,13 @@ _START, _END = "<!-- generated: make generate -->", "<!-- end -->"
 _Arguments = dict[str, Any]
 
 _POD: _Arguments = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+_SERVER: _Arguments = {
+    "name": "chat",
+    "namespace": "ml",
+    "selector": {"app": "chat"},
+    "port": 8000,
+    "health_path": "/health",
+}
 _TEAM: _Arguments = {"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"l4": 1}}
 
 _MORE: dict[str, _Arguments] = {
@@ -33,6 +40,11 @@ LEAST: dict[str, _Arguments] = {
         name: _POD | _MORE.get(name, {})
         for name, module in ml_foundations.COMPONENTS.items()
         if module.startswith("workloads.")
+    },
+    "InferenceGateway": {
+        "namespace": "ml",
+        "servers": [_SERVER],
+        "proxy_only_cidr": "10.21.0.0/23",
     },
     "GpuMonitor": {},
     "TrainingQueue": {"flavors": [{"name": "l4", "gpu": "L4"}], "teams": [_TEAM]},

@@ -17,6 +17,7 @@ from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
 from ml_foundations.typed_args import *  # noqa: F403
 from ml_foundations.typed_args import Mount as Mount
 from ml_foundations.workloads.distributed_training import DistributedTraining as DistributedTraining
+from ml_foundations.workloads.inference_gateway import InferenceGateway as InferenceGateway
 from ml_foundations.workloads.inference_service import InferenceService as InferenceService
 from ml_foundations.workloads.nccl_test import NcclTest as NcclTest
 from ml_foundations.workloads.scheduled_training import ScheduledTraining as ScheduledTraining

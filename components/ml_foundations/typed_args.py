@@ -21,7 +21,14 @@ from ml_foundations.component.base import Component, Options, S
 from ml_foundations.component.outputs import KnownOutput
 
 if TYPE_CHECKING:
-    from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, Volume
+    from ml_foundations import (
+        CpuNodePool,
+        GkeCluster,
+        GpuNodePool,
+        InferenceService,
+        TeamNamespace,
+        Volume,
+    )
 
 __all__ = [
     "AutoscalingArgs",
@@ -53,6 +60,7 @@ __all__ = [
     "GpuShapeArgs",
     "GpuSharingArgs",
     "HostPathArgs",
+    "InferenceGatewayArgs",
     "InferenceServiceArgs",
     "JobArgs",
     "JobSetControllerArgs",
@@ -65,6 +73,7 @@ __all__ = [
     "MaintenanceExclusionArgs",
     "MaintenanceWindowArgs",
     "MigArgs",
+    "ModelServerArgs",
     "Mount",
     "MountArgs",
     "NcclTestArgs",
@@ -165,6 +174,10 @@ class ClusterNetworkArgs(TypedDict):
     """Addresses of the services. The default is 10.20.0.0/20."""
     control_plane_cidr: NotRequired[Known[str]]
     """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
+    proxy_only_cidr: NotRequired[Known[str]]
+    """Addresses of the proxies of regional load balancers, such as 10.21.0.0/23, for an
+    InferenceGateway. A subnetwork is created for them. By default, there is none. A network has one
+    in each region."""
     mtu: NotRequired[Known[int]]
     """The largest packet of the created network, in bytes. The default is 8896, which is best for
     traffic between GPUs.
@@ -1916,6 +1929,9 @@ class InferenceServiceArgs(ServerArgs):
     """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By
     default, there is no key. Pulumi creates a random key once. It is in the Secret
     `<service_name>-api-key`, under `key`."""
+    served_models: NotRequired[Known[list[str]]]
+    """The names of the models and LoRA adapters that it serves, as requests name them. An
+    InferenceGateway with several servers routes by them."""
     deregister_seconds: NotRequired[Known[int]]
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
     default is 15."""
@@ -1930,6 +1946,68 @@ class InferenceServiceArgs(ServerArgs):
     spread: NotRequired[Known[Literal["preferred", "required", "none"]]]
     """How pods spread over zones and nodes: preferred, required or none. The default is
     preferred."""
+
+
+class ModelServerArgs(TypedDict):
+    """The pods that serve a model, such as InferenceService.model_server."""
+
+    name: Known[str]
+    """The name of its InferencePool, and how the names of its other objects begin."""
+    namespace: pulumi.Input[str]
+    """The namespace of its pods."""
+    selector: Known[dict[str, str]]
+    """The labels of the pods that accept requests, and of no others."""
+    port: Known[int]
+    """The port that its pods listen on."""
+    health_path: NotRequired[Known[str]]
+    """The path that answers when the model is loaded, or tcp. The load balancer asks it too."""
+    metrics_path: NotRequired[Known[str]]
+    """The path of the metrics by which the endpoint picker chooses a pod. The default is
+    /metrics."""
+    served_models: NotRequired[Known[list[str]]]
+    """The names of the models and LoRA adapters that it serves, as requests name them. By default,
+    it gets all requests, so it must be the only server."""
+
+
+class InferenceGatewayArgs(TypedDict):
+    """Arguments of an InferenceGateway."""
+
+    gateway_name: NotRequired[Known[str]]
+    """The name of the Gateway and its HTTPRoute. By default, the name of the component."""
+    namespace: NotRequired[pulumi.Input[str]]
+    """The namespace. Its servers are in the same namespace."""
+    servers: "list[InferenceService | ModelServerArgs]"
+    """The model servers behind its address. If there are several, each names its models, and
+    requests are routed by the model in their body.
+
+    Each is the InferenceService itself, or the arguments of a ModelServer."""
+    gateway_class: NotRequired[Known[Literal["gke-l7-rilb", "gke-l7-regional-external-managed"]]]
+    """The class of the load balancer: gke-l7-rilb (internal) or gke-l7-regional-external-managed
+    (external). The default is gke-l7-rilb. Global classes serve no InferencePools."""
+    certificate: NotRequired[pulumi.Input[str]]
+    """The regional certificate of Certificate Manager with which it serves HTTPS. An external
+    gateway requires it. By default, an internal gateway serves HTTP."""
+    address: NotRequired[pulumi.Input[str]]
+    """The name of a reserved regional address. By default, GKE chooses an address."""
+    proxy_only_cidr: NotRequired[Known[str]]
+    """The addresses of the load balancer's proxies, such as GkeCluster.proxy_only_cidr. Network
+    policies let them in."""
+    failure_mode: NotRequired[Known[Literal["FailOpen", "FailClose"]]]
+    """What happens to requests if the endpoint picker does not answer: FailOpen sends them to any
+    pod, FailClose rejects them. The default is FailOpen."""
+    request_seconds: NotRequired[Known[int]]
+    """Seconds after which the load balancer ends a request. The default is 300."""
+    picker_cpu: NotRequired[Known[str | int | float]]
+    """CPU of each endpoint picker. The default is 4."""
+    picker_memory: NotRequired[Known[str | int | float]]
+    """Memory of each endpoint picker. The default is 8Gi."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the created objects, by kind. They are merged over the component's: maps are
+    merged, lists are replaced, and null removes a field."""
+    team: NotRequired["TeamNamespace"]
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It sets proxy_only_cidr."""
 
 
 Mount = MountArgs
@@ -2245,6 +2323,22 @@ class InferenceServiceComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class InferenceGatewayComponent(Component[S]):
+    """The constructor of InferenceGateway."""
+
+    @overload
+    def __init__(self, name: str, args: InferenceGatewayArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceGatewayArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:

@@ -63,6 +63,11 @@ HOST_SHELL_IMAGE = (
 GIB_TEST_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:v1.1.1"
 """The plugin with ssh, MPI and the NCCL tests, which the other plugins' images have."""
 
+ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.5.0"
+BODY_ROUTER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/bbr:v1.5.0"
+"""The images of the last release of gateway-api-inference-extension that has both (v1.5.0,
+config/charts)."""
+
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
 

@@ -212,6 +212,9 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
     """The e-mail address of the nodes' service account. Node pools accept it."""
     workload_pool: pulumi.Output[str]
     """The Workload Identity pool."""
+    proxy_only_cidr: KnownOutput[str | None]
+    """Addresses of the proxies of regional load balancers. InferenceGateway accepts it. None
+    without a subnetwork for them."""
     cluster = Child("cluster")
     """The gcp.container.Cluster."""
     vpc = OptionalChild("network")
@@ -238,6 +241,7 @@ class GkeCluster(GkeClusterComponent[GkeClusterSpec]):
             "cluster_name": cluster.name,
             "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
             "node_service_account": made["nodes"].email if account is None else account,
+            "proxy_only_cidr": spec.proxy_only_cidr and str(spec.proxy_only_cidr),
             "network": spec.name if spec.network is None else spec.network.network,
         }
 

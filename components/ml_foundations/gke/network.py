@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.inference_gateways import PROXY_PURPOSE
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
@@ -21,9 +22,14 @@ maxPortsPerVm)."""
 _RESERVED = IPv4Network("172.17.0.0/16")
 """What neither nodes, pods nor services may have (GKE, "Setting up a private cluster":
 restrictions)."""
-_PREFIXES = {"node_cidr": (8, 29), "service_cidr": (8, 27), "control_plane_cidr": (28, 28)}
+_PREFIXES = {
+    "node_cidr": (8, 29),
+    "service_cidr": (8, 27),
+    "control_plane_cidr": (28, 28),
+    "proxy_only_cidr": (8, 26),
+}
 """The largest and the smallest that ranges may be (VPC, "Subnets"; Cloud Composer, "Shared VPC", of
-GKE's ranges)."""
+GKE's ranges; Cloud Load Balancing, "Proxy-only subnets")."""
 
 _SERVICES_PREFIX = 20
 """The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC
@@ -76,6 +82,10 @@ class ClusterNetworkSpec(Spec):
     """Addresses of the services. The default is 10.20.0.0/20."""
     control_plane_cidr: Cidr | None = None
     """Addresses of the control plane, a /28. By default, it uses one of the nodes' addresses."""
+    proxy_only_cidr: Cidr | None = None
+    """Addresses of the proxies of regional load balancers, such as 10.21.0.0/23, for an
+    InferenceGateway. A subnetwork is created for them. By default, there is none. A network has one
+    in each region."""
     mtu: int = Field(8896, ge=1300, le=8896)
     """The largest packet of the created network, in bytes. The default is 8896, which is best for
     traffic between GPUs.
@@ -94,7 +104,7 @@ class ClusterNetworkSpec(Spec):
         yield from self._range_errors()
 
     def _range_errors(self) -> Iterator[tuple[str, str]]:
-        fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr")
+        fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr", "proxy_only_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
         for (other, taken), (field, block) in combinations(ranges, 2):
             if block.overlaps(taken):
@@ -120,6 +130,9 @@ def network_children(spec: ClusterNetworkSpec, private_services: bool) -> Iterat
             yield from _private_services(spec)
     elif spec.network.nat:
         yield from _nat(spec, spec.network.network)
+    if spec.proxy_only_cidr is not None:
+        made = Ref("network", "selfLink")
+        yield _proxies(spec, made if spec.network is None else spec.network.network)
 
 
 def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
@@ -161,6 +174,20 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:
     yield cloud_child("network", type_, network, outputs, ignore_changes=["mtu"])
     yield cloud_child("subnetwork", "gcp:compute/subnetwork:Subnetwork", subnetwork, outputs)
     yield from _nat(spec, Ref("network", "selfLink"))
+
+
+def _proxies(spec: ClusterNetworkSpec, network: Any) -> ChildResource:
+    """Return the subnetwork of the proxies of regional load balancers."""
+    subnetwork = {
+        "name": f"{spec.name}-proxies",
+        "project": spec.project,
+        "region": spec.location,
+        "network": network,
+        "ipCidrRange": str(spec.proxy_only_cidr),
+        "purpose": PROXY_PURPOSE,
+        "role": "ACTIVE",
+    }
+    return cloud_child("proxies", "gcp:compute/subnetwork:Subnetwork", subnetwork)
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[ChildResource]:

@@ -113,6 +113,9 @@ cluster-toolkit@104708037, examples/gke-a4/kueue-configuration.yaml.tftpl)."""
 GKE_TOPOLOGY = tuple(TOPOLOGY_LEVELS.values())[:-1]
 """The labels of block, sub-block and host."""
 
+INFERENCE_GATEWAY = "ml-foundations/inference-gateway"
+"""Label of the objects of an InferenceGateway."""
+
 GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ml_foundations.catalog.inference_gateways import GOOGLE_PROXIES
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.spec import Spec
@@ -14,10 +15,6 @@ from ml_foundations.kubernetes.objects import api_object
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
-
-_GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
-"""The sources of Google's load balancers and their health checks (Cloud Load Balancing, "Firewall
-rules")."""
 
 
 class TeamNetwork(Spec):
@@ -74,7 +71,7 @@ def _policy(namespace: str, name: str, policy: dict[str, Any]) -> ChildResource:
 
 def _sources(network: TeamNetwork) -> list[dict[str, Any]]:
     sources = _pods_of(network.ingress_namespaces) if network.ingress_namespaces else []
-    return sources + (_blocks(_GOOGLE_PROXIES) if network.ingress_load_balancers else [])
+    return sources + (_blocks(GOOGLE_PROXIES) if network.ingress_load_balancers else [])
 
 
 def _pods_of(namespaces: list[str]) -> list[dict[str, Any]]:

@@ -49,6 +49,9 @@ class InferenceServiceSpec(ServerSpec):
     """The environment variable from which the server reads its API key, such as VLLM_API_KEY. By
     default, there is no key. Pulumi creates a random key once. It is in the Secret
     `<service_name>-api-key`, under `key`."""
+    served_models: list[str] = []
+    """The names of the models and LoRA adapters that it serves, as requests name them. An
+    InferenceGateway with several servers routes by them."""
     deregister_seconds: int = Field(15, ge=0)
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops. The
     default is 15."""
@@ -79,6 +82,19 @@ class InferenceServiceSpec(ServerSpec):
             return ""
         port = "" if self.service_port == 80 else f":{self.service_port}"
         return concat(f"http://{self.service_name}.", self.namespace, f".svc.cluster.local{port}")
+
+    @property
+    def model_server(self) -> dict[str, Any]:
+        """The arguments of a ModelServer."""
+        return {
+            "name": self.service_name,
+            "namespace": self.namespace,
+            "selector": self.app_labels,
+            "port": self.port,
+            "health_path": self.health_path,
+            "metrics_path": self.metrics_path,
+            "served_models": self.served_models,
+        }
 
     @property
     def api_key_secret(self) -> str:
@@ -186,6 +202,8 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
     """Its address inside the cluster. Empty without a Service."""
     api_key_secret: KnownOutput[str]
     """The name of the Secret with its API key. Empty without one."""
+    model_server: KnownOutput[dict[str, Any]]
+    """Its pods, port and models. InferenceGateway accepts it among its servers."""
     deployment = Child("deployment")
     """The Deployment."""
     service = OptionalChild("service")

@@ -1,0 +1,97 @@
+"""Facts about GKE's inference gateways: classes, groups, sources of traffic, and versions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
+
+GATEWAY_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k8s.io"
+GATEWAY_API, POOL_API = f"{GATEWAY_GROUP}/v1", f"{POOL_GROUP}/v1"
+POLICY_API = "networking.gke.io/v1"
+"""The versions of Gateways and routes, of InferencePools, and of GKE's policies for both."""
+POOLS_SINCE = "1.34.0-gke.1626000"
+"""The version of GKE that installs InferencePools itself (llm-d.ai, resources/gateway/gke)."""
+
+INTERNAL_CLASS, EXTERNAL_CLASS = "gke-l7-rilb", "gke-l7-regional-external-managed"
+REGIONAL_CLASSES = (INTERNAL_CLASS, EXTERNAL_CLASS)
+"""The classes that serve InferencePools. Their proxies need a proxy-only subnetwork (GKE, "Deploy
+GKE Inference Gateway")."""
+GLOBAL_CLASSES = ("gke-l7-gxlb", "gke-l7-global-external-managed")
+"""Classes of GKE whose load balancers are global, and serve no InferencePools."""
+PROXY_PURPOSE = "REGIONAL_MANAGED_PROXY"
+"""The purpose of a subnetwork for the proxies of regional load balancers (VPC, "Proxy-only
+subnets")."""
+GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
+"""The sources of Google's load balancers and their health checks (Cloud Load Balancing, "Firewall
+rules")."""
+CERTIFICATE_OPTION = "networking.gke.io/cert-manager-certs"
+"""The option of a listener that names a regional certificate of Certificate Manager (GKE, "Secure a
+Gateway")."""
+
+MODEL_HEADER = "X-Gateway-Model-Name"
+"""The header with the name of the model in a request's body (GKE, "Configure Body-Based
+Routing")."""
+MOST_RULES, MOST_MODELS, MOST_MATCHES = 16, 64, 128
+"""The rules of an HTTPRoute, the matches of a rule, and those of all rules, at most (gateway-api
+v1.5.0, HTTPRoute)."""
+PICKER_PORT, PICKER_HEALTH_PORT, PICKER_METRICS_PORT = 9002, 9003, 9090
+ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
+"""The ports of the endpoint picker and of the body-based router (gateway-api-inference-extension
+v1.5.0, config/charts)."""
+
+
+def pool_references(route: Manifest) -> list[Manifest]:
+    """Return the references of an HTTPRoute to InferencePools."""
+    references: list[Manifest] = []
+    for rule in items(section(route, "spec"), "rules"):
+        for reference in items(rule, "backendRefs"):
+            if reference.get("kind") == "InferencePool":
+                references.append(reference)
+    return references
+
+
+def gateway_names(route: Manifest) -> set[tuple[str, Any]]:
+    """Return namespace and name of each Gateway that an HTTPRoute is for."""
+    names: set[tuple[str, Any]] = set()
+    for parent in items(section(route, "spec"), "parentRefs"):
+        if parent.get("kind", "Gateway") == "Gateway":
+            names.add((parent.get("namespace") or namespace_of(route), parent.get("name")))
+    return names
+
+
+def policy_of(pool: tuple[str, str], policies: Iterable[Manifest]) -> Manifest | None:
+    """Return the HealthCheckPolicy of an InferencePool, by its namespace and name."""
+    for policy in policies:
+        target = section(policy, "spec", "targetRef")
+        if target.get("kind") == "InferencePool" and pool == (
+            namespace_of(policy),
+            target.get("name"),
+        ):
+            return policy
+    return None
+
+
+def asked_by(policy: Manifest | None) -> tuple[Any, Any]:
+    """Return the path and the port that a load balancer asks by a policy; "/" without one."""
+    config = section(policy or {}, "spec", "default", "config")
+    check = section(config, "httpHealthCheck")
+    return check.get("requestPath", "/"), check.get("port")
+
+
+def probed(pod: Manifest, port: int) -> Any:
+    """Return the path of the readiness probe of a pod's container with a port; None without one."""
+    for container in items(pod, "containers"):
+        names = ports_of(container)
+        if port in names.values():
+            probe = section(container, "readinessProbe", "httpGet")
+            own = probe.get("port")
+            return probe.get("path") if names.get(own, own) == port else None
+    return None
+
+
+def ports_of(container: Manifest) -> Mapping[Any, Any]:
+    """Return the numbers of a container's ports, by name or else by number."""
+    ports: Sequence[Manifest] = items(container, "ports")
+    return {
+        port.get("name", port.get("containerPort")): port.get("containerPort") for port in ports
+    }

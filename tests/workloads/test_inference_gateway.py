@@ -1,0 +1,216 @@
+"""InferenceGateways: the objects that they create, and the arguments that they refuse."""
+
+import os
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations import GkeCluster, InferenceGateway, InferenceService, TeamNamespace
+from ml_foundations.catalog import inference_gateways as facts
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.spec import check
+from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
+
+from tests.support.declaring import declared, inputs
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "workloads" / "inference-gateway.yaml"
+CLUSTER: dict[str, Any] = {"project": "ml-project-1", "location": "us-central1"}
+
+
+def server(name: str, *models: str, **given: Any) -> dict[str, Any]:
+    own = {"namespace": "serving", "selector": {"app": name}, "port": 8000}
+    return {"name": name, "health_path": "/health", "served_models": [*models], **own, **given}
+
+
+TWO = [server("chat", "qwen", "support"), server("code", "coder", port=9000)]
+
+
+def gateway(**given: Any) -> InferenceGatewaySpec:
+    own: dict[str, Any] = {"gateway_name": "llm", "namespace": "serving", "servers": TWO}
+    return check(
+        InferenceGatewaySpec,
+        "InferenceGateway",
+        {**own, "proxy_only_cidr": "10.21.0.0/23", **given},
+    )
+
+
+def made(**given: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in gateway(**given).manifests()}
+
+
+def test_the_manifests_are_as_they_were() -> None:
+    text = yaml.safe_dump_all(gateway().manifests(), sort_keys=False, width=110)
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), f"{GOLDEN.name} differs; read it, then UPDATE_GOLDEN=1"
+
+
+def test_servers_are_components_and_share_an_address() -> None:
+    def program() -> None:
+        cluster = GkeCluster("ml", gateway_api=True, proxy_only_cidr="10.21.0.0/23", **CLUSTER)
+        team = TeamNamespace("nlp", cluster=cluster, gpus=2, cpu="64", memory="1Ti", storage="1Ti")
+        chat = InferenceService(
+            "chat", team=team, image="vllm:1", port=8000, served_models=["qwen"], health_path="/ok"
+        )
+        code = InferenceService("code", team=team, image="vllm:1", served_models=["coder"])
+        InferenceGateway("llm", team=team, cluster=cluster, servers=[chat, code])
+
+    requests = declared(program)
+    pool, check_ = (inputs(requests[f"llm-chat-{role}"])["spec"] for role in ("pool", "health"))
+    template = inputs(requests["chat-deployment"])["spec"]["template"]
+    assert pool["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert pool["targetPorts"] == [{"number": 8000}]
+    asked = check_["default"]["config"]["httpHealthCheck"]
+    assert asked == {"requestPath": "/ok", "port": 8000}
+    proxies = inputs(requests["ml-proxies"])
+    assert (proxies["purpose"], proxies["role"]) == ("REGIONAL_MANAGED_PROXY", "ACTIVE")
+    sources = inputs(requests["llm-chat-network"])["spec"]["ingress"][0]["from"]
+    assert {"ipBlock": {"cidr": proxies["ipCidrRange"]}} in sources
+
+
+def test_requests_of_several_servers_are_routed_by_model() -> None:
+    rules = made()["HTTPRoute", "llm"]["spec"]["rules"]
+    header = {"type": "Exact", "name": "X-Gateway-Model-Name"}
+    assert [rule["matches"] for rule in rules] == [
+        [{"headers": [{**header, "value": model}]} for model in models]
+        for models in (["qwen", "support"], ["coder"])
+    ]
+    assert [rule["backendRefs"] for rule in rules] == [
+        [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}]
+        for name in ("chat", "code")
+    ]
+    extension = made()["GCPRoutingExtension", "llm-router"]["spec"]
+    assert extension["targetRefs"][0]["name"] == "llm"
+
+
+def test_one_server_gets_all_requests() -> None:
+    alone = made(servers=[server("chat")])
+    (rule,) = alone["HTTPRoute", "llm"]["spec"]["rules"]
+    assert "matches" not in rule
+    assert ("GCPRoutingExtension", "llm-router") not in alone
+    assert ("Deployment", "llm-router") not in alone
+
+
+def test_an_external_gateway_has_a_certificate() -> None:
+    external = made(gateway_class=facts.EXTERNAL_CLASS, certificate="llm", address="llm-ip")
+    spec = external["Gateway", "llm"]["spec"]
+    (listener,) = spec["listeners"]
+    assert (listener["protocol"], listener["port"]) == ("HTTPS", 443)
+    assert listener["tls"]["options"] == {"networking.gke.io/cert-manager-certs": "llm"}
+    assert spec["addresses"] == [{"type": "NamedAddress", "value": "llm-ip"}]
+    assert (
+        made(failure_mode="FailClose")["InferencePool", "chat"]["spec"]["endpointPickerRef"][
+            "failureMode"
+        ]
+        == "FailClose"
+    )
+    policy = made(request_seconds=60)["GCPBackendPolicy", "chat"]["spec"]
+    assert policy["default"] == {"timeoutSec": 60}
+
+
+def test_agents_listen_on_the_ports_that_others_know() -> None:
+    objects = made()
+    for name, ports in {
+        "chat-picker": (facts.PICKER_PORT, facts.PICKER_HEALTH_PORT, facts.PICKER_METRICS_PORT),
+        "llm-router": (facts.ROUTER_PORT, facts.ROUTER_HEALTH_PORT),
+    }.items():
+        (container,) = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        assert tuple(port["containerPort"] for port in container["ports"]) == ports
+    sized = made(picker_cpu="1", picker_memory="2Gi")["Deployment", "code-picker"]
+    (container,) = sized["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "2Gi"}
+    config = made(servers=[server("chat", metrics_path="/stats")])["ConfigMap", "chat-picker"]
+    plugins = yaml.safe_load(config["data"]["picker.yaml"])["plugins"]
+    assert plugins[3]["parameters"]["path"] == "/stats"
+
+
+MANY = [f"m{number}" for number in range(64)]
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no server": ({"servers": []}, "servers: "),
+    "no proxies": ({"proxy_only_cidr": None}, "proxy_only_cidr: is not set"),
+    "a global class": ({"gateway_class": "gke-l7-gxlb"}, "gateway_class: "),
+    "plain text outside": ({"gateway_class": facts.EXTERNAL_CLASS}, "certificate: is not set"),
+    "a server elsewhere": (
+        {"servers": [server("chat", namespace="web")]},
+        "servers[0]: is in web, and an InferencePool",
+    ),
+    "a name twice": (
+        {"servers": [server("chat", "a"), server("chat", "b")]},
+        "servers[1].name: chat is the name of several servers",
+    ),
+    "a long name": ({"servers": [server("c" * 57)]}, "servers[0].name: is longer than 56"),
+    "no path to ask": (
+        {"servers": [server("chat", health_path="tcp")]},
+        "servers[0].health_path: is tcp",
+    ),
+    "no probe": ({"servers": [server("chat", health_path=None)]}, "servers[0].health_path: is "),
+    "no models": (
+        {"servers": [server("chat", "a"), server("code")]},
+        "servers[1].served_models: is empty",
+    ),
+    "a model of two servers": (
+        {"servers": [server("chat", "a"), server("code", "a")]},
+        'servers[1].served_models: "a" is named 2 times',
+    ),
+    "more models than a route has": (
+        {
+            "servers": [
+                server("a", *MANY),
+                server("b", *(f"b{name}" for name in MANY)),
+                server("c", "one"),
+            ]
+        },
+        "servers: name 129 models",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_arguments_are_refused(case: str) -> None:
+    given, message = REFUSED[case]
+    with pytest.raises(ArgumentsError) as refusal:
+        gateway(**given)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"servers": [server("c" * 56)]},
+        {"servers": [server("a", *MANY), server("b", *(f"b{name}" for name in MANY))]},
+        {"gateway_class": facts.EXTERNAL_CLASS, "certificate": "llm"},
+    ],
+)
+def test_their_neighbours_are_not(given: dict[str, Any]) -> None:
+    assert gateway(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"proxy_only_cidr": "10.21.0.0/26"}, ""),
+        ({"proxy_only_cidr": "10.21.0.0/27"}, "GKE accepts a /26 or larger"),
+        ({"proxy_only_cidr": "10.0.0.0/23"}, "overlaps with node_cidr"),
+    ],
+)
+def test_the_range_of_proxies_is_checked(given: dict[str, Any], message: str) -> None:
+    def program() -> None:
+        GkeCluster("ml", **CLUSTER, **given)
+
+    if message:
+        with pytest.raises(ArgumentsError) as refusal:
+            declared(program)
+        assert message in str(refusal.value)
+    else:
+        made_ = inputs(declared(program)["ml-proxies"])
+        assert IPv4Network(made_["ipCidrRange"]).prefixlen == 26
+
+
+def test_proxies_are_added_to_an_existing_network() -> None:
+    def program() -> None:
+        network = {"network": "own", "subnetwork": "own-sub"}
+        GkeCluster("ml", **CLUSTER, network=network, proxy_only_cidr="10.21.0.0/23")
+
+    assert inputs(declared(program)["ml-proxies"])["network"] == "own"
