@@ -162,15 +162,14 @@ def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
 
 
 def _fill_fabrics(team: dict[str, Any], pools: list[fabrics.GpuPool]) -> None:
-    """Fill in the network between GPUs of workloads that only one pool can run."""
+    """Fill in the network between GPUs that all pools have that can run a workload."""
     for section, spec in SECTIONS.items():
         for _, workload in _entries(team, to_camel(section)):
             possible = fabrics.possible_pools(workload, pools)
-            if "gpu_fabric" in spec.model_fields and len(possible) == 1:
-                fabric = possible[0].fabric
-                if fabric is not None:
-                    found = {to_camel(key): value for key, value in fabric.items()}
-                    _default(workload, "gpuFabric", found)
+            fabric = fabrics.shared_fabric(possible)
+            if "gpu_fabric" in spec.model_fields and fabric is not None:
+                found = {to_camel(key): value for key, value in fabric.items()}
+                _default(workload, "gpuFabric", found)
 
 
 def _gpu_pools(sections: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The networks between GPUs in a stack file: which workloads use those of which pools."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.gpu_fabrics import gpu_fabric
@@ -43,7 +43,8 @@ def gpu_pools(pools: Iterable[tuple[str, Mapping[str, Any]]]) -> list[GpuPool]:
         own |= {labels.GKE_NODE_POOL: name, labels.GKE_ACCELERATOR: machine.gpu}
         declared = pool.get("labels")
         own |= declared if isinstance(declared, dict) else {}
-        fabric = published_fabric(str(pool.get("gpuNetwork") or "none"), machine, name)
+        owner = str(pool.get("networkPool") or name)
+        fabric = published_fabric(str(pool.get("gpuNetwork") or "none"), machine, owner)
         found.append(GpuPool(name, machine.gpu, own, fabric))
     return found
 
@@ -57,6 +58,12 @@ def possible_pools(workload: Mapping[str, Any], pools: Iterable[GpuPool]) -> lis
     of_types = [pool for pool in pools if types is None or pool.accelerator_type in types]
     selector = workload.get("nodeSelector")
     return [pool for pool in of_types if _is_selected(pool, selector)]
+
+
+def shared_fabric(pools: Sequence[GpuPool]) -> dict[str, Any] | None:
+    """Return the network between GPUs that the nodes of all pools have, or None."""
+    fabrics = [pool.fabric for pool in pools]
+    return fabrics[0] if fabrics and all(fabric == fabrics[0] for fabric in fabrics) else None
 
 
 def _is_selected(pool: GpuPool, selector: Any) -> bool:

@@ -572,16 +572,12 @@ class GpuSharingArgs(TypedDict):
 class GpuNetworkArgs(NodePoolArgs):
     """Arguments of a node pool about the networks between GPUs."""
 
-    gpu_network: NotRequired[Known[Literal["none", "auto", "multi-network", "managed"]]]
-    """The networks for the traffic between GPUs of several nodes: none, auto, multi-network or
-    managed. The default is none.
-
-    multi-network: the pool creates the VPC networks, and pods name their interfaces. managed: GKE
-    creates the networks, and pods claim the interfaces (DRANET), on A3 Ultra and A4. auto: managed
-    if it is possible, otherwise multi-network. Both install the plugin of NCCL."""
+    network_pool: NotRequired[Known[str]]
+    """The GPU node pool whose networks the nodes use, with the same gpu_network. By default, they
+    use the pool's own. Pods can then run on the nodes of both pools."""
     gpu_network_cidr: NotRequired[Known[str]]
     """Addresses of the networks that multi-network creates. The default is 192.168.0.0/16. A second
-    pool of a cluster needs another range."""
+    pool with its own networks needs another range."""
     additional_networks: NotRequired[list[NodeNetworkArgs]]
     """Your own networks for the traffic between GPUs, in place of gpu_network: 4 for TCPX (A3
     High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
@@ -598,6 +594,17 @@ class GpuNodePoolArgs(GpuNetworkArgs):
     default is ANY."""
     node_type: NotRequired[Known[str]]
     """The purpose of the nodes, as the label node-type. The default is training."""
+    gpu_network: NotRequired[
+        "GpuNodePool | Known[Literal['none', 'auto', 'multi-network', 'managed']]"
+    ]
+    """The networks for the traffic between GPUs of several nodes: none, auto, multi-network or
+    managed. The default is none.
+
+    multi-network: the pool creates the VPC networks, and pods name their interfaces. managed: GKE
+    creates the networks, and pods claim the interfaces (DRANET), on A3 Ultra and A4. auto: managed
+    if it is possible, otherwise multi-network. Both install the plugin of NCCL.
+
+    A GpuNodePool, to use its networks. It sets gpu_network and network_pool."""
     gpu: NotRequired[Known[str]]
     """The GPU model, by any of its names. It is required for N1 and for a declared machine.
     Otherwise it is compared with machine_type."""

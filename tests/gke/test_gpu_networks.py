@@ -174,6 +174,18 @@ REFUSED: dict[str, tuple[Any, Any, str, str]] = {
         "gpu_network",
         "a3-highgpu-8g, a3-edgegpu-8g, a3-megagpu-8g, a3-ultragpu-8g or a4-highgpu-8g",
     ),
+    "a range for the networks of another pool": (
+        A3_MEGA | MULTI | {"network_pool": "reserved"},
+        {"gpu_network_cidr": "172.24.0.0/14"},
+        "gpu_network_cidr",
+        "reserved creates these",
+    ),
+    "networks of another pool, but none": (
+        A3_MEGA,
+        {"network_pool": "reserved"},
+        "network_pool",
+        "set gpu_network",
+    ),
     "claimed interfaces on A3 Mega": (A3_MEGA, {"gpu_network": "managed"}, "gpu_network", "TCPXO"),
     "claimed interfaces on A3 High": (A3_HIGH, {"gpu_network": "managed"}, "gpu_network", "TCPX"),
     "RDMA in two zones": (A3_ULTRA, MULTI | TWO_ZONES, "zones", "are 2 zones"),
@@ -238,6 +250,7 @@ ALLOWED: dict[str, tuple[Any, Any]] = {
     "TCPXO in two zones": (A3_MEGA, MULTI | TWO_ZONES),
     "eight networks of A3 Mega": (A3_MEGA, {"additional_networks": NETWORKS[:8]}),
     "more networks of A3 High": (A3_HIGH, {"additional_networks": NETWORKS[:5]}),
+    "networks of another pool": (A3_MEGA, MULTI | {"network_pool": "reserved"}),
     "the smallest range": (A3_MEGA, MULTI | {"gpu_network_cidr": "192.168.0.0/25", "max_nodes": 4}),
     "as many nodes as addresses": (
         A3_MEGA,
@@ -310,3 +323,27 @@ def test_the_cluster_publishes_whether_it_allows_networks() -> None:
 
     declared(program)
     assert found == [False]
+
+
+def test_a_second_pool_may_use_the_same_networks() -> None:
+    fabrics: list[Any] = []
+
+    def program() -> None:
+        cluster = networks.cluster()
+        first = networks.pool(cluster, "a3-mega")
+        spot: Any = A3_MEGA | {"spot": True}
+        second = GpuNodePool("spot", spot | {"cluster": cluster, "gpu_network": first})
+        third = GpuNodePool("third", spot | {"cluster": cluster, "gpu_network": second})
+        fabrics.extend(pool.gpu_fabric.value for pool in (first, second, third))
+
+    requests = declared(program)
+    assert fabrics[0] == fabrics[1] == fabrics[2]
+    configs = [inputs(requests[f"{name}-pool"])["networkConfig"] for name in ("gpus", "spot")]
+    assert configs[0] == configs[1]
+    own = {name for name in requests if name.startswith("spot-")}
+    assert own == {"spot-nccl-plugin", "spot-device-injector", "spot-pool"}
+    selector = inputs(requests["spot-nccl-plugin"])["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector["cloud.google.com/gke-nodepool"] == "spot"
+    # The networks of the first pool exist before the second pool, and are deleted after it.
+    waits = {urn.rpartition("::")[2] for urn in requests["spot-pool"].dependencies}
+    assert {"gpus-eth1-subnetwork", "gpus-eth8", "spot-nccl-plugin"} <= waits

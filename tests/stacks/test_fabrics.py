@@ -69,6 +69,11 @@ def test_a_pool_of_another_network_must_be_selected() -> None:
     assert fabric(stack(others, nodeSelector={"cloud.google.com/gke-nodepool": "other"})) is None
 
 
+def test_pools_with_the_same_networks_need_not_be_chosen() -> None:
+    spot = MEGA | {"gpuNetwork": "auto", "networkPool": "mega", "spot": True}
+    assert fabric(stack({"other": spot})).networks == NAMES
+
+
 @pytest.mark.parametrize("training", [{"nodes": 1}, {"gpus": 4}])
 def test_pods_that_use_no_network_need_not_choose(training: Any) -> None:
     assert fabric(stack({"other": MEGA}, **training)) is None

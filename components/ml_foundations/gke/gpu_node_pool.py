@@ -20,6 +20,7 @@ from ml_foundations.catalog.machine_types import (
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Child, Options, has_kubernetes_provider
 from ml_foundations.component.children import ChildResource
+from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cpu_node_pool import CpuNodePool
@@ -61,7 +62,12 @@ class GpuNodePoolSpec(GpuNetworkSpec):
                 "multi_networking": "multi_networking",
             },
             defaults=("deletion_protection",),
-        )
+        ),
+        "gpu_network": ObjectArgument(
+            ("GpuNodePool",),
+            "A GpuNodePool, to use its networks. It sets gpu_network and network_pool.",
+            {"gpu_network": "gpu_network", "network_pool": "network_pool"},
+        ),
     }
 
     location_policy: Literal["ANY", "BALANCED"] = "ANY"
@@ -270,6 +276,11 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     """Labels that select the nodes of this pool."""
     tolerations: KnownOutput[list[TolerationArgs]]
     """The tolerations that pods need to run on its nodes."""
+    gpu_network: KnownOutput[str]
+    """The networks for the traffic between GPUs: none, auto, multi-network or managed. Another pool
+    accepts it to use the same networks."""
+    network_pool: KnownOutput[str]
+    """The pool that creates these networks. It is this pool, unless network_pool is set."""
     gpu_fabric: KnownOutput[GpuFabricArgs]
     """What pods need to use the network between the GPUs. None if gpu_network is none."""
     queued_provisioning: KnownOutput[bool]
@@ -301,13 +312,17 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
     ) -> Iterator[tuple[str, str]]:
         """Yield that there is no provider for the objects of the networks."""
         is_used = args.get("gpu_network") not in (None, "none")
-        if is_used and not objects and not has_kubernetes_provider(opts):
+        if is_used and "cluster" not in objects and not has_kubernetes_provider(opts):
             fix = "set cluster, or add the cluster's Kubernetes provider to opts.providers"
             yield "gpu_network", f"creates objects in the cluster; {fix}"
 
     @override
     def outputs(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
-        return {"node_pool_name": spec.pool_name, "gpu": spec.accelerator.name}
+        return {
+            "node_pool_name": spec.pool_name,
+            "gpu": spec.accelerator.name,
+            "network_pool": spec.network_owner,
+        }
 
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing_extensions import override
 from ml_foundations.catalog.gpu_fabrics import GPU_FABRICS, GpuFabric, gpu_fabric
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import MAX_LABEL, Cidr, NonEmpty, concat, derived
+from ml_foundations.component.types import MAX_LABEL, Cidr, Name, NonEmpty, concat, derived
 from ml_foundations.gke.node_pools.pool import NodePoolSpec
 from ml_foundations.kubernetes.words import alternatives, number
 
@@ -56,9 +56,12 @@ class GpuNetworkSpec(NodePoolSpec):
     creates the networks, and pods claim the interfaces (DRANET), on A3 Ultra and A4. auto: managed
     if it is possible, otherwise multi-network. Both install the plugin of NCCL.
     """
+    network_pool: Name | None = None
+    """The GPU node pool whose networks the nodes use, with the same gpu_network. By default, they
+    use the pool's own. Pods can then run on the nodes of both pools."""
     gpu_network_cidr: Cidr = IPv4Network("192.168.0.0/16")
     """Addresses of the networks that multi-network creates. The default is 192.168.0.0/16. A second
-    pool of a cluster needs another range."""
+    pool with its own networks needs another range."""
     additional_networks: list[NodeNetwork] = []
     """Your own networks for the traffic between GPUs, in place of gpu_network: 4 for TCPX (A3
     High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
@@ -79,11 +82,16 @@ class GpuNetworkSpec(NodePoolSpec):
     @property
     def gpu_fabric(self) -> dict[str, Any] | None:
         """What pods need to use the network between the GPUs; None if gpu_network is none."""
-        return published_fabric(self.gpu_network, self.shape, self.pool_name)
+        return published_fabric(self.gpu_network, self.shape, self.network_owner)
+
+    @property
+    def network_owner(self) -> str:
+        """The pool that creates the networks of the nodes: this one, unless network_pool is set."""
+        return self.network_pool or self.pool_name
 
     @property
     def interfaces(self) -> list[Interface]:
-        """The interfaces whose networks the pool creates, in the order of their names."""
+        """The interfaces whose networks a pool creates, in the order of their names."""
         fabric = self.fabric
         if fabric is None or self.is_network_managed:
             return []
@@ -102,11 +110,11 @@ class GpuNetworkSpec(NodePoolSpec):
 
     def cloud_name(self, suffix: str) -> Any:
         """Return the name in Google Cloud of what the pool creates for its networks."""
-        return concat(self.cluster_name, "-", self.pool_name, "-", suffix)
+        return concat(self.cluster_name, "-", self.network_owner, "-", suffix)
 
     def network_name(self, interface: Interface) -> str:
         """Return the name of GKE's Network object of an interface."""
-        return _network_name(self.pool_name, interface.name)
+        return _network_name(self.network_owner, interface.name)
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -131,8 +139,9 @@ class GpuNetworkSpec(NodePoolSpec):
 
     def _gpu_network_errors(self) -> Iterator[tuple[str, str]]:
         if self.gpu_network == "none":
-            if "gpu_network_cidr" in self.model_fields_set:
-                yield "gpu_network_cidr", "is for the networks of gpu_network; set gpu_network"
+            for field in ("gpu_network_cidr", "network_pool"):
+                if field in self.model_fields_set:
+                    yield field, "is for the networks of gpu_network; set gpu_network"
             return
         fabric, is_set = self.fabric, f"is {self.gpu_network}"
         if fabric is None:
@@ -161,9 +170,10 @@ class GpuNetworkSpec(NodePoolSpec):
 
     def _range_errors(self, fabric: GpuFabric) -> Iterator[tuple[str, str]]:
         field, cidr = "gpu_network_cidr", self.gpu_network_cidr
-        if self.is_network_managed:
+        creator = "GKE" if self.is_network_managed else self.network_pool
+        if creator is not None:
             if field in self.model_fields_set:
-                yield field, "is for multi-network, and GKE creates these networks; leave it out"
+                yield field, f"is for new networks, and {creator} creates these; leave it out"
             return
         if not 8 <= cidr.prefixlen <= _SMALLEST_RANGE:
             yield field, f"is {cidr}; it must be a /8 to a /{_SMALLEST_RANGE}"

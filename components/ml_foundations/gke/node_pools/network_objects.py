@@ -23,7 +23,7 @@ examples/gke-a3-megagpu and gke-a3-ultragpu)."""
 def network_children(spec: GpuNetworkSpec) -> Iterator[ChildResource]:
     """Yield the networks of a pool, and what its nodes need to use them."""
     networks: set[str] = set()
-    for interface in spec.interfaces:
+    for interface in spec.interfaces if spec.network_owner == spec.pool_name else ():
         if interface.network not in networks:
             networks.add(interface.network)
             yield from _vpc(spec, interface)
