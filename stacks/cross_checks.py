@@ -132,6 +132,9 @@ def _network_errors(
 ) -> Iterator[tuple[str, str]]:
     cluster = settings.cluster
     if isinstance(cluster, ExistingCluster):
+        if pool.interfaces:
+            reason = "creates networks, and the pool exists; list its own in additionalNetworks"
+            yield f"nodePools.{name}.gpuNetwork", reason
         return
     for key, networks in (
         ("additionalNetworks", pool.additional_networks),

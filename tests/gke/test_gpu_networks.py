@@ -105,6 +105,14 @@ def test_the_pool_comes_after_its_networks_and_workloads_come_after_all() -> Non
     assert not {name for name in awaited if name.startswith(("gpus", "system"))}
 
 
+def test_new_networks_need_new_nodes() -> None:
+    requests = made("a3-mega")
+    from_networks = requests["gpus-pool"].propertyDependencies["networkConfig"].urns
+    assert {urn.rpartition("::")[2] for urn in from_networks} == {
+        f"gpus-eth{index}-{kind}" for index in range(1, 9) for kind in ("network", "subnetwork")
+    }
+
+
 def test_a_pool_without_a_network_creates_nothing_else() -> None:
     def program() -> None:
         GpuNodePool("gpus", A3_MEGA | {"cluster": networks.cluster()})

@@ -111,3 +111,12 @@ def test_a_cluster_that_allows_none_is_refused() -> None:
 def test_the_pool_itself_has_no_such_key() -> None:
     found = errors(stack({"mega": MEGA | {"multiNetworking": True}}))
     assert "nodePools.mega.multiNetworking: is True, but follows from its place" in found
+
+
+def test_a_pool_that_exists_creates_no_networks() -> None:
+    cluster: Any = {"name": "ml", "kubeconfig": "~/.kube/ml"}
+    pools: Any = {"mega": MEGA | {"gpuNetwork": "auto"}}
+    given = {key: value for key, value in stack(pools).items() if key != "cluster"}
+    assert "nodePools.mega.gpuNetwork: creates networks" in errors(given | {"cluster": cluster})
+    given["nodePools"]["mega"] = ULTRA | {"gpuNetwork": "auto", "zones": ["us-central1-a"]}
+    assert settings.parse(given | {"cluster": cluster}).gpu_pools["mega"].is_network_managed

@@ -40,8 +40,12 @@ def network_config(spec: GpuNetworkSpec) -> dict[str, Any] | None:
         return {"acceleratorNetworkProfile": "auto"}
     networks: list[Mapping[str, Any]] = [network.given() for network in spec.additional_networks]
     for interface in spec.interfaces:
-        names = {"network": interface.network, "subnetwork": interface.name}
-        networks.append({key: spec.cloud_name(suffix) for key, suffix in names.items()})
+        # As outputs: if a network is replaced, its nodes are.
+        of_interface = {
+            "network": Ref(f"{interface.network}-network", "name"),
+            "subnetwork": Ref(f"{interface.name}-subnetwork", "name"),
+        }
+        networks.append(of_interface)
     return {"additionalNodeNetworkConfigs": networks} if networks else None
 
 
