@@ -1009,7 +1009,7 @@ def test_a_declared_default_class_is_newer_than_that_of_gke() -> None:
 def test_what_google_cloud_refuses_of_a_pool_is_told(
     of_nodes: dict[str, Any], path: str | None
 ) -> None:
-    some = judge_program([cluster(), pool(**of_nodes)])
+    some = judge_program([cluster(), pool(nodes=0, **of_nodes)])
     found = [
         (each.object, each.path, each.severity)
         for each in some.findings
@@ -1020,6 +1020,53 @@ def test_what_google_cloud_refuses_of_a_pool_is_told(
     assert [each.object for each in of_cluster.findings if each.rule == "refused-input"] == [
         "Cluster c"
     ]
+
+
+FLEX: dict[str, Any] = {"machineType": "g2-standard-8", "flexStart": True}
+QUEUED: dict[str, Any] = {"queuedProvisioning": {"enabled": True}}
+COMPACT: dict[str, Any] = {"placementPolicy": {"type": "COMPACT"}}
+
+
+def of_reservation(name: Any) -> dict[str, Any]:
+    affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": [name]}
+    return {"machineType": "g2-standard-8", "reservationAffinity": affinity}
+
+
+@pytest.mark.parametrize(
+    ("of_nodes", "inputs", "path"),
+    [
+        (FLEX, {}, None),
+        (FLEX | {"spot": True}, {}, "nodeConfig.spot"),
+        (FLEX | {"spot": UNKNOWN}, {}, None),
+        ({"spot": True}, {}, None),
+        ({"spot": True}, QUEUED, "nodeConfig.spot"),
+        (FLEX, {"management": {"autoRepair": True}}, "management.autoRepair"),
+        (FLEX, {"management": {"autoRepair": False}}, None),
+        ({}, {"management": {"autoRepair": True}}, None),
+        (FLEX, {"nodeCount": 1}, "nodeCount"),
+        (FLEX, QUEUED, None),
+        (FLEX, QUEUED | COMPACT, "placementPolicy"),
+        ({}, COMPACT, None),
+        ({}, COMPACT | {"upgradeSettings": {"strategy": "BLUE_GREEN"}}, "upgradeSettings.strategy"),
+        ({}, COMPACT | {"upgradeSettings": {"strategy": "SURGE"}}, None),
+        (of_reservation("h100"), {}, None),
+        (of_reservation("projects/p/reservations/h100/reservationBlocks/b-1"), {}, None),
+        (of_reservation(UNKNOWN), {}, None),
+        (
+            of_reservation("h100/reservationSubBlocks/s"),
+            {},
+            "nodeConfig.reservationAffinity.values",
+        ),
+        (of_reservation("reservations/h100"), {}, "nodeConfig.reservationAffinity.values"),
+    ],
+)
+def test_ways_to_buy_that_exclude_each_other(
+    of_nodes: dict[str, Any], inputs: dict[str, Any], path: str | None
+) -> None:
+    type_, given = pool(nodes=0, **of_nodes)
+    findings = judge_program([cluster(), (type_, {**given, **inputs})]).findings
+    found = [finding.path for finding in findings if finding.rule == "refused-input"]
+    assert found == [path] * bool(path)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ _OF_KUBERNETES = re.compile(
 _BILLED = re.compile(r"[-\w]{0,63}")
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
+RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
+)
+"""The name of a reservation, with a block and a part of the block, if it has them."""
+
 SHUTDOWN_GRACE = "shutdownGracePeriodSeconds"
 CRITICAL_GRACE = "shutdownGracePeriodCriticalPodsSeconds"
 """The kubelet's settings for a node that shuts down: the whole time, and the end of it for critical
@@ -167,6 +172,7 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     is_sold = has_gpus or not machine or machine.family == "h4d"
     if config.get("flexStart") is True and not is_sold:
         yield "nodeConfig.flexStart", "is for machines with GPUs and for H4D, and this is neither"
+    yield from _refused_purchases(inputs, config)
     for tag in cast("list[Any]", tags) if isinstance(tags, list) else ():
         if isinstance(tag, str) and not _TAG.fullmatch(tag):
             form = "up to 63 lower case letters, digits and dashes, from a letter on"
@@ -181,6 +187,32 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if not key[:1].isalpha() or not is_valid:
                 reason = "is invalid. Google Cloud accepts 63 lower case letters, digits, - and _"
                 yield ".".join([*path, last, key]), reason
+
+
+def _refused_purchases(
+    inputs: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield ways to buy nodes that exclude each other.
+
+    Source: cluster-toolkit, preconditions of modules/compute/gke-node-pool.
+    """
+    is_flex_start = config.get("flexStart") is True
+    is_queued = section(inputs, "queuedProvisioning").get("enabled") is True
+    is_compact = section(inputs, "placementPolicy").get("type") == "COMPACT"
+    if (is_flex_start or is_queued) and config.get("spot") is True:
+        yield "nodeConfig.spot", "excludes flexStart and queuedProvisioning"
+    if is_flex_start and section(inputs, "management").get("autoRepair") is True:
+        yield "management.autoRepair", "is true, but nodes of flexStart are not repaired"
+    if is_flex_start and inputs.get("nodeCount"):
+        yield "nodeCount", "is fixed, but flexStart creates nodes for waiting pods: use autoscaling"
+    if is_queued and is_compact:
+        yield "placementPolicy", "is COMPACT, which queuedProvisioning excludes"
+    if is_compact and section(inputs, "upgradeSettings").get("strategy") == "BLUE_GREEN":
+        yield "upgradeSettings.strategy", "is BLUE_GREEN, which COMPACT placement excludes"
+    for name in section(config, "reservationAffinity").get("values") or ():
+        if isinstance(name, str) and not RESERVATION.fullmatch(name):
+            form = "NAME or projects/PROJECT/reservations/NAME, then /reservationBlocks/BLOCK"
+            yield "nodeConfig.reservationAffinity.values", f'have "{name}", and not {form}'
 
 
 def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A pool's machines: their type, their number, and how you buy them."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -9,6 +8,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.compute_classes import LONGEST_FLEX_START
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, machine_type
+from ml_foundations.catalog.pools import RESERVATION
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText, MachineTypeName, Name
 from ml_foundations.kubernetes import labels
@@ -17,9 +17,6 @@ _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved
 instances")."""
 
-_RESERVATION = re.compile(
-    r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
-)
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
@@ -187,7 +184,7 @@ class CapacitySpec(Spec):
         if not self.takes_reservation:
             return
         reservation: Any = self.reservation
-        if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
+        if isinstance(reservation, str) and not RESERVATION.fullmatch(reservation):
             forms = "any, any-or-fail, none, a name, or projects/PROJECT/reservations/NAME"
             block = "for a block, add /reservationBlocks/BLOCK to the name"
             yield "reservation", f'is "{reservation}"; set it to {forms}; {block}'
