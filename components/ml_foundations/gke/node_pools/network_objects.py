@@ -1,6 +1,7 @@
 """What a pool creates for the networks between GPUs: in Google Cloud, and in the cluster."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ml_foundations.catalog import versions
@@ -23,7 +24,7 @@ examples/gke-a3-megagpu and gke-a3-ultragpu)."""
 def network_children(spec: GpuNetworkSpec) -> Iterator[ChildResource]:
     """Yield the networks of a pool, and what its nodes need to use them."""
     networks: set[str] = set()
-    for interface in spec.interfaces if spec.network_owner == spec.pool_name else ():
+    for interface in spec.interfaces if spec.network_pool is None else ():
         if interface.network not in networks:
             networks.add(interface.network)
             yield from _vpc(spec, interface)
@@ -39,14 +40,17 @@ def network_config(spec: GpuNetworkSpec) -> dict[str, Any] | None:
     if spec.is_network_managed:
         return {"acceleratorNetworkProfile": "auto"}
     networks: list[Mapping[str, Any]] = [network.given() for network in spec.additional_networks]
-    for interface in spec.interfaces:
-        # As outputs: if a network is replaced, its nodes are.
-        of_interface = {
-            "network": Ref(f"{interface.network}-network", "name"),
-            "subnetwork": Ref(f"{interface.name}-subnetwork", "name"),
-        }
-        networks.append(of_interface)
+    networks += map(partial(_names_of, spec), spec.interfaces)
     return {"additionalNodeNetworkConfigs": networks} if networks else None
+
+
+def _names_of(spec: GpuNetworkSpec, interface: Interface) -> Mapping[str, Any]:
+    """Return the network and the subnetwork of an interface."""
+    suffixes = {"network": interface.network, "subnetwork": interface.name}
+    if spec.network_pool is not None:
+        return {kind: spec.cloud_name(suffix) for kind, suffix in suffixes.items()}
+    # As outputs: if a network is replaced, its nodes are.
+    return {kind: Ref(f"{suffix}-{kind}", "name") for kind, suffix in suffixes.items()}
 
 
 def _vpc(spec: GpuNetworkSpec, interface: Interface) -> Iterator[ChildResource]:
