@@ -133,7 +133,7 @@ def files() -> dict[Path, str]:
         for name, module in ml_foundations.OTHERS.items()
     ]
     imports = "\n".join(sorted([*imports, "from ml_foundations.typed_args import *  # noqa: F403"]))
-    stub = {FILE.with_name("__init__.pyi"): _STUB.format(imports=imports)}
+    stub = {FILE.with_name("__init__.pyi"): _ruff("format", text=_STUB.format(imports=imports))}
     return stub | {FILE: _ruff("check", "--fix", text=text)}
 
 

@@ -13,6 +13,7 @@ from ml_foundations import (
     InferenceGateway,
     InferenceService,
     JobSetController,
+    LeaderWorkerSetController,
     NcclTest,
     ScheduledTraining,
     ShardedSet,
@@ -40,6 +41,7 @@ def construct() -> None:
     DeviceClasses("claims", cluster=cluster, classes={"large": {"memory": "40Gi"}})
     StorageClasses("storage", cluster=cluster, retain=True)
     JobSetController("jobset", cluster=cluster)
+    LeaderWorkerSetController("lws", cluster=cluster)
     team = TeamNamespace("nlp", cluster=cluster, gpus=8, cpu="64", memory="512Gi", storage="4Ti")
     TrainingQueue(
         "queue",

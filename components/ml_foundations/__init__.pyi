@@ -12,6 +12,9 @@ from ml_foundations.proof import Proof as Proof
 from ml_foundations.storage.classes import StorageClasses as StorageClasses
 from ml_foundations.storage.volume import Volume as Volume
 from ml_foundations.tenancy.jobset_controller import JobSetController as JobSetController
+from ml_foundations.tenancy.leader_worker_set_controller import (
+    LeaderWorkerSetController as LeaderWorkerSetController,
+)
 from ml_foundations.tenancy.team_namespace import TeamNamespace as TeamNamespace
 from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
 from ml_foundations.typed_args import *  # noqa: F403

@@ -66,6 +66,7 @@ __all__ = [
     "JobSetControllerArgs",
     "KeyArgs",
     "KubeletArgs",
+    "LeaderWorkerSetControllerArgs",
     "LinuxArgs",
     "LocalSsdArgs",
     "LustreArgs",
@@ -1290,6 +1291,19 @@ class JobSetControllerArgs(TypedDict):
     declared earlier."""
 
 
+class LeaderWorkerSetControllerArgs(TypedDict):
+    """Arguments of a LeaderWorkerSetController."""
+
+    install: NotRequired[Known[bool]]
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
+    already."""
+    values: NotRequired[dict[str, Any]]
+    """Values of the chart."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
+
+
 class KeyArgs(TypedDict):
     """A key of a Secret or of a ConfigMap."""
 
@@ -2206,6 +2220,24 @@ class JobSetControllerComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class LeaderWorkerSetControllerComponent(Component[S]):
+    """The constructor of LeaderWorkerSetController."""
+
+    @overload
+    def __init__(
+        self, name: str, args: LeaderWorkerSetControllerArgs, opts: Options = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[LeaderWorkerSetControllerArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:

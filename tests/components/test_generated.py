@@ -34,7 +34,9 @@ def test_all_that_is_generated_is_current() -> None:
 
 def test_type_checkers_see_what_the_package_exports() -> None:
     text = Path(ml_foundations.__file__).with_suffix(".pyi").read_text()
-    imports = re.findall(r"^from ml_foundations\.(\S+) import (\w+) as \2$", text, re.MULTILINE)
+    imports = re.findall(
+        r"^from ml_foundations\.(\S+) import (?:\(\s+)?(\w+) as \2(?:,\s+\))?$", text, re.MULTILINE
+    )
     assert {name: module for module, name in imports} == {
         **ml_foundations.COMPONENTS,
         **ml_foundations.OTHERS,

@@ -13,7 +13,7 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.cloud import daemon
 from ml_foundations.rehearsal.control_plane import controllers, kwok
-from ml_foundations.rehearsal.control_plane.controllers import JOBSET, KUEUE, Controller
+from ml_foundations.rehearsal.control_plane.controllers import JOBSET, KUEUE, LWS, Controller
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
@@ -33,6 +33,15 @@ _OBJECTS: dict[str, tuple[str, Object]] = {
                     {"name": "job", "template": {"spec": {"template": {"spec": _POD}}}}
                 ]
             },
+        },
+    ),
+    LWS.name: (
+        "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets",
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": "first"},
+            "spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": _POD}}},
         },
     ),
     KUEUE.name: (
@@ -55,7 +64,7 @@ def try_all(folder: Path, count: int) -> int:
         kwok.start(rehearsal, tools)
         try:
             failures += _tries("the simulated GKE", count, lambda: _of_gke(rehearsal))
-            for controller in (JOBSET, KUEUE):
+            for controller in (JOBSET, LWS, KUEUE):
                 failures += _tries(
                     controller.name, count, lambda of=controller: _of_controller(rehearsal, of)
                 )

@@ -70,6 +70,7 @@ config/charts)."""
 
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
+LWS = Chart("lws", "0.9.0", "oci://registry.k8s.io/lws/charts")
 
 RANDOM_PROVIDER = "4.21.4"
 """The version of Pulumi's random provider (PyPI, 2026-10). Pulumi installs it: no SDK for it is

@@ -34,6 +34,7 @@ _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, 
 _CONTROLLERS = {
     "jobset.x-k8s.io": ("jobset", "JobSetController"),
     "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
+    "leaderworkerset.x-k8s.io": ("lws", "LeaderWorkerSetController"),
 }
 """The chart of each group of kinds that GKE lacks, and the component that installs it."""
 NO_LIST = ("list of node pools",)

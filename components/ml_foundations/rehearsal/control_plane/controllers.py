@@ -1,4 +1,4 @@
-"""The controllers of Kueue and JobSet, which run while their charts are released.
+"""The controllers of Kueue, JobSet and LeaderWorkerSet, which run while their charts are released.
 
 The replica gets the kinds and webhooks that a chart installs with the values of the release. On a
 cluster, the controller runs in a pod; here, a process on loopback runs it. The API server finds its
@@ -77,7 +77,14 @@ JOBSET = Controller(
     # Otherwise it requires a certificate in /tmp, which rehearsals would share.
     makes_certificate=False,
 )
-CONTROLLERS = (JOBSET, KUEUE)
+LWS = Controller(
+    groups.LWS,
+    "lws-system",
+    {"internalCertManagement": {"enable": False}},
+    # Otherwise it waits until it has written its certificate to a Secret and patched its webhooks.
+    makes_certificate=False,
+)
+CONTROLLERS = (JOBSET, LWS, KUEUE)
 
 
 def start(

@@ -97,4 +97,5 @@ GROUPS = {
     for name, fields in tomllib.loads((_FOLDER / "groups.toml").read_text()).items()
 }
 KUBERNETES, HELM, PULUMI = GROUPS["kubernetes"], GROUPS["helm"], GROUPS["pulumi"]
-LANGUAGE_YAML, KUEUE, JOBSET = GROUPS["language-yaml"], GROUPS["kueue"], GROUPS["jobset"]
+LANGUAGE_YAML, KUEUE = GROUPS["language-yaml"], GROUPS["kueue"]
+JOBSET, LWS = GROUPS["jobset"], GROUPS["lws"]
