@@ -1,8 +1,8 @@
 """Write the schema of the kinds that planning judges, in short: their fields and types.
 
-It is the OpenAPI of a replica's API server with Kueue and JobSet. Run it after an update of one of
-them: ``python -m codegen.kubernetes_schema``. A test then names each field that planning does not
-classify.
+It is the OpenAPI of a replica's API server with Kueue, JobSet and LeaderWorkerSet. Run it after an
+update of one of them: ``python -m codegen.kubernetes_schema``. A test then names each field that
+planning does not classify.
 """
 
 import json
@@ -37,6 +37,9 @@ _SCALARS = {
 _SHARED = {
     "JobSet.spec.replicatedJobs.template": "batch.v1.JobTemplateSpec",
     "ClusterQueue.spec.namespaceSelector": "meta.v1.LabelSelector",
+    "spec.leaderWorkerTemplate.leaderTemplate": "core.v1.PodTemplateSpec",
+    "spec.leaderWorkerTemplate.workerTemplate": "core.v1.PodTemplateSpec",
+    "spec.leaderWorkerTemplate.volumeClaimTemplates": "core.v1.PersistentVolumeClaim",
     "ResourceFlavor.spec.nodeTaints": "core.v1.Taint",
     "ResourceFlavor.spec.tolerations": "core.v1.Toleration",
 }
@@ -110,11 +113,13 @@ def main() -> None:
 
 def versions() -> dict[str, str]:
     """The versions of what the schema is of."""
-    pinned = ((groups.KUBERNETES, "k8s.io/kubernetes"), (groups.KUEUE, "sigs.k8s.io/kueue"))
-    return {
-        module: group.pinned(module)
-        for group, module in (*pinned, (groups.JOBSET, "sigs.k8s.io/jobset"))
+    pinned = {
+        "k8s.io/kubernetes": groups.KUBERNETES,
+        "sigs.k8s.io/kueue": groups.KUEUE,
+        "sigs.k8s.io/jobset": groups.JOBSET,
+        "sigs.k8s.io/lws": groups.LWS,
     }
+    return {module: group.pinned(module) for module, group in pinned.items()}
 
 
 def generated(api: Api) -> str:
@@ -123,7 +128,8 @@ def generated(api: Api) -> str:
     kinds: dict[str, str] = {}
     for path, group in sorted(api.get("/openapi/v3")["paths"].items()):
         if path.startswith("api"):
-            found = api.get(group["serverRelativeURL"])
+            # The address ends with a hash, for caches.
+            found = api.get(group["serverRelativeURL"].partition("?")[0])
             described |= found.get("components", {}).get("schemas", {})
             kinds |= dict(_created(found["paths"]))
     types: _Types = {}

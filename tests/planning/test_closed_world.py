@@ -188,7 +188,7 @@ def test_a_foreign_node_adds_no_capacity() -> None:
             "Job.batch.volcano.sh",
         ),
         (
-            workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web",
+            workload("leaderworkerset.x-k8s.io/v2", "LeaderWorkerSet", "web",
                      {"replicas": 800, "leaderWorkerTemplate": {"size": 8, "workerTemplate": template()}}),
             "LeaderWorkerSet.leaderworkerset.x-k8s.io",
         ),

@@ -208,6 +208,7 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
         "ReplicationController": "v1",
         "Job": "batch/v1",
         "CronJob": "batch/v1",
+        "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     }.get(kind, "apps/v1")
     item = {
         "apiVersion": version,

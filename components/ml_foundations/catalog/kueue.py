@@ -17,6 +17,7 @@ FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "Pod": ("pod",),
     "Deployment": ("pod", "deployment"),
     "StatefulSet": ("pod", "statefulset"),
+    "LeaderWorkerSet": ("pod", "leaderworkerset.x-k8s.io/leaderworkerset"),
 }
 """The integrations of Kueue that a kind of workload needs (kueue v0.19.2, pkg/controller/jobs:
 DependencyList)."""

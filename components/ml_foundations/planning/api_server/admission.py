@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.quantities import Amounts, millis, times
+from ml_foundations.kubernetes.quantities import Amounts, millis, times, total
 from ml_foundations.planning.api_server import (
     defaults,
     interfaces,
@@ -434,11 +434,13 @@ def _charged_pods(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
 
 def _stopped_growth(admitted: AdmittedWorkload, quota: Quota) -> Outcome:
     """Return warnings about rollouts and autoscalers that a quota stops."""
-    warnings: list[GrowthStops] = []
-    for pod_set, pod in admitted.pod_sets[:1]:
-        for rule, count in admitted.workload.ceilings if quota.covers(pod) else ():
-            for exceeded in quota.exceeded(times(pod.charge, count)):
-                warnings.append(GrowthStops(rule, pod_set, pod, count, exceeded))
+    workload, warnings = admitted.workload, list[GrowthStops]()
+    covered = [(pods, pod) for pods, pod in admitted.pod_sets if quota.covers(pod)]
+    for rule, count in workload.ceilings if covered else ():
+        charges = [times(pod.charge, workload.pods_of(pods, count)) for pods, pod in covered]
+        for exceeded in quota.exceeded(total(charges)):
+            groups = bool(workload.groups)
+            warnings.append(GrowthStops(rule, *covered[0], count, exceeded, of_groups=groups))
     return Outcome.warned(warnings)
 
 

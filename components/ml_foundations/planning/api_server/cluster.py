@@ -24,6 +24,7 @@ from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues, by_name
 from ml_foundations.planning.model import workloads
+from ml_foundations.planning.model.described_kinds import described_kinds
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.equivalence import grouped, mentions
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
@@ -444,6 +445,9 @@ def _owners(document: Manifest) -> set[tuple[str, str, str]]:
     A Deployment's ReplicaSet has the Deployment's name and the hash of the pods.
     """
     owners: set[tuple[str, str, str]] = set()
+    for kind, described in described_kinds().items():
+        if name := labels_of(document).get(described.name_label):
+            owners.add((kind, namespace_of(document), name))
     references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
     for owner in filter(_is_kubernetes_kind, references):
         kind, name = str(owner.get("kind")), str(owner.get("name"))

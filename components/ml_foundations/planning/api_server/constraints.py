@@ -428,6 +428,15 @@ def surge_or_unavailable(value: Manifest) -> bool:
     return _share(value.get("maxSurge", 1)) > 0 or _share(value.get("maxUnavailable", 1)) > 0
 
 
+@_condition("have a maxSurge or a maxUnavailable of its replicas above 0", "{0}", "replicas")
+def some_replicas_change(value: Manifest, path: str) -> bool:
+    """Return whether a rollout changes some of the replicas: a percentage is rounded down."""
+    rollout: Manifest = value_at(value, path) or {}
+    replicas, most = value.get("replicas", 1), rollout.get("maxUnavailable", 1)
+    unavailable = _share(most) * replicas // 100 if isinstance(most, str) else most
+    return not replicas or _share(rollout.get("maxSurge", 0)) > 0 or unavailable > 0
+
+
 @_condition("have either maxSurge or maxUnavailable above 0", "maxSurge", "maxUnavailable")
 def surge_or_unavailable_only(value: Manifest) -> bool:
     return (_share(value.get("maxSurge", 0)) > 0) != (_share(value.get("maxUnavailable", 1)) > 0)

@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload, QuotaExceeded, Verdict
+from ml_foundations.planning.model.described_kinds import described_kinds
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_pod_level
@@ -236,6 +237,10 @@ class Quota:
 def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool) -> Amounts:
     """Return the charge of the objects that are created for a workload, except for claims."""
     workload, objects = candidate.workload, dict[str, int]()
+    if (described := described_kinds().get(workload.kind)) and not is_there:
+        replicas = workload.groups or described.replicas_of(workload.manifest)
+        made = described.created(workload.manifest, replicas)
+        objects |= {name: count * WHOLE for name, count in made.items()}
     # A CronJob creates its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.pod_sets)
     if (created := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:

@@ -50,13 +50,15 @@ class QuotaExceeded:
 
 @dataclass(frozen=True)
 class GrowthStops:
-    """A rollout or an autoscaler that cannot add pods: a quota or the nodes set a limit."""
+    """A rollout or an autoscaler that cannot add replicas: a quota or the nodes set a limit."""
 
     rule: str
     pods: PodSet
     pod: PodClass
     count: int
     limit: QuotaExceeded | int
+    of_groups: bool = False
+    """Whether each replica is a group of pods, of which ``pods`` is a part."""
 
 
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:

@@ -99,19 +99,25 @@ def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) ->
 
 
 def _near_its_own(spec: Manifest, domain: str, own: str, priority: str) -> Manifest:
-    affinity = section(spec, "affinity")
-    near = _term(domain, {"key": JOB_KEY, "operator": "In", "values": [own]})
+    near = term(domain, {"key": JOB_KEY, "operator": "In", "values": [own]})
     others = {"key": JOB_KEY, "operator": "NotIn", "values": [own]}
     alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
-    apart = _term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
+    apart = term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
+    # An empty namespaceSelector selects the pods of all namespaces.
+    everywhere: Manifest = {"namespaceSelector": {}}
+    return with_terms(spec, {**near, **everywhere}, {**apart, **everywhere})
+
+
+def with_terms(spec: Manifest, near: Manifest, apart: Manifest) -> Manifest:
+    """Return the spec of pods with a required term of affinity, and one of anti-affinity."""
+    affinity = section(spec, "affinity")
     added: dict[str, Manifest] = {}
-    for kind, term in (("podAffinity", near), ("podAntiAffinity", apart)):
+    for kind, required in (("podAffinity", near), ("podAntiAffinity", apart)):
         rules = section(affinity, kind)
-        added[kind] = {**rules, REQUIRED: [*items(rules, REQUIRED), term]}
+        added[kind] = {**rules, REQUIRED: [*items(rules, REQUIRED), required]}
     return {**spec, "affinity": {**affinity, **added}}
 
 
-def _term(key: str, *expressions: Manifest) -> Manifest:
-    # An empty namespaceSelector selects the pods of all namespaces.
-    selector = {"matchExpressions": [*expressions]}
-    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": selector}
+def term(key: str, *expressions: Manifest) -> Manifest:
+    """Return a term about pods that meet all expressions, in a topology."""
+    return {"topologyKey": key, "labelSelector": {"matchExpressions": [*expressions]}}

@@ -19,6 +19,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.declared import key_of
+from ml_foundations.planning.model.described_kinds import DescribedKind, described_kinds
 from ml_foundations.planning.model.performance import fingerprint
 
 GROUPS: Mapping[str, str] = {
@@ -26,6 +27,7 @@ GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
     **dict.fromkeys(("Job", "CronJob"), "batch"),
     "JobSet": "jobset.x-k8s.io",
+    **{kind: described.group for kind, described in described_kinds().items()},
 }
 """The API group of each kind of workloads."""
 WORKLOAD_KINDS = frozenset(GROUPS)
@@ -87,13 +89,15 @@ class Workload:
     name: str
     manifest: Manifest
     pods: tuple[PodSet, ...]
-    """Its sets of pods; one, except for a JobSet."""
+    """Its sets of pods; one, except for a JobSet and for a described kind."""
     all_at_once: bool = True
     """Whether the pods are of use only together, as those of always-on workloads and of gangs."""
     phases: tuple[frozenset[str], ...] = ()
     """Of a JobSet whose Jobs wait for others to complete, the count paths that run together."""
+    groups: int = 0
+    """Of a kind whose replicas are groups of pods, the number of replicas."""
     surge: int = 0
-    """Pods beyond ``count`` during a rollout."""
+    """Replicas beyond the present ones during a rollout."""
     ceiling: int | None = None
     """The most replicas that an autoscaler may set, if it has one."""
     claims: tuple[Manifest, ...] = ()
@@ -169,12 +173,16 @@ class Workload:
 
     @property
     def ceilings(self) -> Iterable[tuple[str, int]]:
-        """Higher numbers of pods that it may have later, each with the rule that is about them."""
-        count = self.pods[0].count
+        """Higher numbers of replicas that it may have later, each with the rule about them."""
+        count = self.groups or self.pods[0].count
         if self.surge:
             yield "rollout-surge", count + self.surge
         if self.ceiling is not None and self.ceiling > count:
             yield "autoscaling-ceiling", self.ceiling
+
+    def pods_of(self, pods: PodSet, replicas: int) -> int:
+        """Return how many pods of a set there are with so many replicas."""
+        return pods.count // self.groups * replicas if self.groups else replicas
 
 
 def differing_labels(workload: Workload) -> frozenset[str]:
@@ -186,6 +194,12 @@ def differing_labels(workload: Workload) -> frozenset[str]:
         if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods):
             differing.discard(exclusive.JOB_KEY)
         return frozenset(differing)
+    if described := described_kinds().get(workload.kind):
+        return frozenset(
+            key
+            for key in described.own_labels
+            if not all(key in pods.labels for pods in workload.pods)
+        )
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -307,6 +321,9 @@ def workload(
     unknown = tuple(_unknown(document, kind)) if fingerprint(document) is None else ()
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
+    scalers = autoscalers.get((kind, namespace, name), ())
+    if described := described_kinds().get(kind):
+        return _of_described(document, described, scalers)
     match kind:
         case "Pod":
             spec = read_fields(section(document, "spec"))
@@ -321,7 +338,7 @@ def workload(
             pods = _pod_set(document, 0, "spec.template")
             return Workload(kind, namespace, name, document, (pods,))
         case _:
-            return _replicated(document, kind, autoscalers.get((kind, namespace, name), ()))
+            return _replicated(document, kind, scalers)
 
 
 def read_fields(spec: Manifest) -> Manifest:
@@ -348,7 +365,23 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
         domain = annotations_of(document).get(exclusive.EXCLUSIVE)
         yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
+    if described := described_kinds().get(kind):
+        for path in dict.fromkeys(made.path(document) for made in described.pods):
+            yield from _unknown_template(document, path)
+        for path, value in described.deciding_values(document):
+            yield from unknown_paths(value, path)
+        return
     path = template_path(kind)
+    yield from _unknown_template(document, path)
+    if kind == "Pod":
+        return
+    parent = section(document, *path.split(".")[:-1])
+    for key in _COUNTING_FIELDS:
+        yield from unknown_paths(parent.get(key), f"spec.{key}")
+
+
+def _unknown_template(document: Manifest, path: str) -> Iterable[str]:
+    """Yield the paths of unknown values in a pod template that decide where its pods run."""
     holder: Any = document
     for key in path.split(".") if path else ():
         holder = cast("Manifest", holder).get(key) or {}
@@ -367,15 +400,15 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     if not unknown_lists:
         yield from unknown_paths(read_fields(spec), prefix)
     yield from unknown_paths(labels_of(template), f"{path}.metadata.labels".lstrip("."))
-    if kind == "Pod":
-        return
-    parent = section(document, *path.split(".")[:-1])
-    for key in _COUNTING_FIELDS:
-        yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 
 def template_path(kind: str) -> str:
-    """Return the path of a kind's pod template; that of a Pod is the Pod itself."""
+    """Return the path of a kind's pod template; that of a Pod is the Pod itself.
+
+    A described kind may have several. The path is that of most of its pods.
+    """
+    if described := described_kinds().get(kind):
+        return described.pods[-1].template[-1]
     return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
 
 
@@ -463,16 +496,46 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     return tuple(phases)
 
 
+def _of_described(
+    document: Manifest, described: DescribedKind, autoscalers: Sequence[Manifest]
+) -> Workload:
+    """Return the workload of a described kind: a set of pods for each template."""
+    replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
+    whose = (described.kind, *key_of(document), document)
+    sets: list[PodSet] = []
+    for made in described.pods:
+        path, count = made.path(document), made.in_replica(document)
+        template = section(document, *path.split("."))
+        spec = read_fields(section(template, "spec"))
+        pod_labels = described.labels_of(document, made)
+        pods = PodSet(template, spec, pod_labels, 0, f"{path}.spec", described.replicas)
+        if described.exclusive not in annotations_of(document):
+            sets.append(replace(pods, count=count * replicas))
+            continue
+        for replica in range(max(1, replicas)):
+            key, own = described.placed(document, spec, replica)
+            own_labels = {**pod_labels, described.key_label: key}
+            sets.append(replace(pods, spec=own, labels=own_labels, count=count * min(replicas, 1)))
+    if described.exclusive in annotations_of(document):
+        return Workload(*whose, tuple(sets))
+    surge = min(_number_or_share(described.surge_of(document), replicas), replicas)
+    return Workload(*whose, tuple(sets), groups=replicas, surge=surge, ceiling=ceiling)
+
+
+def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | None]:
+    """Return the replicas of an object within the bounds of its autoscalers, and the most."""
+    if not (autoscalers and count):
+        return count, None
+    specs = [section(autoscaler, "spec") for autoscaler in autoscalers]
+    ceiling = min(int(scaling.get("maxReplicas", count)) for scaling in specs)
+    least = max(int(scaling.get("minReplicas") or 1) for scaling in specs)
+    return max(min(count, ceiling), least), ceiling
+
+
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
     spec = section(document, "spec")
     replicas = spec.get("replicas")
-    count = 1 if replicas is None else replicas
-    ceiling = None
-    if autoscalers and count:
-        specs = [section(autoscaler, "spec") for autoscaler in autoscalers]
-        ceiling = min(int(scaling.get("maxReplicas", count)) for scaling in specs)
-        least = max(int(scaling.get("minReplicas") or 1) for scaling in specs)
-        count = max(min(count, ceiling), least)
+    count, ceiling = _scaled(1 if replicas is None else replicas, autoscalers)
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
     surge = _surge(spec, count) if kind == "Deployment" else 0
     whose = (kind, *key_of(document), document)
@@ -486,8 +549,11 @@ def _surge(spec: Manifest, replicas: int) -> int:
     if strategy.get("type") == "Recreate":
         return 0
     surge = section(strategy, "rollingUpdate").get("maxSurge")
-    if surge is None:
-        surge = "25%"
-    if isinstance(surge, str) and surge.endswith("%"):
-        return math.ceil(replicas * int(surge[:-1]) / 100)
-    return int(surge)
+    return _number_or_share("25%" if surge is None else surge, replicas)
+
+
+def _number_or_share(value: Any, replicas: int) -> int:
+    """Return a number, or a percentage of the replicas, rounded up."""
+    if isinstance(value, str) and value.endswith("%"):
+        return math.ceil(replicas * int(value[:-1]) / 100)
+    return int(value)

@@ -85,23 +85,29 @@ def _amounts(exceeded: QuotaExceeded) -> tuple[str, str, str]:
 
 _ONE_BY_ONE = "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1"
 _FEWER = "lower the autoscaler's maxReplicas"
+_GROUP_BY_GROUP = "set rollingUpdateConfiguration to maxSurge 0 and maxUnavailable 1"
 _GROWTH = {
-    "rollout-surge": ("pods during a rollout", _ONE_BY_ONE),
-    "autoscaling-ceiling": ("pods, which the autoscaler may set,", _FEWER),
+    "rollout-surge": ("s during a rollout", _ONE_BY_ONE),
+    "autoscaling-ceiling": ("s, which the autoscaler may set,", _FEWER),
 }
-"""The pods that a rule is about, and another remedy than more resources."""
+"""When there are the replicas that a rule is about, and another remedy than more resources."""
 
 
 def _growth_stops(reason: decisions.GrowthStops) -> Refusal:
-    pods, other_remedy = _GROWTH[reason.rule]
-    count, limit = reason.count, reason.limit
+    (when, other_remedy), count, limit = _GROWTH[reason.rule], reason.count, reason.limit
+    replica = "group" if reason.of_groups else "pod"
+    pods = f"{replica}{when}"
+    if reason.of_groups and other_remedy == _ONE_BY_ONE:
+        other_remedy = _GROUP_BY_GROUP
     if isinstance(limit, QuotaExceeded):
         quota, resource = f"ResourceQuota {name_of(limit.quota)}", limit.resource
         wanted, free, enough = _amounts(limit)
         message = f"{count} {pods} need {wanted} {resource}, and {quota} leaves {free}"
         remedy = f"Raise {resource} to {enough}, or {other_remedy}."
         return Refusal(reason.rule, f"{quota}.spec.hard.{resource}", message, remedy)
-    most = f"{number(limit, 'pod')} of {needs(reason.pod)}"
+    most = number(limit, replica)
+    if not reason.of_groups:
+        most = f"{most} of {needs(reason.pod)}"
     message = f"{count} {pods} do not fit: the nodes take {most}"
     remedy = f"Make room for {count - limit} more, or {other_remedy}."
     return Refusal(reason.rule, reason.pods.count_path, message, remedy)

@@ -219,6 +219,20 @@ class Fitting:
             if count > limit:
                 yield GrowthStops(rule, pod_set, pod, count, limit)
 
+    def _stopped_groups(self, admitted: AdmittedWorkload) -> Iterable[GrowthStops]:
+        """Yield rollouts and autoscaling of groups of pods for which the nodes have no room."""
+        workload = admitted.workload
+        for rule, count in workload.ceilings if workload.groups else ():
+            for groups in range(workload.groups + 1, count + 1):
+                pod_sets: list[PodSetClass] = []
+                for pod_set, pod in admitted.pod_sets:
+                    grown = replace(pod_set, count=workload.pods_of(pod_set, groups))
+                    pod_sets.append((grown, pod))
+                demands = self.demands([replace(admitted, pod_sets=pod_sets)], self.occupied)
+                if self.judge_together(demands, self.occupied)[0] is Verdict.CANNOT_FIT:
+                    yield GrowthStops(rule, *pod_sets[0], count, groups - 1, of_groups=True)
+                    break
+
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
         """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
         # Selectors with the label pod-template-hash look at the pods of one version only.
@@ -432,7 +446,8 @@ class Fitting:
             verdict, shortfall = self.judge_together(demands, before)
             verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
         if verdict is Verdict.FITS:
-            return outcome + Outcome.of(verdict)
+            stopped = Outcome.warned(self._stopped_groups(admitted))
+            return outcome + Outcome.of(verdict) + stopped
         path = "spec.replicatedJobs"
         if admitted.workload.kind != "JobSet":
             path = admitted.pod_sets[0][0].count_path

@@ -207,7 +207,8 @@ def _report(inputs: _Input, placed: _Placed, relaxed: Sequence[Verdicts] = ()) -
             warnings.append(explain.finding(warning, Verdict.FITS, workload))
         run = _run_cost(placed.fitting, admitted)
         gpus = prices.of(admitted, at_least=workload in documents.foreign)
-        words = tuple(reasons), tuple(warnings)
+        # Pods of several sets may have the same template.
+        words = tuple(dict.fromkeys(reasons)), tuple(dict.fromkeys(warnings))
         items.append(WorkloadVerdict(workload, verdict_alone, *words, run, gpus))
     return Verdicts(
         tuple(items),

@@ -70,11 +70,12 @@ def _judged(
         return item
     own_ranges = [limits for limits in limit_ranges if namespace_of(limits) == workload.namespace]
     refusals: list[Refusal] = []
-    for pods in workload.pods:
-        if pods.count or workload.kind == "DaemonSet":
-            refusals += [*_image_refusals(pods), *_folder_refusals(pods)]
-            if not workload.unknown:
-                refusals += _amount_refusals(admitted(pods.spec, own_ranges), pods.path)
+    is_made_later = workload.kind == "DaemonSet"
+    by_path = {pods.path: pods for pods in workload.pods if pods.count or is_made_later}
+    for pods in by_path.values():
+        refusals += [*_image_refusals(pods), *_folder_refusals(pods)]
+        if not workload.unknown:
+            refusals += _amount_refusals(admitted(pods.spec, own_ranges), pods.path)
     may_change = is_changed and any(reason.rule == "unknown-admission" for reason in item.reasons)
     is_certain = workload.kind in GROUPS and not may_change
     errors: list[Finding] = []

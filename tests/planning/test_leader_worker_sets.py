@@ -1,0 +1,174 @@
+"""LeaderWorkerSets: planning judges the pods that their controller makes."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+
+from tests.factories import GPU, Manifest, container, node, quota, template
+
+FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+
+
+def pods(gpus: int = 8, **spec: Any) -> Manifest:
+    made = template({"app": "chat"}, [container(gpu=gpus)])
+    made["spec"] |= spec
+    return made
+
+
+def groups(replicas: int = 1, size: int = 2, surge: Any = 0, **more: Any) -> Manifest:
+    rollout = {"maxSurge": surge, "maxUnavailable": 1}
+    parts = {"size": size, "workerTemplate": pods()} | more.pop("parts", {})
+    spec = {"replicas": replicas, "leaderWorkerTemplate": parts} | more
+    strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rollout}
+    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    metadata = {"name": "chat", "namespace": "team"}
+    return {**kind, "metadata": metadata, "spec": {"rolloutStrategy": strategy} | spec}
+
+
+def nodes(count: int, **labels: str) -> list[Manifest]:
+    made = [node(f"n{index}", gpu=8) for index in range(count)]
+    for item in made:
+        item["metadata"].setdefault("labels", {}).update(labels)
+    return made
+
+
+def judged(*documents: Manifest) -> tuple[Verdict, list[str]]:
+    verdicts = judge_documents([*documents])
+    return verdicts.stack, [f"{finding.rule} {finding.message}" for finding in verdicts.findings]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "size", "free", "expected"),
+    [(1, 2, 2, FITS), (1, 2, 1, CANNOT_FIT), (2, 3, 6, FITS), (2, 3, 5, CANNOT_FIT)],
+)
+def test_each_group_needs_its_leader_and_its_workers(
+    replicas: int, size: int, free: int, expected: Verdict
+) -> None:
+    assert judged(groups(replicas, size), *nodes(free))[0] is expected
+
+
+def test_a_leader_may_have_its_own_template() -> None:
+    small = {"leaderTemplate": pods(gpus=0)}
+    assert judged(groups(1, 3, parts=small), *nodes(2))[0] is FITS
+    assert judged(groups(1, 3), *nodes(2))[0] is CANNOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("surge", "free", "stops"), [(1, 4, 0), (1, 3, 1), (0, 2, 0), ("50%", 3, 1)]
+)
+def test_a_rollout_that_adds_a_group_needs_spare_nodes(surge: Any, free: int, stops: int) -> None:
+    verdict, found = judged(groups(1, 2, surge), *nodes(free))
+    assert verdict is FITS
+    words = "rollout-surge 2 groups during a rollout do not fit: the nodes take 1 group"
+    assert found == [words] * stops
+
+
+@pytest.mark.parametrize(("most", "free", "stops"), [(2, 4, False), (3, 4, True)])
+def test_an_autoscaler_adds_whole_groups(most: int, free: int, stops: bool) -> None:
+    target = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "name": "chat",
+    }
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "chat", "namespace": "team"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": most, "metrics": []},
+    }
+    _, found = judged(groups(1, 2), scaler, *nodes(free))
+    assert any(text.startswith("autoscaling-ceiling") for text in found) is stops
+
+
+def test_a_quota_counts_the_pods_of_all_groups_and_the_objects_around_them() -> None:
+    around = {
+        "count/statefulsets.apps": "3",
+        "services": "1",
+        "count/leaderworkersets.leaderworkerset.x-k8s.io": "1",
+    }
+    hard = {"requests.nvidia.com/gpu": "32", **around}
+    assert judged(groups(2, 2), quota(hard=hard), *nodes(4))[0] is FITS
+    for name in ("requests.nvidia.com/gpu", "count/statefulsets.apps", "services"):
+        less = hard | {name: str(int(hard[name]) - 1)}
+        assert judged(groups(2, 2), quota(hard=less), *nodes(4))[0] is CANNOT_FIT, name
+
+
+def test_groups_with_their_own_services_need_a_quota_for_each() -> None:
+    own = groups(2, 2, networkConfig={"subdomainPolicy": "UniquePerReplica"})
+    assert judged(own, quota(hard={"services": "2"}), *nodes(4))[0] is FITS
+    assert judged(own, quota(hard={"services": "1"}), *nodes(4))[0] is CANNOT_FIT
+
+
+@pytest.mark.parametrize(("racks", "expected"), [(1, CANNOT_FIT), (2, FITS)])
+def test_exclusive_groups_each_need_a_domain(racks: int, expected: Verdict) -> None:
+    made = groups(2, 2)
+    made["metadata"]["annotations"] = EXCLUSIVE
+    free = nodes(4)
+    for index, item in enumerate(free):
+        item["metadata"]["labels"]["rack"] = f"r{index % racks}"
+    assert judged(made, *free)[0] is expected
+
+
+def test_a_topology_key_that_no_node_has_keeps_every_pod_away() -> None:
+    made = groups(1, 2)
+    assert judged(made, *nodes(4))[0] is FITS
+    made["metadata"]["annotations"] = EXCLUSIVE
+    assert judged(made, *nodes(4))[0] is CANNOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({"parts": {"subGroupPolicy": {"subGroupSize": 2}}}, "subGroupPolicy"),
+        (
+            {"parts": {"volumeClaimTemplates": [{"metadata": {"name": "d"}}]}},
+            "volumeClaimTemplates",
+        ),
+    ],
+)
+def test_what_planning_does_not_follow_is_undetermined(more: dict[str, Any], path: str) -> None:
+    verdict, found = judged(groups(**more), *nodes(4))
+    assert verdict is UNDETERMINED
+    assert path in " ".join(found)
+
+
+@pytest.mark.parametrize("field", ["replicas", "size", "gpus"])
+def test_a_value_that_is_not_known_is_undetermined(field: str) -> None:
+    made = groups()
+    parts = made["spec"]["leaderWorkerTemplate"]
+    if field == "gpus":
+        resources = parts["workerTemplate"]["spec"]["containers"][0]["resources"]
+        resources["requests"] = {GPU: UNKNOWN}
+    else:
+        (parts if field == "size" else made["spec"])[field] = UNKNOWN
+    assert judged(made, *nodes(1))[0] is UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"name": "8b"}, "metadata.name"),
+        ({"size": 0}, "spec.leaderWorkerTemplate.size"),
+        ({"restartPolicy": "Never"}, "spec.leaderWorkerTemplate.workerTemplate.spec.restartPolicy"),
+        ({"maxUnavailable": 0}, "spec"),
+        ({"maxUnavailable": "40%"}, "spec"),
+        ({"maxUnavailable": "50%"}, ""),
+    ],
+)
+def test_the_server_and_the_webhook_refuse_invalid_fields(
+    change: dict[str, Any], path: str
+) -> None:
+    made = groups(2)
+    parts = made["spec"]["leaderWorkerTemplate"]
+    rollout = made["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
+    pod = parts["workerTemplate"]["spec"]
+    holders = {"name": made["metadata"], "size": parts, "restartPolicy": pod}
+    for key, value in change.items():
+        holders.get(key, rollout)[key] = value
+    verdicts = judge_documents([made, *nodes(4)])
+    paths = [finding.path for finding in verdicts.findings if finding.rule == "invalid"]
+    assert paths == ([path] if path else [])
