@@ -21,6 +21,8 @@ import yaml
 from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import MAX_NODES
 
+from benchmarks import topology
+
 POOLS, NODES_PER_POOL = 50, 1000
 WORKLOADS, PODS_PER_WORKLOAD = 1000, 10
 MOST_NODES = 65_000
@@ -68,6 +70,9 @@ def measure() -> dict[str, Any]:
         ),
         "2,000 Deployments spread over zones, 1,000 Nodes": judging_seconds(
             [*nodes(20), *(spread_over(ZONE, workload(index)) for index in range(2000))], runs=1
+        ),
+        "200 gangs in a queue, a topology of 1,000 Nodes": judging_seconds(
+            topology.documents(nodes=1000, gangs=200)
         ),
         "command line, one workload": statistics.median(start_up() for _ in range(RUNS)),
     }

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from benchmarks import fleet, planning, stacks
+from benchmarks import fleet, planning, stacks, topology
 
 
 def test_planning_is_measured() -> None:
     assert planning.judging_seconds(planning.documents(workloads=10, nodes_per_pool=10)) > 0
+    assert planning.judging_seconds(topology.documents(nodes=20, gangs=3), runs=1) > 0
     assert planning.start_up() > 0
     items = [
         *planning.nodes(1),

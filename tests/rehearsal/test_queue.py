@@ -130,6 +130,25 @@ def test_a_job_starts_when_there_is_room_for_all_of_it(project: Project) -> None
     until(lambda: "insufficient" in messages(project, "red"))
 
 
+def test_a_gang_gets_the_block_that_it_requires(project: Project) -> None:
+    """Two of the three nodes are in one block: a gang of two is there, and one of three waits."""
+    blocks = {"h100-0": "a", "h100-1": "b", "h100-2": "b"}
+    for name, block in blocks.items():
+        labels = {"metadata": {"labels": {"cloud.google.com/gce-topology-block": block}}}
+        client.CoreV1Api(project.cluster.api).patch_node(name, labels)
+    near = queue(red=24, blue=-1, topology=["block", "hostname"])
+    two = job("two", pods=2, topology="required:block")
+    project.up(near + two + job("three", pods=3, topology="required:block"))
+    until(lambda: len(running(project, "two")) == 2)
+    nodes = [pod["spec"]["nodeName"] for pod in running(project, "two")]
+    assert sorted(nodes) == ["h100-1", "h100-2"]
+    until(lambda: "out of 3 pod(s)" in messages(project, "red"))
+    assert is_suspended(project, "three")
+    project.up(near + two + job("any"))
+    until(lambda: len(running(project, "any")) == 1)
+    assert running(project, "any")[0]["spec"]["nodeName"] == "h100-0"
+
+
 def messages(project: Project, team: str) -> str:
     """What Kueue says of the workloads that wait."""
     listed = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", team)["items"]
