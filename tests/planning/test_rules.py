@@ -67,6 +67,13 @@ def web(replicas: int = 1, **spec: Any) -> Manifest:
     return deployment("web", replicas, template(**spec))
 
 
+def with_interfaces(text: str) -> list[Manifest]:
+    server = web()
+    annotations = {"networking.gke.io/interfaces": text}
+    server["spec"]["template"]["metadata"]["annotations"] = annotations
+    return [server, NODES]
+
+
 def of_priority(value: int, least: str = "0") -> list[Manifest]:
     """A server with a priority, and a pool that the autoscaler grows."""
     nodes = pool("grows", 2)
@@ -513,6 +520,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(), NODES, webhook("jobs", "*", "Validating")],
     ),
     "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
+    "pod-interfaces": (with_interfaces("["), with_interfaces("[]")),
     "gpu-network": (
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
@@ -557,6 +565,7 @@ def test_every_rule_is_here() -> None:
         "network-policy",
         "network-ranges",
         "node-addresses",
+        "node-networks",
         "private-access",
         "proxies",
         "queue-kind",
@@ -1362,8 +1371,8 @@ IN_OTHER_WORDS = {
         "daemon-set-room",
         "device-claim",
     ),
-    *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-security", "queued-nodes"),
-    "queue-topology",
+    *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-interfaces", "pod-security"),
+    *("queue-topology", "queued-nodes"),
     *("runtime-class", "volume-binding", "volume-class", "volume-zone"),
 }
 """Rules whose remedies tests do not apply, because they leave it open what to write."""

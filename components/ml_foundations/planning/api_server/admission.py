@@ -282,6 +282,8 @@ class Admission:
             node_groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
             nodes = [group.node for group in node_groups or cluster.node_groups]
             more += cluster.devices.refusals(spec, namespace, nodes)
+        if annotation := annotations_of(pod_set.template).get(labels.GKE_INTERFACES):
+            more += interfaces.refusals(annotation, spec, cluster.declared)
         if self._claimed_interfaces(workload, spec) is None:
             more += unknown_claims(cluster, workload, spec)
         _, networks = self._interfaces(pod_set, spec)

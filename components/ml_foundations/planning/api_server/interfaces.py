@@ -1,13 +1,16 @@
 """Interfaces of pods in further networks, which GKE's webhook makes them request."""
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.scheduler.filters import spec_refusals
 
 _NETWORK = re.compile(r'"network"\s*:\s*"([^"]+)"')
@@ -17,23 +20,68 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     """Return the extended resources that interfaces of a pod request, and uncertain networks.
 
     A network is uncertain if some node may have or lack it. Nodes advertise NAME or NAME.IP for
-    each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam). The interfaces are the
-    pod's annotation, and the spec is as the API server stores it.
+    each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam). If none can, pods request
+    both, and stay pending. The interfaces are the pod's annotation, and the spec is as the API
+    server stores it.
     """
-    names = {*_NETWORK.findall(str(interfaces))} - {"default"}
-    if not names and str(interfaces).strip() != "[]":
+    if interfaces is UNKNOWN:
         return [], "that it names"
+    names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     accepting = accepting_nodes(spec, nodes)
     resources: list[str] = []
     unclear: list[str] = []
     for name in sorted(names):
         wanted = {f"{labels.GKE_NETWORKS}{name}", f"{labels.GKE_NETWORKS}{name}.IP"}
         offered = wanted.intersection(chain.from_iterable(node.allocatable for node in accepting))
-        if offered and not any(_may_offer(node, wanted) for node in accepting):
-            resources += sorted(offered)
-        else:
+        if any(_may_offer(node, wanted) for node in accepting):
             unclear.append(name)
+        else:
+            resources += sorted(offered or wanted)
     return resources, ", ".join(unclear)
+
+
+def refusals(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> Iterator[Refusal]:
+    """Yield why GKE gives pods none of their interfaces: without these, no container starts.
+
+    Sources: GKE, "Set up multi-network support for Pods", "Allocate network resources by using GKE
+    managed DRANET" (a node pool has one of both).
+    """
+    path, fault = f"metadata.annotations.{labels.GKE_INTERFACES}", _fault(interfaces)
+    if spec.get("hostNetwork") is True:
+        fault = "is for pods with a network of their own, and hostNetwork is true"
+    if fault:
+        remedy = 'Write it as [{"interfaceName": "eth1", "network": "NAME"}], without hostNetwork.'
+        yield Refusal("pod-interfaces", path, f"its annotation {fault}", remedy)
+        return
+    accepting = accepting_nodes(spec, nodes)
+    managed = [node.labels.get(labels.GKE_NETWORK_DRA_DRIVER) == "true" for node in accepting]
+    if managed and all(managed):
+        pools = ", ".join(dict.fromkeys(node.name for node in accepting))
+        message = f"it names interfaces, and pods of {pools} claim them: GKE makes its networks"
+        remedy = "Claim the interfaces (gpu_fabric of the pool), and leave the annotation out."
+        yield Refusal("pod-interfaces", path, message, remedy)
+
+
+def _fault(interfaces: Any) -> str:
+    """Return what is invalid about the annotation; empty if nothing is, or if it is not known."""
+    if interfaces is UNKNOWN:
+        return ""
+    try:
+        parsed: Any = json.loads(str(interfaces))
+    except ValueError:
+        return "is not JSON"
+    listed = cast("list[Any]", parsed) if isinstance(parsed, list) else [parsed]
+    entries = list(filter(is_mapping, listed))
+    if entries != parsed:
+        return "is not a list of interfaces"
+    for field in ("interfaceName", "network"):
+        values = [entry.get(field) for entry in entries]
+        if not all(isinstance(value, str) and value for value in values):
+            return f"has an interface without {field}"
+        for value in values:
+            if values.count(value) > 1:
+                return f"has {field} {value} twice"
+    return ""
 
 
 def accepting_nodes(spec: Manifest, nodes: Iterable[NodeClass]) -> list[NodeClass]:

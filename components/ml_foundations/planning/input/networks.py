@@ -1,21 +1,30 @@
 """Networks that nodes of GKE are in besides the cluster's, by the objects that name them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
-Networks = Mapping[tuple[str, str], list[str]]
-"""The names of Networks by VPC network and subnetwork."""
-_GROUP, _OF_NODES = "networking.gke.io/", "additionalNodeNetworkConfigs"
+GROUP, _OF_NODES = "networking.gke.io/", "additionalNodeNetworkConfigs"
 _OTHERS = ("acceleratorNetworkProfile", "additionalPodNetworkConfigs")
 """The fields for networks whose names GKE generates, or that pods share."""
 
 
-def device_networks(documents: Iterable[Manifest]) -> Networks:
-    """Return the Networks in which each pod gets a whole device of its node.
+@dataclass(frozen=True)
+class Networks:
+    """The Networks in which each pod gets a whole device of its node."""
+
+    names: Mapping[tuple[str, str], list[str]] = field(default_factory=dict[Any, list[str]])
+    """Their names by VPC network and subnetwork."""
+    is_complete: bool = False
+    """Whether there are no others."""
+
+
+def device_networks(documents: Iterable[Manifest], *, are_all: bool = False) -> Networks:
+    """Return the Networks of devices. With ``are_all``, there are no documents besides these.
 
     GKE compares the last parts of names (kubernetes/cloud-provider-gcp,
     multinetwork_cloud_cidr_allocator.go).
@@ -23,19 +32,20 @@ def device_networks(documents: Iterable[Manifest]) -> Networks:
     networks: list[Manifest] = []
     parameters: dict[str, Manifest] = {}
     for document in documents:
-        if str(document.get("apiVersion")).startswith(_GROUP):
+        if str(document.get("apiVersion")).startswith(GROUP):
+            are_all &= not any(unknown_paths(document))
             if document["kind"] == "GKENetworkParamSet":
                 parameters[name_of(document)] = section(document, "spec")
             elif document["kind"] == "Network" and name_of(document) is not UNKNOWN:
                 networks.append(document)
-    device_networks: dict[tuple[str, str], list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for network in networks:
         spec = section(network, "spec")
         vpc = parameters.get(str(section(spec, "parametersRef").get("name")), {})
         key = last_part(vpc.get("vpc")), last_part(vpc.get("vpcSubnet"))
         if spec.get("type") == "Device" and all(key):
-            device_networks.setdefault(key, []).append(name_of(network))
-    return device_networks
+            names.setdefault(key, []).append(name_of(network))
+    return Networks(names, are_all)
 
 
 def last_part(name: Any) -> str:
@@ -55,8 +65,8 @@ def advertised(pool: Manifest, networks: Networks) -> tuple[list[str], frozenset
     for additional in items(config, _OF_NODES):
         known: Manifest = {} if additional is UNKNOWN else additional
         key = last_part(known.get("network")), last_part(known.get("subnetwork"))
-        are_all &= key in networks
-        names += networks.get(key, ())
+        are_all &= key in networks.names or (networks.is_complete and all(key))
+        names += networks.names.get(key, ())
     resources = [f"{labels.GKE_NETWORKS}{name}" for name in names]
     resources += [f"{resource}.IP" for resource in resources]
     return resources, frozenset([labels.GKE_NETWORKS] if are_all else [])

@@ -48,7 +48,7 @@ def from_node_pool(
         return unknown_nodes(name, unknown)
     known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
-    of_networks, lacks = advertised(inputs, networks or {})
+    of_networks, lacks = advertised(inputs, networks or Networks())
     allocatable = {**pool.allocatable(known), **dict.fromkeys(of_networks, WHOLE)}
     if pool.has_network_driver:
         allocatable |= pool.claimable()

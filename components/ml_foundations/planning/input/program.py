@@ -155,7 +155,7 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
     clusters, pools = _of_type(CLUSTER, resources), _of_type(NODE_POOL, resources)
     objects, operator = objects_of(resources), operator_of(resources)
-    networks = device_networks(objects)
+    networks = device_networks(objects, are_all=len(clusters) == 1)
     if not clusters:
         all_pools = [*(inputs for _, inputs in existing), *pools]
         nodes = [from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in all_pools]

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input import program
-from ml_foundations.planning.input.networks import last_part
+from ml_foundations.planning.input.networks import GROUP, last_part
 from ml_foundations.planning.input.program import Resource
-from ml_foundations.planning.model.declared import of_type
-from ml_foundations.planning.verdict.findings import Finding, error
+from ml_foundations.planning.model.declared import kind_and_name, of_kind, of_type
+from ml_foundations.planning.verdict.findings import Finding, error, warning
 
 
 class _Range(NamedTuple):
@@ -49,6 +49,74 @@ def overlapping_networks(
         own = list(_of_pool(pool, subnetworks))
         yield from _first_overlap(own, earlier)
         earlier += own
+
+
+def network_objects(resources: Sequence[Resource]) -> Iterator[Finding]:
+    """Yield what keeps pods from the networks of their nodes: a missing object, or a wrong one.
+
+    Source: kubernetes/cloud-provider-gcp, pkg/controller/gkenetworkparamset.
+    """
+    clusters, objects = program.shown_clusters(resources), program.objects_of(resources)
+    objects = [item for item in objects if str(item.get("apiVersion")).startswith(GROUP)]
+    pools = of_type(resources, program.NODE_POOL)
+    if len(clusters) != 1 or any(unknown_paths([*objects, *map(_network_config, pools)])):
+        return
+    used: dict[tuple[str, str], str] = {}
+    for pool in pools:
+        for names in _networks(pool):
+            pair = last_part(names.get("network")), last_part(names.get("subnetwork"))
+            used.setdefault(pair, f"NodePool {pool.get('name')}")
+    described: dict[tuple[str, str], str] = {}
+    for item in of_kind(objects, "GKENetworkParamSet"):
+        spec = section(item, "spec")
+        pair = last_part(spec.get("vpc")), last_part(spec.get("vpcSubnet"))
+        of_device = bool(spec.get("deviceMode"))
+        if of_device and (fault := _fault(pair, clusters[0], used, described)):
+            yield _unready(kind_and_name(item), "vpcSubnet", *fault)
+        described.setdefault(pair, name_of(item))
+    names = {*described.values()}
+    named = set[str]()
+    for item in of_kind(objects, "Network"):
+        reference = str(section(item, "spec", "parametersRef").get("name"))
+        named.add(reference)
+        if section(item, "spec").get("type") == "Device" and reference not in names:
+            message = f"there is no GKENetworkParamSet {reference}, so the network is never ready"
+            remedy = "Declare it, with vpc, vpcSubnet and deviceMode."
+            yield _unready(kind_and_name(item), "parametersRef", message, remedy)
+    for pair, pool in used.items():
+        if described.get(pair) not in named:
+            missing = "Network" if pair in described else "GKENetworkParamSet"
+            message = f"no {missing} is for subnetwork {pair[1]}, so no pod gets its interfaces"
+            remedy = "Declare a Network of type Device, and its GKENetworkParamSet."
+            yield warning("node-networks", pool, "networkConfig", message, remedy)
+
+
+def _fault(
+    pair: tuple[str, str],
+    cluster: Manifest,
+    used: Mapping[tuple[str, str], str],
+    described: Mapping[tuple[str, str], str],
+) -> tuple[str, str] | None:
+    """Return why a network of devices is never ready, and a remedy."""
+    vpc, subnetwork = pair
+    if vpc == (last_part(cluster.get("network")) or "default"):
+        return f"{vpc} is the cluster's own network", "Choose another network of the node pool."
+    if pair in described:
+        taken = f"{described[pair]} has the subnetwork {subnetwork} already"
+        return taken, "Leave one of them out."
+    if pair not in used:
+        nearest = ", ".join(f"{network}/{name}" for network, name in used) or "no network"
+        message = f"no node pool is in {vpc}/{subnetwork}; node pools are in {nearest}"
+        return message, "Name network and subnetwork of a node pool."
+    return None
+
+
+def _unready(about: str, path: str, message: str, remedy: str) -> Finding:
+    return error("node-networks", about, f"spec.{path}", message, remedy)
+
+
+def _network_config(pool: Manifest) -> Any:
+    return pool.get("networkConfig")
 
 
 def _first_overlap(own: Sequence[_Range], earlier: Sequence[_Range]) -> Iterator[Finding]:

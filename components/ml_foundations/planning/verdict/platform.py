@@ -18,7 +18,11 @@ from ml_foundations.planning.model.declared import full_name, kind_and_name, of_
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity, error, warning
-from ml_foundations.planning.verdict.node_networks import cluster_networks, overlapping_networks
+from ml_foundations.planning.verdict.node_networks import (
+    cluster_networks,
+    network_objects,
+    overlapping_networks,
+)
 
 _SINCE = {
     ("nodeConfig", "labels", labels.GKE_DRA_DRIVER): "1.34",
@@ -56,6 +60,7 @@ def platform_findings(
         yield from _pool(pool, clusters)
     yield from _made_networks(resources)
     yield from overlapping_networks(resources, clusters)
+    yield from network_objects(resources)
     yield from _gang_without_timeout(values_of(resources, versions.KUEUE))
     yield from _metrics(resources, clusters)
     operator = program.operator_of(resources)

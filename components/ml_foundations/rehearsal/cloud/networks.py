@@ -109,7 +109,7 @@ class NetworkController:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self.ready: Networks = {}
+        self.ready = Networks()
         """The Networks of devices that are ready."""
 
     def reconcile(self, google: GoogleNetworks) -> None:
