@@ -71,11 +71,21 @@ def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
     pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
-    # Pools without GPUs come first: GPU pools wait for them.
-    pools = sorted(settings.node_pools.items(), key=lambda pool: pool[0] in settings.gpu_pools)
-    for name, pool in pools:
-        _declare(f"{settings.cluster.name}-{name}", pool, cluster=cluster)
+    # Pools without GPUs come first: GPU pools wait for them. A pool that uses the networks of
+    # another pool comes after it.
+    declared: dict[str, Any] = {}
+    for name in sorted(settings.node_pools, key=lambda name: _pool_rank(settings, name)):
+        pool = settings.node_pools[name]
+        objects: dict[str, Any] = {"cluster": cluster}
+        if (owner := getattr(pool, "network_pool", None)) is not None:
+            objects["gpu_network"] = declared[owner]
+        declared[name] = _declare(f"{settings.cluster.name}-{name}", pool, **objects)
     return {"cluster": cluster}
+
+
+def _pool_rank(settings: stack_file.Settings, name: str) -> int:
+    pool = settings.gpu_pools.get(name)
+    return 0 if pool is None else 1 + (pool.network_pool is not None)
 
 
 def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:

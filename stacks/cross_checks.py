@@ -45,6 +45,7 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
     yield _system_pool_errors(settings)
     for name, pool in settings.gpu_pools.items():
         yield _network_errors(name, pool, settings)
+        yield _network_pool_errors(f"nodePools.{name}.networkPool", pool, settings)
         yield _pool_errors(f"nodePools.{name}", pool, settings)
     for name, monitor in settings.gpu_monitors.items():
         yield _monitor_errors(f"gpuMonitors.{name}", monitor, settings)
@@ -143,6 +144,29 @@ def _network_errors(
         if networks and not cluster.multi_networking:
             reason = f"is false, but nodePools.{name}.{key} needs it; set it to true"
             yield "cluster.multiNetworking", reason
+
+
+def _network_pool_errors(
+    path: str, pool: GpuNodePoolSpec, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    """Yield pools that use networks that no pool creates, or that are not those of their nodes."""
+    name = pool.network_pool
+    owners = {
+        name: other
+        for name, other in settings.gpu_pools.items()
+        if other.fabric and other is not pool and other.network_pool is None
+    }
+    if name is None:
+        return
+    if name not in owners:
+        yield path, not_among(name, "pool with its own gpuNetwork", owners)
+        return
+    owner = owners[name]
+    if (pool.fabric, pool.is_network_managed) != (owner.fabric, owner.is_network_managed):
+        reason = f"is {name}, whose networks are for {owner.machine_type}; leave it out"
+        yield path, reason
+    elif pool.fabric and pool.fabric.shared_vpc and pool.zones != owner.zones:
+        yield path, f"is {name}, whose RDMA network is in another zone; leave it out"
 
 
 def _system_pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import recording
 from tests.support.stack_files import errors, settings
 
 GANG: Any = {
@@ -120,3 +121,40 @@ def test_a_pool_that_exists_creates_no_networks() -> None:
     assert "nodePools.mega.gpuNetwork: creates networks" in errors(given | {"cluster": cluster})
     given["nodePools"]["mega"] = ULTRA | {"gpuNetwork": "auto", "zones": ["us-central1-a"]}
     assert settings.parse(given | {"cluster": cluster}).gpu_pools["mega"].is_network_managed
+
+
+SHARED: Any = MEGA | {"gpuNetwork": "multi-network", "networkPool": "mega"}
+HIGH: Any = {"machineType": "a3-highgpu-8g", "maxNodes": 2, "gpuNetwork": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "reason"),
+    [
+        ({"spot": SHARED | {"networkPool": "megs"}}, "Did you mean mega?"),
+        ({"spot": SHARED, "mega": MEGA}, 'no pool with its own gpuNetwork "mega"'),
+        ({"spot": SHARED | {"networkPool": "spot"}}, 'no pool with its own gpuNetwork "spot"'),
+        ({"spot": SHARED | {"networkPool": "high"}, "high": HIGH}, "are for a3-highgpu-8g"),
+        (
+            {
+                "a": A4 | {"gpuNetwork": "multi-network", "zones": ["us-central1-a"]},
+                "b": A4
+                | {"gpuNetwork": "multi-network", "zones": ["us-central1-b"], "networkPool": "a"},
+            },
+            "in another zone",
+        ),
+    ],
+)
+def test_the_networks_of_another_pool_must_suit_the_nodes(pools: Any, reason: str) -> None:
+    found = errors(stack(pools, gpu="L4", gpus=1))
+    assert ".networkPool: " in found
+    assert reason in found
+    assert found.startswith("1 invalid value"), found
+
+
+def test_a_pool_comes_after_that_whose_networks_it_uses() -> None:
+    given = stack({"a-spot": SHARED})
+    given["teams"]["research"]["podSecurity"] = "privileged"
+    config = {f"ml-foundations:{key}": value for key, value in given.items() if key != "project"}
+    resources = recording.changed_stack("dev", {"gcp:project": "my-project"} | config)
+    (pool,) = [each for each in resources if each["name"] == "ml-a-spot-pool"]
+    assert "ml-mega" in pool["after"]
