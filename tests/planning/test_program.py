@@ -343,6 +343,10 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
     assert not [each for each in judge_program(stack).findings if each.rule == "controller"]
 
 
+STANDARD = {"channel": "CHANNEL_STANDARD"}
+GATEWAYS = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "brought_by"),
     [
@@ -358,6 +362,31 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
         ({"enableMultiNetworking": True}, "networking.gke.io/v1 Network", None),
         ({"enableMultiNetworking": UNKNOWN}, "networking.gke.io/v1 Network", None),
         ({}, "networking.gke.io/v1 ManagedCertificate", None),
+        ({}, "gateway.networking.k8s.io/v1 Gateway", GATEWAYS),
+        ({}, "inference.networking.k8s.io/v1 InferencePool", GATEWAYS),
+        ({}, "networking.gke.io/v1 HealthCheckPolicy", GATEWAYS),
+        ({"enableAutopilot": True}, "gateway.networking.k8s.io/v1 Gateway", None),
+        ({"gatewayApiConfig": UNKNOWN}, "gateway.networking.k8s.io/v1 Gateway", None),
+        (
+            {"gatewayApiConfig": {"channel": "CHANNEL_DISABLED"}},
+            "gateway.networking.k8s.io/v1 Gateway",
+            GATEWAYS,
+        ),
+        (
+            {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}},
+            "inference.networking.k8s.io/v1 InferencePool",
+            None,
+        ),
+        (
+            {"gatewayApiConfig": STANDARD, "minMasterVersion": "1.34.0-gke.1626000"},
+            "inference.networking.k8s.io/v1 InferencePool",
+            None,
+        ),
+        (
+            {"gatewayApiConfig": STANDARD, "minMasterVersion": "1.34.0-gke.1625999"},
+            "inference.networking.k8s.io/v1 InferencePool",
+            "minMasterVersion 1.34.0-gke.1626000",
+        ),
         ({}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", "releaseChannel RAPID"),
         (
             {"releaseChannel": {"channel": "RAPID"}},
@@ -428,6 +457,31 @@ def test_an_internal_ingress_needs_addresses_for_its_proxies(
     ]
     assert [(each.object, each.severity) for each in found] == [
         ("Ingress team/chat", "error")
+    ] * is_told
+
+
+@pytest.mark.parametrize(
+    ("class_name", "more", "is_told"),
+    [
+        ("gke-l7-rilb", [], True),
+        ("gke-l7-regional-external-managed", [], True),
+        ("gke-l7-rilb", [PROXIES], False),
+        ("gke-l7-global-external-managed", [], False),
+    ],
+)
+def test_a_regional_gateway_needs_addresses_for_its_proxies(
+    class_name: str, more: list[Resource], is_told: bool
+) -> None:
+    gateway = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "llm", "namespace": "team"},
+        "spec": {"gatewayClassName": class_name},
+    }
+    resources = [cluster(), pool(), kubernetes(gateway), (NETWORK, {"name": "ml"}), *more]
+    found = [each for each in judge_program(resources).findings if each.rule == "proxies"]
+    assert [(each.object, each.path, each.severity) for each in found] == [
+        ("Gateway team/llm", "spec.gatewayClassName", "error")
     ] * is_told
 
 

@@ -210,7 +210,7 @@ def test_the_range_of_proxies_is_checked(given: dict[str, Any], message: str) ->
 
 def test_proxies_are_added_to_an_existing_network() -> None:
     def program() -> None:
-        network = {"network": "own", "subnetwork": "own-sub"}
+        network: Any = {"network": "own", "subnetwork": "own-sub"}
         GkeCluster("ml", **CLUSTER, network=network, proxy_only_cidr="10.21.0.0/23")
 
     assert inputs(declared(program)["ml-proxies"])["network"] == "own"

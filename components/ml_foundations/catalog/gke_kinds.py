@@ -9,6 +9,12 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
+from ml_foundations.catalog.inference_gateways import (
+    GATEWAY_GROUP,
+    POLICY_KINDS,
+    POOL_GROUP,
+    POOLS_SINCE,
+)
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
@@ -85,8 +91,22 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     if not cluster.get("enableMultiNetworking"):
         setting = "enableMultiNetworking (multi_networking)"
         found |= dict.fromkeys(_NETWORK_KINDS, setting)
+    found |= _missing_gateway_kinds(cluster)
     missing = " and ".join(_missing_for_the_kind(cluster))
     return found | ({"autoscaling.gke.io": missing} if missing else {})
+
+
+def _missing_gateway_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
+    """Return the kinds of gateways that a cluster lacks; Autopilot has them by default."""
+    channel = _value(cluster, "gatewayApiConfig", "channel")
+    is_off = channel in (None, "CHANNEL_DISABLED") and not cluster.get("enableAutopilot")
+    setting = "gatewayApiConfig CHANNEL_STANDARD (gateway_api)"
+    found: dict[str, str] = {}
+    if is_off:
+        found |= dict.fromkeys((GATEWAY_GROUP, POOL_GROUP, *POLICY_KINDS), setting)
+    if begins_before(cluster, POOLS_SINCE):
+        found.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
+    return found
 
 
 def missing_for_metrics(cluster: Mapping[str, Any]) -> str:

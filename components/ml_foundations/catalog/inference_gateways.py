@@ -1,6 +1,6 @@
 """Facts about GKE's inference gateways: classes, groups, sources of traffic, and versions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
@@ -9,6 +9,12 @@ GATEWAY_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k
 GATEWAY_API, POOL_API = f"{GATEWAY_GROUP}/v1", f"{POOL_GROUP}/v1"
 POLICY_API = "networking.gke.io/v1"
 """The versions of Gateways and routes, of InferencePools, and of GKE's policies for both."""
+POLICY_KINDS = (
+    "healthcheckpolicies.networking.gke.io",
+    "gcpbackendpolicies.networking.gke.io",
+    "gcproutingextensions.networking.gke.io",
+)
+"""The definitions of GKE's policies. GKE installs them with the Gateway API."""
 POOLS_SINCE = "1.34.0-gke.1626000"
 """The version of GKE that installs InferencePools itself (llm-d.ai, resources/gateway/gke)."""
 
@@ -40,14 +46,12 @@ ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
 v1.5.0, config/charts)."""
 
 
-def pool_references(route: Manifest) -> list[Manifest]:
-    """Return the references of an HTTPRoute to InferencePools."""
-    references: list[Manifest] = []
-    for rule in items(section(route, "spec"), "rules"):
-        for reference in items(rule, "backendRefs"):
+def pool_references(route: Manifest) -> Iterator[tuple[str, Manifest]]:
+    """Yield path and reference of each InferencePool that an HTTPRoute names."""
+    for index, rule in enumerate(items(section(route, "spec"), "rules")):
+        for position, reference in enumerate(items(rule, "backendRefs")):
             if reference.get("kind") == "InferencePool":
-                references.append(reference)
-    return references
+                yield f"spec.rules[{index}].backendRefs[{position}]", reference
 
 
 def gateway_names(route: Manifest) -> set[tuple[str, Any]]:
@@ -91,7 +95,8 @@ def probed(pod: Manifest, port: int) -> Any:
 
 def ports_of(container: Manifest) -> Mapping[Any, Any]:
     """Return the numbers of a container's ports, by name or else by number."""
-    ports: Sequence[Manifest] = items(container, "ports")
-    return {
-        port.get("name", port.get("containerPort")): port.get("containerPort") for port in ports
-    }
+    ports: dict[Any, Any] = {}
+    for port in items(container, "ports"):
+        number = port.get("containerPort")
+        ports[port.get("name", number)] = number
+    return ports

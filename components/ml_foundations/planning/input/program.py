@@ -14,7 +14,7 @@ from ml_foundations.catalog.kueue import configuration_object
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, plural, section
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
@@ -97,7 +97,7 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
     for manifest in objects:
         kind, group = manifest["kind"], str(manifest.get("apiVersion")).partition("/")[0]
         chart, component = _CONTROLLERS.get(group, ("", ""))
-        definition = f"{kind.lower()}s.{group}"
+        definition = f"{plural(kind)}.{group}"
         setting = missing.get(group) or missing.get(definition)
         if group in defined or (chart in charts if chart else not setting):
             continue

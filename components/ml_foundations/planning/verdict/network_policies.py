@@ -146,13 +146,16 @@ class Network:
                 return True
         return False
 
-    def allows_address(self, own: Pods, address: str, port: int) -> bool:
-        """Return whether the policies of pods may let a connection to an address pass."""
-        rules = self._rules("egress", own)
+    def allows_address(
+        self, own: Pods, address: str, port: int, direction: _Direction = "egress"
+    ) -> bool:
+        """Return whether the policies of pods may let a connection to or from an address pass."""
+        rules = self._rules(direction, own)
         if rules is None:
             return True
         for rule in rules:
-            is_about = not items(rule, "to") or _has_address(rule, address)
+            peers = items(rule, "from" if direction == "ingress" else "to")
+            is_about = not peers or _has_address(peers, address)
             if is_about and _has_port(rule, own, port):
                 return True
         return False
@@ -329,9 +332,9 @@ def _may_cover_pods(block: Manifest) -> bool:
     return False
 
 
-def _has_address(rule: Manifest, address: str) -> bool:
+def _has_address(peers: Iterable[Manifest], address: str) -> bool:
     wanted = IPv4Network(address)
-    for peer in items(rule, "to"):
+    for peer in peers:
         block = section(peer, "ipBlock")
         is_excepted = any(map(wanted.subnet_of, _networks(items(block, "except"))))
         if not is_excepted and any(map(wanted.subnet_of, _networks([block.get("cidr")]))):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ml_foundations.catalog import operator_nodes, versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.gke_kinds import begins_before
+from ml_foundations.catalog.inference_gateways import PROXY_PURPOSE, REGIONAL_CLASSES
 from ml_foundations.catalog.kueue import configuration_of
 from ml_foundations.catalog.machine_types import gpu_model
 from ml_foundations.catalog.operator_nodes import Operator
@@ -259,14 +260,14 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     """Yield the objects that need more of a network than the program's networks have.
 
     They are storage classes whose instances have addresses of private services access, and
-    Ingresses of internal load balancers, whose proxies have separate addresses (GKE, "Ingress
-    for internal Application Load Balancers").
+    Ingresses and Gateways of regional load balancers, whose proxies have separate addresses (GKE,
+    "Ingress for internal Application Load Balancers", "Deploying Gateways").
     """
     networks = cluster_networks(resources)
     has_access = bool(of_type(resources, program.CONNECTION))
     subnetworks = of_type(resources, program.SUBNETWORK)
     purposes = [inputs.get("purpose") for inputs in subnetworks]
-    has_proxies = not {"REGIONAL_MANAGED_PROXY", UNKNOWN}.isdisjoint(purposes)
+    has_proxies = not {PROXY_PURPOSE, UNKNOWN}.isdisjoint(purposes)
     for manifest in objects_of(resources) if networks else ():
         parameters = section(manifest, "parameters")
         network = str(parameters.get("network")).rpartition("/")[2]
@@ -282,17 +283,19 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
             yield error(
                 "private-access", kind_and_name(manifest), "parameters.network", message, remedy
             )
-        is_internal = annotations_of(manifest).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS
-        if is_internal and not has_proxies:
-            message = (
-                "its load balancer never gets an address: the program's network has no subnetwork "
-                "for the proxies of internal ones"
-            )
-            remedy = (
-                "Make a Subnetwork with the purpose REGIONAL_MANAGED_PROXY and the role ACTIVE in "
-                "it, or use the class gce."
-            )
-            yield error("proxies", full_name(manifest), "metadata.annotations", message, remedy)
+        if not has_proxies and (path := _regional_proxies(manifest)):
+            lacking = "the program's network has no subnetwork for the proxies of regional ones"
+            message = f"its load balancer never gets an address: {lacking}"
+            remedy = f"Set proxy_only_cidr of a GkeCluster, or add a {PROXY_PURPOSE} subnetwork."
+            yield error("proxies", full_name(manifest), path, message, remedy)
+
+
+def _regional_proxies(manifest: Manifest) -> str:
+    """Return the field that asks for a load balancer with regional proxies; nothing without one."""
+    if annotations_of(manifest).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS:
+        return "metadata.annotations"
+    is_regional = section(manifest, "spec").get("gatewayClassName") in REGIONAL_CLASSES
+    return "spec.gatewayClassName" if is_regional else ""
 
 
 def _critical_pods(

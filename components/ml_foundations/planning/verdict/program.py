@@ -15,6 +15,7 @@ from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.objects import placeholder_findings, quota_findings
@@ -34,6 +35,7 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     findings = (
         *webhook_findings(documents, None),
         *network_findings(documents),
+        *inference_gateway_findings(documents, (), has_policies=True),
         *quota_findings(documents),
     )
     return replace(verdicts, reasons=(*verdicts.reasons, *findings))
@@ -42,12 +44,14 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
 def _object_findings(
     resources: Sequence[Resource], objects: Sequence[Manifest]
 ) -> Iterator[Finding]:
-    """Yield findings about webhooks, quotas, ComputeClasses, and network policies that apply."""
+    """Yield findings about webhooks, quotas, classes, gateways, and network policies that apply."""
     clusters = of_type(resources, CLUSTER)
     yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
     yield from compute_class_findings(resources, objects)
-    if not clusters or any(map(enforces_policies, clusters)):
+    has_policies = not clusters or any(map(enforces_policies, clusters))
+    yield from inference_gateway_findings(objects, resources, has_policies=has_policies)
+    if has_policies:
         yield from network_findings(objects)
 
 

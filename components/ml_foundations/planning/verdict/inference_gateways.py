@@ -1,0 +1,193 @@
+"""Findings about inference gateways: what requests and health checks meet on their way to pods."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Network
+from typing import Any
+
+from ml_foundations.catalog import inference_gateways as facts
+from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.planning.input.program import SUBNETWORK, Resource
+from ml_foundations.planning.model.declared import full_name, key_of, of_kind, of_type
+from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.verdict.network_policies import Network, Pods
+
+_HEALTH_CHECK = "Google's health checks"
+
+
+def inference_gateway_findings(
+    objects: Sequence[Manifest], resources: Sequence[Resource], *, has_policies: bool
+) -> Iterator[Finding]:
+    """Yield findings about Gateways, HTTPRoutes and InferencePools.
+
+    Args:
+        objects: The declared Kubernetes objects.
+        resources: The declared resources, among them the proxies' subnetwork.
+        has_policies: Whether the cluster may enforce NetworkPolicies.
+    """
+    known = [item for item in objects if not any(unknown_paths(item.get("spec")))]
+    gateways = {key_of(item): item for item in _of_api(known, facts.GATEWAY_GROUP, "Gateway")}
+    routes = _of_api(known, facts.GATEWAY_GROUP, "HTTPRoute")
+    pools = _of_api(known, facts.POOL_GROUP, "InferencePool")
+    for route in routes:
+        yield from _route_findings(route, gateways)
+    if not pools:
+        return
+    network, of_gke = Network(objects), set(_pools_of_gke(routes, gateways))
+    policies = of_kind(known, "HealthCheckPolicy")
+    services = {key_of(service): service for service in of_kind(known, "Service")}
+    sources = {_HEALTH_CHECK: facts.GOOGLE_PROXIES[1]} | _proxies(resources)
+    for pool in pools:
+        selector = section(pool, "spec", "selector")
+        candidates = network.by_namespace.get(key_of(pool)[0], [])
+        servers = [pods for pods in candidates if selects(selector, pods.labels)]
+        yield from _selected(pool, servers)
+        if key_of(pool) not in of_gke:
+            continue
+        policy = facts.policy_of(key_of(pool), policies)
+        yield from _health_findings(pool, policy, servers)
+        if has_policies:
+            pickers = network.servers(services.get(_picker(pool), {"kind": "Service"}))
+            yield from _closed_ways(pool, network, servers, pickers, sources)
+
+
+def _of_api(objects: Iterable[Manifest], group: str, kind: str) -> list[Manifest]:
+    of_group = (item for item in objects if str(item.get("apiVersion")).startswith(f"{group}/"))
+    return of_kind(of_group, kind)
+
+
+def _route_findings(
+    route: Manifest, gateways: dict[tuple[str, str], Manifest]
+) -> Iterator[Finding]:
+    about = full_name(route)
+    references = list(facts.pool_references(route))
+    for path, reference in references:
+        if reference.get("port") is not None:
+            name = reference.get("name")
+            message = f"it names the InferencePool {name} with a port, and requests get error 503"
+            remedy = "Remove the port: the pool has targetPorts."
+            yield error("inference-route", about, f"{path}.port", message, remedy)
+    for name in facts.gateway_names(route) if references else ():
+        gateway = gateways.get(name, {})
+        class_name = str(section(gateway, "spec").get("gatewayClassName"))
+        if class_name.removesuffix("-mc") in facts.GLOBAL_CLASSES:
+            message = f"its class {class_name} is global, and serves no InferencePools"
+            remedy = f"Use {' or '.join(facts.REGIONAL_CLASSES)}."
+            path = "spec.gatewayClassName"
+            yield error("gateway-class", full_name(gateway), path, message, remedy)
+
+
+def _pools_of_gke(
+    routes: Iterable[Manifest], gateways: dict[tuple[str, str], Manifest]
+) -> Iterator[tuple[str, str]]:
+    """Yield namespace and name of each InferencePool behind a regional Gateway of GKE."""
+    for route in routes:
+        named = [gateways[name] for name in facts.gateway_names(route) if name in gateways]
+        classes = {section(gateway, "spec").get("gatewayClassName") for gateway in named}
+        if classes.intersection(facts.REGIONAL_CLASSES):
+            for _, reference in facts.pool_references(route):
+                yield key_of(route)[0], str(reference.get("name"))
+
+
+def _proxies(resources: Iterable[Resource]) -> dict[str, str]:
+    """Return the addresses of the proxies of regional load balancers, if they are known."""
+    for subnetwork in of_type(resources, SUBNETWORK):
+        block: Any = subnetwork.get("ipCidrRange")
+        if subnetwork.get("purpose") == facts.PROXY_PURPOSE and isinstance(block, str):
+            return {"the load balancer's proxies": block}
+    return {}
+
+
+def _picker(pool: Manifest) -> tuple[str, str]:
+    reference = section(pool, "spec", "endpointPickerRef")
+    return key_of(pool)[0], str(reference.get("name"))
+
+
+def _ports(pool: Manifest) -> list[Any]:
+    return [port.get("number") for port in items(section(pool, "spec"), "targetPorts")]
+
+
+def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
+    """Yield the findings on the pods that a pool selects."""
+    about, path, ports = full_name(pool), "spec.selector", _ports(pool)
+    listening: list[Pods] = []
+    for pods in servers:
+        declared = _declared_ports(pods)
+        if declared.intersection(ports):
+            listening.append(pods)
+            continue
+        message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
+        remedy = "Add a label to the selector that only the pods of its server have."
+        # A container without declared ports may listen on any.
+        severe = error if declared else warning
+        yield severe("inference-pool", about, path, f"{message}: requests fail there", remedy)
+    if not servers:
+        message = "it selects no pods that are declared: requests get error 503"
+        yield warning("inference-pool", about, path, message, "Select the labels of a server.")
+    elif len(listening) > 1:
+        names = " and ".join(pods.about for pods in listening)
+        message = f"it selects the pods of {names}, which get the same requests"
+        remedy = "If they serve other models, add a label of one server to the selector."
+        yield warning("inference-pool", about, path, message, remedy)
+
+
+def _declared_ports(pods: Pods) -> set[Any]:
+    declared: set[Any] = set()
+    for container in filter(is_mapping, items(pods.spec, "containers")):
+        declared.update(facts.ports_of(container).values())
+    return declared
+
+
+def _health_findings(
+    pool: Manifest, policy: Manifest | None, servers: Sequence[Pods]
+) -> Iterator[Finding]:
+    """Yield the findings on health checks that ask something else than the servers' probes."""
+    about = full_name(policy or pool)
+    config = section(policy or {}, "spec", "default", "config")
+    if policy is not None and config.get("type", "HTTP") != "HTTP":
+        return
+    path, own_port = facts.asked_by(policy)
+    field = "spec.default.config.httpHealthCheck" if policy else "spec"
+    for port in _ports(pool)[:1]:
+        if own_port not in (None, port):
+            message = f"the load balancer asks port {own_port}, and the pool has port {port}"
+            remedy = f"Set the port {port}."
+            yield error("health-check", about, f"{field}.port", message, remedy)
+            continue
+        for pods in servers:
+            probed = facts.probed(pods.spec, port)
+            if probed is not None and probed != path:
+                difference = f"and the readiness probe of {pods.about} asks {probed}"
+                remedy = f"Add a HealthCheckPolicy of the pool with requestPath {probed}."
+                if policy is not None:
+                    remedy = f"Set requestPath {probed}."
+                message = f"the load balancer asks {path}, {difference}"
+                yield error("health-check", about, f"{field}.requestPath", message, remedy)
+
+
+def _closed_ways(
+    pool: Manifest,
+    network: Network,
+    servers: Sequence[Pods],
+    pickers: Sequence[Pods],
+    sources: dict[str, str],
+) -> Iterator[Finding]:
+    """Yield the ways of requests that network policies close."""
+    targets = [(pods, _ports(pool)[0]) for pods in servers if _ports(pool)]
+    targets += [(pods, facts.PICKER_PORT) for pods in pickers]
+    for pods, port in targets:
+        for source, block in sources.items():
+            address = str(IPv4Network(block)[0])
+            if not network.allows_address(pods, address, port, "ingress"):
+                message = f"network policies close port {port} of {pods.about} to {source}"
+                remedy = f"Add an ingress rule for {block}, as an InferenceGateway has it."
+                yield error("network-policy", full_name(pool), "spec.selector", message, remedy)
+    for picker in pickers:
+        for pods, port in targets[: len(servers)]:
+            is_open = network.allows("egress", picker, pods, port)
+            if not (is_open and network.allows("ingress", pods, picker, port)):
+                closed = f"network policies close port {port} of {pods.about} to {picker.about}"
+                message = f"{closed}, which chooses pods by their metrics"
+                remedy = "Add an egress and an ingress rule for this way."
+                yield error("network-policy", full_name(pool), "spec.selector", message, remedy)

@@ -1,0 +1,220 @@
+"""Findings about inference gateways, each with a neighbour that has none."""
+
+import copy
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.inference_gateways import GOOGLE_PROXIES
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.program import SUBNETWORK
+from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
+from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
+
+from tests.factories import Manifest
+
+PROXIES: Any = (
+    SUBNETWORK,
+    {"purpose": "REGIONAL_MANAGED_PROXY", "ipCidrRange": "10.21.0.0/23"},
+)
+TEAM: dict[str, Any] = {"gpus": 2, "cpu": "64", "memory": "1Ti", "storage": "1Ti"}
+RULES = {"inference-pool", "inference-route", "gateway-class", "health-check", "network-policy"}
+
+
+def service(name: str, **given: Any) -> InferenceServiceSpec:
+    own = {"service_name": name, "namespace": "serving", "image": "vllm:1", "port": 8000}
+    return check(InferenceServiceSpec, name, {**own, "served_models": [name], **given})
+
+
+CHAT, CODE = service("chat"), service("code", port=9000, health_path="/ready")
+
+
+def stack() -> list[Manifest]:
+    """Two servers behind one gateway, in the closed namespace of a team."""
+    team = check(TeamNamespaceSpec, "team", {"namespace": "serving", **TEAM})
+    gateway = {
+        "gateway_name": "llm",
+        "namespace": "serving",
+        "servers": [CHAT.model_server, CODE.model_server],
+        "proxy_only_cidr": "10.21.0.0/23",
+    }
+    made = check(InferenceGatewaySpec, "gateway", gateway)
+    specs = (team, CHAT, CODE, made)
+    return [copy.deepcopy(each) for spec in specs for each in spec.manifests()]
+
+
+def one(objects: list[Manifest], kind: str, name: str) -> Any:
+    (found,) = (
+        each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name
+    )
+    return found
+
+
+def findings(objects: list[Manifest], has_policies: bool = True) -> list[tuple[str, str, str]]:
+    found = inference_gateway_findings(objects, [PROXIES], has_policies=has_policies)
+    return [(each.rule, each.object, str(each.severity)) for each in found]
+
+
+def messages(objects: list[Manifest]) -> str:
+    found = inference_gateway_findings(objects, [PROXIES], has_policies=True)
+    return "\n".join(f"{each.path}: {each.message}. {each.remedy}" for each in found)
+
+
+def test_a_gateway_of_the_component_has_no_findings() -> None:
+    assert findings(stack()) == []
+    found = judge_documents(stack()).findings
+    assert not [each for each in found if each.rule in RULES]
+    assert not [each for each in found if each.rule == "unknown-kind"]
+
+
+def test_a_route_with_a_port_is_refused() -> None:
+    objects = stack()
+    rules = one(objects, "HTTPRoute", "llm")["spec"]["rules"]
+    rules[1]["backendRefs"][0]["port"] = 8000
+    assert findings(objects) == [("inference-route", "HTTPRoute serving/llm", "error")]
+    assert messages(objects).startswith("spec.rules[1].backendRefs[0].port: ")
+    # A Service has a port.
+    rules[1]["backendRefs"][0] |= {"kind": "Service", "group": ""}
+    assert "inference-route" not in {rule for rule, *_ in findings(objects)}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "is_refused"),
+    [
+        ("gke-l7-rilb", False),
+        ("gke-l7-regional-external-managed", False),
+        ("gke-l7-global-external-managed", True),
+        ("gke-l7-global-external-managed-mc", True),
+        ("gke-l7-gxlb", True),
+        ("istio", False),
+        (UNKNOWN, False),
+    ],
+)
+def test_a_global_class_is_refused(class_name: Any, is_refused: bool) -> None:
+    objects = stack()
+    one(objects, "Gateway", "llm")["spec"]["gatewayClassName"] = class_name
+    refusal = ("gateway-class", "Gateway serving/llm", "error")
+    assert findings(objects) == [refusal] * is_refused
+    routes = [each for each in objects if each["kind"] != "HTTPRoute"]
+    assert findings(routes) == [], "without an InferencePool, any class will do"
+
+
+def add_port(objects: list[Manifest], name: str, ports: list[Any]) -> None:
+    """Let a Deployment have the labels of chat's pods, and other ports."""
+    template = one(objects, "Deployment", name)["spec"]["template"]
+    template["metadata"]["labels"]["app.kubernetes.io/name"] = "chat"
+    template["spec"]["containers"][0]["ports"] = ports
+
+
+@pytest.mark.parametrize(
+    ("ports", "severities"),
+    [
+        ([{"containerPort": 9000}], ["error"]),
+        ([], ["warning"]),
+        ([{"containerPort": 8000}], ["warning"]),
+    ],
+)
+def test_a_pool_with_other_pods_is_refused(ports: list[Any], severities: list[str]) -> None:
+    objects = stack()
+    add_port(objects, "code", ports)
+    of_chat = [each for each in findings(objects) if each[1] == "InferencePool serving/chat"]
+    pools = [severity for rule, _, severity in of_chat if rule == "inference-pool"]
+    assert pools == severities
+
+
+def test_a_pool_without_pods_is_reported() -> None:
+    objects = stack()
+    pool = one(objects, "InferencePool", "chat")
+    pool["spec"]["selector"]["matchLabels"] = {"app": "chat"}
+    assert findings(objects) == [("inference-pool", "InferencePool serving/chat", "warning")]
+    pool["spec"]["selector"] = UNKNOWN
+    assert findings(objects) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"requestPath": "/"}, "asks /, and the readiness probe of Deployment serving/code asks"),
+        ({"port": 8000}, "asks port 8000, and the pool has port 9000"),
+        ({"port": None}, ""),
+        ({"requestPath": "/ready", "port": 9000}, ""),
+    ],
+)
+def test_a_health_check_that_asks_something_else_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    objects = stack()
+    policy = one(objects, "HealthCheckPolicy", "code")
+    policy["spec"]["default"]["config"]["httpHealthCheck"] |= change
+    refusal = ("health-check", "HealthCheckPolicy serving/code", "error")
+    assert findings(objects) == [refusal] * bool(message)
+    assert message in messages(objects)
+
+
+def test_without_a_policy_the_root_is_asked() -> None:
+    objects = stack()
+    objects.remove(one(objects, "HealthCheckPolicy", "code"))
+    assert findings(objects) == [("health-check", "InferencePool serving/code", "error")]
+    assert "requestPath /ready" in messages(objects)
+    probe = one(objects, "Deployment", "code")["spec"]["template"]["spec"]["containers"][0]
+    probe["readinessProbe"]["httpGet"]["path"] = "/"
+    assert findings(objects) == []
+    # Its check is one of gRPC, about which a probe of HTTP decides nothing.
+    objects = stack()
+    policy = one(objects, "HealthCheckPolicy", "code")
+    policy["spec"]["default"]["config"] = {"type": "GRPC"}
+    assert findings(objects) == []
+
+
+CLOSED: dict[str, tuple[str, str, list[str]]] = {
+    "the proxies to the server": ("chat-gateway", "10.21.0.0/23", ["the load balancer's proxies"]),
+    "health checks to the server": ("chat-gateway", "35.191.0.0/16", ["Google's health checks"]),
+    "the proxies to the picker": ("llm-agents", "10.21.0.0/23", ["chat-picker", "code-picker"]),
+}
+
+
+@pytest.mark.parametrize("case", CLOSED)
+def test_a_closed_way_from_the_proxies_is_refused(case: str) -> None:
+    name, block, words = CLOSED[case]
+    objects = stack()
+    rule = one(objects, "NetworkPolicy", name)["spec"]["ingress"][0]
+    rule["from"] = [each for each in rule["from"] if each["ipBlock"]["cidr"] != block]
+    found = findings(objects)
+    assert {rule for rule, *_ in found} == {"network-policy"}
+    assert {severity for *_, severity in found} == {Severity.ERROR}
+    assert all(word in messages(objects) for word in words)
+    assert findings(objects, has_policies=False) == []
+
+
+def test_a_closed_way_from_the_picker_is_refused() -> None:
+    objects = stack()
+    # The servers are closed to their own namespace, and so to the pickers.
+    objects.remove(one(objects, "NetworkPolicy", "same-namespace"))
+    assert findings(objects) == [], "the gateway's policies still open it"
+    ingress = one(objects, "NetworkPolicy", "chat-gateway")["spec"]["ingress"]
+    ingress.pop()
+    assert findings(objects) == [], "a block of private addresses may have those of pods"
+    ingress[0]["from"] = [{"ipBlock": {"cidr": block}} for block in GOOGLE_PROXIES]
+    assert findings(objects) == [("network-policy", "InferencePool serving/chat", "error")] * 2
+    assert "close port 8000 of Deployment serving/chat to Deployment serving/chat-picker" in (
+        messages(objects)
+    )
+    objects = stack()
+    objects.remove(one(objects, "NetworkPolicy", "same-namespace"))
+    one(objects, "NetworkPolicy", "llm-agents")["spec"]["egress"].pop(0)
+    assert {name for _, name, _ in findings(objects)} == {
+        "InferencePool serving/chat",
+        "InferencePool serving/code",
+    }
+
+
+def test_a_gateway_of_another_controller_asks_and_closes_nothing() -> None:
+    objects = stack()
+    one(objects, "Gateway", "llm")["spec"]["gatewayClassName"] = "istio"
+    objects.remove(one(objects, "HealthCheckPolicy", "code"))
+    objects.remove(one(objects, "NetworkPolicy", "chat-gateway"))
+    assert findings(objects) == []
