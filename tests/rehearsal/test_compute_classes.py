@@ -146,6 +146,13 @@ class _Lists:
         return None if items is None else {"items": items}
 
 
+def node_affinity(pool: str) -> dict[str, Any]:
+    """The affinity of pods that run on one pool."""
+    term = {"matchExpressions": [{"key": GKE_NODE_POOL, "operator": "In", "values": [pool]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
 def flavor(name: str, **node_labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"nodeLabels": node_labels}}
 
@@ -167,7 +174,8 @@ def queue(*flavors: str) -> dict[str, list[dict[str, Any]]]:
 def bought(lists: dict[str, Any], **row: Any) -> list[tuple[str, bool]]:
     """The first choice of a workload on two nodes of the second pool, and whether these cost less."""
     spot = pool_of_class("second", spot=True)
-    workload = Workload("nlp", "Job", "a", "Running", pools={"second": 2}, **row)
+    queue = row.pop("queue", "")
+    workload = Workload("nlp", "Job", "a", "Running", [], "", {"second": 2}, queue, row)
     api: Any = _Lists(**lists)
     found = purchases(api, {"second": spot, "first": FIRST}, [workload])
     return [(item.first, (item.per_hour or 0) < (item.first_per_hour or 0)) for item in found]
@@ -180,15 +188,16 @@ OF_CLASS = {COMPUTE_CLASS: "any"}
 @pytest.mark.parametrize(
     ("lists", "row", "first"),
     [
-        (CLASSES, {"node_selector": OF_CLASS}, [("first", True)]),
-        (CLASSES, {"node_selector": {**OF_CLASS, GKE_NODE_POOL: "second"}}, []),
-        (CLASSES, {"node_selector": {GKE_NODE_POOL: "second"}}, []),
+        (CLASSES, {"nodeSelector": OF_CLASS}, [("first", True)]),
+        (CLASSES, {"nodeSelector": {**OF_CLASS, GKE_NODE_POOL: "second"}}, []),
+        (CLASSES, {"nodeSelector": {GKE_NODE_POOL: "second"}}, []),
         (queue("first", "second"), {"queue": "q"}, [("first", True)]),
         (queue("second", "first"), {"queue": "q"}, [("second", False)]),
-        (queue("first", "second"), {"queue": "q", "node_selector": {GKE_NODE_POOL: "first"}}, []),
+        (queue("first", "second"), {"queue": "q", "nodeSelector": {GKE_NODE_POOL: "first"}}, []),
         (queue("first"), {"queue": "q"}, []),
         (CLASSES | queue("class"), {"queue": "q"}, [("first", True)]),
         ({}, {"queue": "q"}, []),
+        (queue("first", "second"), {"queue": "q", **node_affinity("second")}, []),
     ],
 )
 def test_who_has_a_choice_is_shown_next_to_the_first(

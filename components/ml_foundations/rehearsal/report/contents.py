@@ -86,6 +86,8 @@ class Report:
         """Return the report as data, without what it was made of."""
         data = asdict(replace(self, seen=[]))
         del data["seen"]
+        for row in data["workloads"]:
+            del row["pod_spec"]
         return data
 
     def to_json(self) -> str:

@@ -8,6 +8,7 @@ from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.catalog.nodes import node_labels
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.selectors import selects_node
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.rehearsal.api import Api, Object, by_name
@@ -37,7 +38,7 @@ class Purchase:
 
 def purchases(api: Api, pools: Mapping[str, Pool], rows: Sequence[Workload]) -> Iterator[Purchase]:
     """Yield the purchases of the workloads with a ComputeClass, or with a queue of many flavors."""
-    if not any(row.queue or labels.COMPUTE_CLASS in row.node_selector for row in rows):
+    if not any(row.queue or _class_of(row) for row in rows):
         return
     classes = by_name(_all(api, PATH))
     members = [in_class(pool, classes, declared_pool(pool)) for pool in pools.values()]
@@ -56,14 +57,19 @@ def _ways(
     row: Workload, flavors: Sequence[Mapping[str, str]], pools: Sequence[Pool]
 ) -> Iterator[str]:
     """Yield the pools that may run a workload, in the order in which they are tried."""
-    selectors = flavors or [row.node_selector]
-    if len(selectors) == 1 and labels.COMPUTE_CLASS not in {**selectors[0], **row.node_selector}:
+    selectors: Sequence[Mapping[str, str]] = flavors or [{}]
+    if len(selectors) == 1 and labels.COMPUTE_CLASS not in selectors[0] and not _class_of(row):
         return
     for selector in selectors:
         for pool in sorted(pools, key=lambda pool: pool.priority):
-            node = node_labels(pool, pool.zones[0], None).items()
-            if selector.items() <= node and row.node_selector.items() <= node:
+            node = node_labels(pool, pool.zones[0], None)
+            is_selected = selects_node(row.pod_spec, {"metadata": {"labels": node}})
+            if is_selected and selector.items() <= node.items():
                 yield pool.name
+
+
+def _class_of(row: Workload) -> str | None:
+    return section(row.pod_spec, "nodeSelector").get(labels.COMPUTE_CLASS)
 
 
 def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
@@ -44,8 +45,8 @@ class Workload:
     """The number of these nodes by pool."""
     queue: str = ""
     """The queue of Kueue that it waits in."""
-    node_selector: dict[str, str] = field(default_factory=dict[str, str])
-    """Labels that it asks of its nodes."""
+    pod_spec: Object = field(default_factory=dict[str, Any], compare=False, repr=False)
+    """The spec of its pods, before Kueue chose a flavor."""
 
     @property
     def is_well(self) -> bool:
@@ -245,14 +246,14 @@ def _pod(pod: Object, seen: _Observations) -> Workload:
 
 
 def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Workload:
-    """Return a row with its queue and node selector, as they were before Kueue chose a flavor."""
+    """Return a row with its queue and the spec of its pods."""
     jobs = items(section(item, "spec"), "replicatedJobs")
     holder = section(jobs[0], "template") if jobs else item
     pods = section(holder, *filter(None, template_path(row.kind).split(".")))
     for pod_set in items(section(queued.get(item["metadata"]["uid"], {}), "spec"), "podSets")[:1]:
         pods = section(pod_set, "template")
-    selector = dict(section(pods, "spec", "nodeSelector"))
-    return replace(row, queue=labels_of(item).get(KUEUE_QUEUE, ""), node_selector=selector)
+    queue = labels_of(item).get(KUEUE_QUEUE, "")
+    return replace(row, queue=queue, pod_spec=dict(section(pods, "spec")))
 
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
