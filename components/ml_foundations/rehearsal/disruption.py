@@ -104,6 +104,7 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
     """Disrupt the nodes, and watch until the workloads run as before or nothing changes."""
     api, at = target.api, now()
     before, restarts = Sample.read(api), disruptions.restarts(api)
+    placements = disruptions.placements(api)
     observation = Observation(before, target.pools)
     waiting, leaving = deque(target.nodes), dict[str, Object]()
     changed = before.time
@@ -134,7 +135,10 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
         seconds=sample.time - before.time,
         pods_ended=observation.pods_ended,
         restarts=dict(disruptions.restarts(api) - restarts),
-        reports=disruptions.reports(events, at),
+        reports=[
+            *disruptions.reports(events, at),
+            *disruptions.moves(placements, disruptions.placements(api)),
+        ],
         not_as_before=unwell or [_why_kept(node, target) for node in leaving.values()],
         idle_gpus=observation.idle_gpus,
         idle_gpu_seconds=observation.gpu_seconds,

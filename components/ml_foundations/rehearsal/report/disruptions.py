@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.workloads import of_users
+from ml_foundations.rehearsal.report.workloads import QUEUED, of_users
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _REPORTING = ("JobSet", "Workload")
@@ -43,7 +43,7 @@ class Disruption:
     restarts: dict[str, int]
     """By JobSet, how often it restarted all of its pods."""
     reports: list[str]
-    """What the controllers of JobSet and Kueue reported."""
+    """What the controllers of JobSet and Kueue reported and did."""
     not_as_before: list[str]
     idle_gpus: int
     """The most GPUs that were idle at once."""
@@ -219,11 +219,42 @@ def restarts(api: Api) -> Counter[str]:
     return counts
 
 
+def placements(api: Api) -> dict[str, set[str]]:
+    """Return the nodes that Kueue's topology assignment has for each of its Workloads."""
+    placed: dict[str, set[str]] = {}
+    for item in (api.find(QUEUED) or {"items": []})["items"]:
+        hosts: set[str] = set()
+        for pod_set in items(section(item, "status", "admission"), "podSetAssignments"):
+            for part in items(section(pod_set, "topologyAssignment"), "slices"):
+                hosts.update(_hosts(part["valuesPerLevel"][-1]))
+        placed[f"Workload {namespace_of(item)}/{name_of(item)}"] = hosts
+    return placed
+
+
+def _hosts(values: Manifest) -> Iterator[str]:
+    """Yield the values of a level in Kueue's compressed form: all alike, or by their middles."""
+    if universal := values.get("universal"):
+        yield universal
+    individual = section(values, "individual")
+    for root in individual.get("roots") or ():
+        yield f"{individual.get('prefix') or ''}{root}{individual.get('suffix') or ''}"
+
+
+def moves(before: Mapping[str, set[str]], after: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield the nodes that Kueue has replaced by others."""
+    for workload, nodes in before.items():
+        present = after.get(workload, set[str]())
+        if (lost := nodes - present) and present:
+            others = names(sorted(present - nodes))
+            yield f"{workload}: Kueue replaced {names(sorted(lost))} by {others}"
+
+
 def reports(events: Iterable[Object], since: str) -> list[str]:
     """Return what controllers reported about gangs since a time, each once."""
     texts: list[str] = []
     for event in events:
-        about, at = event["involvedObject"], event["metadata"]["creationTimestamp"]
+        about = event["involvedObject"]
+        at = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
         is_of_gang = about["kind"] in _REPORTING and at >= since
         # JobSet tries to create a Job whose predecessor is not gone yet.
         if is_of_gang and not event["message"].endswith("already exists"):
