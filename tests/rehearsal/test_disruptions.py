@@ -3,21 +3,28 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
 import pytest
+from ml_foundations.component.spec import check
+from ml_foundations.rehearsal import disruption
 from ml_foundations.rehearsal.api import condition
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.disruption import disrupt
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import disruptions
 from ml_foundations.rehearsal.report.disruptions import Disruption
 from ml_foundations.rehearsal.tools.toolchain import Tools
+from ml_foundations.tenancy import training_queue
+from ml_foundations.tenancy.training_queue import TrainingQueueSpec
 
 from tests.support.cluster import Cluster
+from tests.support.project import delete
 from tests.support.simulation import L4, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 from tests.workloads import building
@@ -168,6 +175,22 @@ def test_a_job_goes_on_after_the_end_of_its_nodes_run_time(job: Cloud) -> None:
     assert uids([new]).isdisjoint(uids([node]))
 
 
+def test_gke_does_not_repair_every_pool(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of flex-start nodes must be without repairs: its failed node stays, and so do its pods."""
+    monkeypatch.setattr(disruption, "_PATIENCE_SECONDS", 14)
+    resource = {"inputs": {"management": {"autoRepair": False}}}
+    cloud.store.save_pool(replace(ONE_NODE, resource=resource))
+    cloud.run("lost", gpus=1)
+    until(lambda: bool(cloud.running("lost")))
+    [node] = cloud.nodes("l4")
+    result = take_away(cloud, pool="l4", how="failure")
+    assert result.not_as_before == [
+        "Pod default/lost-0: 0 of 1 pod run",
+        f"node {node['metadata']['name']} stays: its pool has auto_repair: false",
+    ]
+    assert uids(cloud.nodes("l4")) == uids([node])
+
+
 def uids(objects: list[Object]) -> set[str]:
     return {item["metadata"]["uid"] for item in objects}
 
@@ -193,16 +216,41 @@ def jobset(running: Cloud, tools: Tools) -> Iterator[None]:
     controllers.remove(running.rehearsal, tools, controllers.JOBSET)
 
 
-@pytest.fixture
-def gang(cloud: Cloud, jobset: None) -> Iterator[Cloud]:
+@contextmanager
+def running_gang(cloud: Cloud, **more: Any) -> Iterator[Cloud]:
     """A JobSet of three pods, each with the two GPUs of a Spot node, that run for long."""
     cloud.store.save_pool(GANG_POOL)
-    [manifest] = building.gang(**RUN, gpus=2, nodes=3, jobset=True)
+    [manifest] = building.gang(**RUN, gpus=2, nodes=3, jobset=True, **more)
     cloud.api.create(JOB_SETS, manifest)
     until(lambda: len(running_of(cloud, GANG)) == 3)
     yield cloud
     cloud.api.delete(f"{JOB_SETS}/train", propagationPolicy="Foreground")
     until(lambda: cloud.api.find(f"{JOB_SETS}/train") is None)
+
+
+@pytest.fixture
+def gang(cloud: Cloud, jobset: None) -> Iterator[Cloud]:
+    with running_gang(cloud) as running:
+        yield running
+
+
+@pytest.fixture
+def queued_gang(cloud: Cloud, jobset: None, tools: Tools) -> Iterator[Cloud]:
+    """The same, in a queue with a topology. Kueue assigns its pods to nodes."""
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    flavor = {"name": "l4", "gpu": "L4", "tolerations": tolerations}
+    team = {"namespace": "default", "cpu": "64", "memory": "256Gi", "gpus": {"l4": 6}}
+    args = {"cohort": "ml", "flavors": [flavor], "teams": [team], "topology": ["hostname"]}
+    spec = check(TrainingQueueSpec, "TrainingQueue", args)
+    controllers.start(cloud.rehearsal, tools, controllers.KUEUE, training_queue._chart_values(spec))
+    kueue = Client(cloud.api)
+    for manifest in spec.manifests():
+        kueue.create(manifest)
+    with running_gang(cloud, queue=spec.queue_name) as running:
+        yield running
+    for manifest in reversed(spec.manifests()):
+        delete(kueue, manifest)
+    controllers.remove(cloud.rehearsal, tools, controllers.KUEUE)
 
 
 def test_a_preempted_node_restarts_its_gang_once(gang: Cloud) -> None:
@@ -216,26 +264,30 @@ def test_a_preempted_node_restarts_its_gang_once(gang: Cloud) -> None:
     # The lost node costs nothing until there is a new one.
     assert result.idle_gpus in (4, 6)
     assert 0 < result.idle_gpu_seconds < 6 * result.seconds
+    [restart, move] = result.reports
+    assert restart.startswith("JobSet train: RestartJobSetFailurePolicyAction: ")
+    assert move.startswith(f"JobSet default/train moved from {node} to gke-ml-spot-")
     lines = "\n".join(result.lines)
     assert "JobSet default/train restarted 1 time" in lines
     assert f"{result.idle_gpus} GPUs were idle" in lines
     assert "less than USD 0.01. Each minute in which GKE has no new node costs USD 0.0" in lines
 
 
-def test_a_failed_node_restarts_its_gang_once_it_is_repaired(gang: Cloud) -> None:
-    lost = running_of(gang, GANG)[0]["spec"]["nodeName"]
+def test_kueue_replaces_a_failed_node_and_the_gang_restarts(queued_gang: Cloud) -> None:
+    lost = running_of(queued_gang, GANG)[0]["spec"]["nodeName"]
     seen, ended = set[tuple[str, str]](), Event()
 
     def watch() -> None:
         while not ended.wait(0.5):
-            for node in gang.nodes("spot"):
+            for node in queued_gang.nodes("spot"):
                 ready = condition(node, "Ready")
                 seen.add((node["metadata"]["name"], ready.get("status", "")))
 
     Thread(target=watch).start()
-    result = take_away(gang, node=lost, how="failure")
+    result = take_away(queued_gang, node=lost, how="failure")
     ended.set()
     assert (lost, "Unknown") in seen, "its kubelet reports nothing any more"
     assert result.restarts == {"JobSet default/train": 1}
     assert (result.pods_ended, result.not_as_before) == (3, [])
-    assert lost not in {pod["spec"]["nodeName"] for pod in running_of(gang, GANG)}
+    assert lost not in {pod["spec"]["nodeName"] for pod in running_of(queued_gang, GANG)}
+    assert result.reports[-1].startswith(f"JobSet default/train moved from {lost} to ")

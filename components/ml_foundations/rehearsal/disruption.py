@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.report import disruptions
-from ml_foundations.rehearsal.report.disruptions import Disruption, Observation, Sample
+from ml_foundations.rehearsal.report.disruptions import Disruption, Observation
 
 PREEMPTION, MAX_RUN = "preemption", "max-run-duration"
 _NODES = "/api/v1/nodes"
@@ -103,11 +103,9 @@ def _disrupt(api: Api, node: Object, how: str) -> None:
 def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disruption:
     """Disrupt the nodes, and watch until the workloads run as before or nothing changes."""
     api, at = target.api, now()
-    before, restarts = Sample.read(api), disruptions.restarts(api)
-    placements = disruptions.placements(api)
-    observation = Observation(before, target.pools)
+    seen = Observation(api, target.pools)
     waiting, leaving = deque(target.nodes), dict[str, Object]()
-    changed = before.time
+    changed = seen.began
     while True:
         # GKE upgrades nodes one after the other. What takes nodes away may take several at once.
         while waiting and not (leaving and how == DRAIN):
@@ -115,53 +113,34 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
             _disrupt(api, node, how)
             leaving[node["metadata"]["uid"]] = node
         time.sleep(_POLL_SECONDS)
-        sample = Sample.read(api)
-        if observation.add(sample):
-            changed = sample.time
-        leaving = {uid: node for uid, node in leaving.items() if uid in sample.nodes}
-        blocked = _blocked(api, sample, leaving) if how == DRAIN else []
-        unwell = [*blocked, *observation.missing()]
+        changed = seen.time if seen.update() else changed
+        leaving = {uid: node for uid, node in leaving.items() if uid in seen.nodes}
+        blocked = _blocked(api, seen.pods, leaving) if how == DRAIN else []
+        unwell = [*blocked, *seen.missing()]
         patience = _BLOCKED_SECONDS if blocked else _PATIENCE_SECONDS
-        is_over = not (waiting or leaving or unwell)
-        is_late = sample.time - before.time > _LONGEST_SECONDS
-        if is_over or is_late or sample.time - changed > patience:
+        is_late = seen.time - changed > patience or seen.time - seen.began > _LONGEST_SECONDS
+        if is_late or not (waiting or leaving or unwell):
             break
         show("; ".join(unwell) or f"{number(len(leaving) + len(waiting), 'node')} to go")
-    events = api.get("/api/v1/events")["items"]
-    return Disruption(
-        how=how,
-        nodes=list(map(name_of, target.nodes)),
-        at=at,
-        seconds=sample.time - before.time,
-        pods_ended=observation.pods_ended,
-        restarts=dict(disruptions.restarts(api) - restarts),
-        reports=[
-            *disruptions.reports(events, at),
-            *disruptions.moves(placements, disruptions.placements(api)),
-        ],
-        not_as_before=unwell or [_why_kept(node, target) for node in leaving.values()],
-        idle_gpus=observation.idle_gpus,
-        idle_gpu_seconds=observation.gpu_seconds,
-        idle_usd=observation.usd,
-    )
+    kept = [] if blocked else [_why_kept(node, target) for node in leaving.values()]
+    return seen.result(how, list(map(name_of, target.nodes)), at, [*unwell, *kept])
 
 
-def _blocked(api: Api, sample: Sample, leaving: Mapping[str, Object]) -> list[str]:
+def _blocked(api: Api, pods: list[Object], leaving: Mapping[str, Object]) -> list[str]:
     """Return why pods cannot be evicted from nodes."""
     draining = set(map(name_of, leaving.values()))
-    pods = {
-        pod["metadata"]["uid"] for pod in sample.pods if pod["spec"].get("nodeName") in draining
-    }
+    staying = [pod for pod in pods if pod["spec"].get("nodeName") in draining]
+    uids = {pod["metadata"]["uid"] for pod in staying}
     reasons: list[str] = []
     for event in api.get("/api/v1/events", fieldSelector=f"reason={drain.BLOCKED}")["items"]:
         about = event["involvedObject"]
-        if about["uid"] in pods:
+        if about["uid"] in uids:
             name = f"{about['namespace']}/{about['name']}"
             reasons.append(f"the drain waits for pod {name}: {event['message']}")
     return reasons
 
 
 def _why_kept(node: Object, target: _Target) -> str:
-    if not is_repaired(target.pool(node)):
-        return f"node {name_of(node)} stays: its pool has auto_repair: false"
-    return f"node {name_of(node)} stays"
+    is_kept = not is_repaired(target.pool(node))
+    reason = ": its pool has auto_repair: false" if is_kept else ""
+    return f"node {name_of(node)} stays{reason}"

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ml_foundations.kubernetes import labels
@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.workloads import QUEUED, of_users
+from ml_foundations.rehearsal.report.workloads import of_users
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _REPORTING = ("JobSet", "Workload")
@@ -90,46 +90,74 @@ def _file(rehearsal: Rehearsal) -> Path:
     return rehearsal.root / "disruption.json"
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """The nodes and pods of a replica at one time."""
+class Observation:
+    """The nodes and pods of a replica, compared with those before a disruption."""
 
-    nodes: Mapping[str, Object]
-    """By uid: a new node may have an old name."""
-    pods: list[Object]
-    time: float = field(default_factory=time.monotonic)
+    def __init__(self, api: Api, pools: Mapping[str, Pool]) -> None:
+        self._api, self._pools = api, pools
+        self._read()
+        self.began = self.time
+        self._before, self._restarts = self._running, _restarts(api)
+        self._nodes_before = self._held
+        """The GPUs of each workload on each node, now and before."""
+        self._ended, self._seen = set[str](), self._running_uids
+        self.idle_gpus = 0
+        self.gpu_seconds = 0.0
+        self.usd: float | None = 0.0
 
-    @classmethod
-    def read(cls, api: Api) -> "Sample":
-        """Read the nodes, and the users' pods that a node does not get by itself."""
-        nodes = {node["metadata"]["uid"]: node for node in api.get("/api/v1/nodes")["items"]}
-        pods = of_users(api.get("/api/v1/pods")["items"])
-        return cls(nodes, [pod for pod in pods if not is_of_daemon_set(pod)])
-
-    @property
-    def state(self) -> tuple[set[str], set[tuple[str, str, str, bool]]]:
-        """The nodes, and where each pod is in its life."""
-        pods: set[tuple[str, str, str, bool]] = set()
-        for pod in self.pods:
-            node, phase = pod["spec"].get("nodeName", ""), pod["status"]["phase"]
-            pods.add((pod["metadata"]["uid"], node, phase, _runs(pod)))
-        return set(self.nodes), pods
-
-    @property
-    def running(self) -> Counter[str]:
-        """The number of pods of each workload that run or have completed."""
-        return Counter(workload_of(pod) for pod in self.pods if _runs(pod))
-
-    @property
-    def held(self) -> Counter[tuple[str, str]]:
-        """The GPUs that each workload has on each node."""
-        held: Counter[tuple[str, str]] = Counter()
+    def _read(self) -> None:
+        """Read the nodes, and the users' pods except those that every node gets."""
+        self.time = time.monotonic()
+        nodes = self._api.get("/api/v1/nodes")["items"]
+        self.nodes = {node["metadata"]["uid"]: node for node in nodes}
+        pods = of_users(self._api.get("/api/v1/pods")["items"])
+        self.pods = [pod for pod in pods if not is_of_daemon_set(pod)]
+        running = list(filter(_runs, self.pods))
+        self._running = Counter(map(workload_of, running))
+        self._running_uids = {pod["metadata"]["uid"] for pod in running}
+        self._held: Counter[tuple[str, str]] = Counter()
         for pod in self.pods:
             if node := pod["spec"].get("nodeName"):
-                held[workload_of(pod), node] += gpus(pod_requests(pod["spec"]))
-        return held
+                self._held[workload_of(pod), node] += gpus(pod_requests(pod["spec"]))
 
-    def why_pending(self, workload: str) -> str:
+    def update(self) -> bool:
+        """Read them again. Return whether a node, or the pods of a workload, have changed."""
+        last_time, last_state = self.time, (self._running, self.nodes.keys())
+        self._read()
+        self._ended |= self._seen - self._running_uids
+        self._seen |= self._running_uids
+        self._count_idle(self.time - last_time)
+        return last_state != (self._running, self.nodes.keys())
+
+    def missing(self) -> list[str]:
+        """Return the workloads of which fewer pods run than before, each with the reason."""
+        rows: list[str] = []
+        for workload in self._incomplete():
+            ratio = f"{self._running[workload]} of {number(self._before[workload], 'pod')} run"
+            rows.append(": ".join(filter(None, [workload, ratio, self._why_pending(workload)])))
+        return rows
+
+    def result(self, how: str, nodes: list[str], at: str, missing: list[str]) -> Disruption:
+        """Return what has happened since the beginning, at a time."""
+        events = self._api.get("/api/v1/events")["items"]
+        return Disruption(
+            how=how,
+            nodes=nodes,
+            at=at,
+            seconds=self.time - self.began,
+            pods_ended=len(self._ended),
+            restarts=dict(_restarts(self._api) - self._restarts),
+            reports=[*_reports(events, at), *self._moves()],
+            not_as_before=missing,
+            idle_gpus=self.idle_gpus,
+            idle_gpu_seconds=self.gpu_seconds,
+            idle_usd=self.usd,
+        )
+
+    def _incomplete(self) -> list[str]:
+        return [name for name, count in self._before.items() if self._running[name] < count]
+
+    def _why_pending(self, workload: str) -> str:
         """Return why a pod of a workload has no node, if the scheduler has reported that."""
         for pod in self.pods:
             scheduled = condition(pod, "PodScheduled")
@@ -137,57 +165,14 @@ class Sample:
                 return scheduled.get("message", "")
         return ""
 
-
-class Observation:
-    """Compares the workloads of a replica with what they were before a disruption."""
-
-    def __init__(self, before: Sample, pools: Mapping[str, Pool]) -> None:
-        self._before, self._last = before, before
-        self._held = before.held
-        self._pools = pools
-        self._seen = {pod["metadata"]["uid"] for pod in before.pods if _runs(pod)}
-        self._ended: set[str] = set()
-        self.idle_gpus = 0
-        self.gpu_seconds = 0.0
-        self.usd: float | None = 0.0
-
-    @property
-    def pods_ended(self) -> int:
-        """The number of pods that ran and do not run any more."""
-        return len(self._ended)
-
-    def add(self, sample: Sample) -> bool:
-        """Add what is seen now. Return whether anything has changed."""
-        has_changed = sample.state != self._last.state
-        running = {pod["metadata"]["uid"] for pod in sample.pods if _runs(pod)}
-        self._ended |= self._seen - running
-        self._seen |= running
-        # The GPUs that a workload had wait for it, and those that it has wait for its other pods.
-        self._held |= sample.held
-        self._count_idle(sample, sample.time - self._last.time)
-        self._last = sample
-        return has_changed
-
-    def missing(self) -> list[str]:
-        """Return the workloads of which fewer pods run than before, each with the reason."""
-        running, rows = self._last.running, list[str]()
-        for workload, count in self._before.running.items():
-            if running[workload] < count:
-                reason = self._last.why_pending(workload)
-                row = f"{workload}: {running[workload]} of {number(count, 'pod')} run"
-                rows.append(f"{row}: {reason}" if reason else row)
-        return rows
-
-    def _count_idle(self, sample: Sample, seconds: float) -> None:
-        by_name = {name_of(node): node for node in sample.nodes.values()}
-        idle = 0
-        for workload, count in self._before.running.items():
-            if sample.running[workload] >= count:
-                continue
-            for (holder, name), held in self._held.items():
-                if holder == workload and held and name in by_name:
-                    idle += held
-                    self._add_cost(by_name[name], held * seconds / 3600)
+    def _count_idle(self, seconds: float) -> None:
+        """Count the GPUs that incomplete workloads had or have, on nodes that exist."""
+        by_name = {name_of(node): node for node in self.nodes.values()}
+        incomplete, idle = set(self._incomplete()), 0
+        for (workload, name), held in (self._nodes_before | self._held).items():
+            if workload in incomplete and held and name in by_name:
+                idle += held
+                self._add_cost(by_name[name], held * seconds / 3600)
         self.idle_gpus = max(self.idle_gpus, idle)
         self.gpu_seconds += idle * seconds
 
@@ -196,6 +181,15 @@ class Observation:
         per_node = float(price(pool)) if pool else float("inf")
         cost = per_node * gpu_hours / max(1, gpus_of(node))
         self.usd = None if self.usd is None or cost == float("inf") else self.usd + cost
+
+    def _moves(self) -> Iterator[str]:
+        """Yield the nodes that workloads have left, and those that they have now."""
+        for workload in self._before:
+            old = {node for name, node in self._nodes_before if name == workload}
+            new = {node for name, node in self._held if name == workload}
+            left, joined = sorted(old - new), sorted(new - old)
+            if left and joined:
+                yield f"{workload} moved from {names(left)} to {names(joined)}"
 
 
 def workload_of(pod: Manifest) -> str:
@@ -210,7 +204,7 @@ def workload_of(pod: Manifest) -> str:
     return f"{kind} {namespace}/{name}"
 
 
-def restarts(api: Api) -> Counter[str]:
+def _restarts(api: Api) -> Counter[str]:
     """Return how often each JobSet has restarted."""
     counts: Counter[str] = Counter()
     for item in (api.find(_JOB_SETS) or {"items": []})["items"]:
@@ -219,37 +213,7 @@ def restarts(api: Api) -> Counter[str]:
     return counts
 
 
-def placements(api: Api) -> dict[str, set[str]]:
-    """Return the nodes that Kueue's topology assignment has for each of its Workloads."""
-    placed: dict[str, set[str]] = {}
-    for item in (api.find(QUEUED) or {"items": []})["items"]:
-        hosts: set[str] = set()
-        for pod_set in items(section(item, "status", "admission"), "podSetAssignments"):
-            for part in items(section(pod_set, "topologyAssignment"), "slices"):
-                hosts.update(_hosts(part["valuesPerLevel"][-1]))
-        placed[f"Workload {namespace_of(item)}/{name_of(item)}"] = hosts
-    return placed
-
-
-def _hosts(values: Manifest) -> Iterator[str]:
-    """Yield the values of a level in Kueue's compressed form: all alike, or by their middles."""
-    if universal := values.get("universal"):
-        yield universal
-    individual = section(values, "individual")
-    for root in individual.get("roots") or ():
-        yield f"{individual.get('prefix') or ''}{root}{individual.get('suffix') or ''}"
-
-
-def moves(before: Mapping[str, set[str]], after: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the nodes that Kueue has replaced by others."""
-    for workload, nodes in before.items():
-        present = after.get(workload, set[str]())
-        if (lost := nodes - present) and present:
-            others = names(sorted(present - nodes))
-            yield f"{workload}: Kueue replaced {names(sorted(lost))} by {others}"
-
-
-def reports(events: Iterable[Object], since: str) -> list[str]:
+def _reports(events: Iterable[Object], since: str) -> list[str]:
     """Return what controllers reported about gangs since a time, each once."""
     texts: list[str] = []
     for event in events:

@@ -14,7 +14,7 @@ from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
 _JOBS = "/apis/batch/v1/jobs"
 _AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
-QUEUED = f"/apis/{API_VERSION}/workloads"
+_QUEUED = f"/apis/{API_VERSION}/workloads"
 """Kueue's Workload objects, one for each workload in a queue."""
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
@@ -76,7 +76,7 @@ def collect(
     pods = of_users(all_pods)
     # Kueue's object is owned by the workload that it admits.
     queued: dict[str, Object] = {}
-    for item in list_all(QUEUED):
+    for item in list_all(_QUEUED):
         queued |= dict.fromkeys(owners(item), item)
     fewest: dict[tuple[str, str, str], int] = {}
     for autoscaler in list_all(_AUTOSCALERS):
