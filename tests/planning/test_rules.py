@@ -340,6 +340,23 @@ def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     ]
 
 
+def claiming_in_a_queue(configuration: str) -> list[Manifest]:
+    """A queued Job whose pod claims interfaces between GPUs, and Kueue's configuration."""
+    train, *others = queued(1)
+    claim = {"name": "interfaces", "resourceClaimTemplateName": "rdma"}
+    train["spec"]["template"]["spec"]["resourceClaims"] = [claim]
+    request = {"name": "rdma", "exactly": {"deviceClassName": "mrdma.google.com", "count": 8}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", spec=spec)
+    text = {"controller_manager_config.yaml": configuration}
+    return [train, *others, made, namespaced("v1", "ConfigMap", "kueue-manager-config", data=text)]
+
+
+CLAIMS_IGNORED = (
+    "featureGates: {KueueDRAIntegration: false, KueueDRARejectWorkloadsWhenDRADisabled: false}"
+)
+
+
 def evicting(priority: int) -> list[Manifest]:
     running = namespaced(
         "v1", "Pod", "old", spec={"nodeName": "n", "containers": [container(cpu=4)]}
@@ -495,6 +512,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "expendable": (of_priority(-11), of_priority(-10)),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
+    "queue-claims": (
+        claiming_in_a_queue("featureGates: {KueueDRAIntegration: false}"),
+        claiming_in_a_queue(CLAIMS_IGNORED),
+    ),
     "queue-topology": (
         [asking(3, required_topology=RACK), *racks(2, 1), *queue(gpus=24)],
         [asking(2, required_topology=RACK), *racks(2, 1), *queue(gpus=24)],
@@ -968,6 +989,24 @@ def test_training_without_the_gpu_networks_reports_the_cost() -> None:
         assert "gpu-network" not in found(quiet)
 
 
+@pytest.mark.parametrize(
+    ("configuration", "is_certain"),
+    [
+        ("kind: Configuration", True),
+        ("resources: {deviceClassMappings: [{name: rdma, deviceClassNames: [c]}]}", False),
+        (UNKNOWN, False),
+    ],
+)
+def test_claims_in_a_queue_are_refused_for_certain_if_no_class_has_a_quota(
+    configuration: str, is_certain: bool
+) -> None:
+    (workload,) = judge(claiming_in_a_queue(configuration)).workloads
+    reasons = [each for each in workload.reasons if each.rule == "queue-claims"]
+    assert [each.severity for each in reasons] == ["error" if is_certain else "warning"]
+    assert "devices of mrdma.google.com" in reasons[0].message
+    assert workload.verdict is (Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED)
+
+
 GKES = "autoscaling.gke.io|web|queue"
 READ = [
     {
@@ -1351,7 +1390,7 @@ REMEDIES = {rule: passes for rule, (_, passes) in EDGE.items()} | {
     "queued-nodes": queued_for_nodes(CHECK, config(), **CHECKED),
 }
 """The stacks that the remedies make of those that break a rule: of most rules, the stack that passes."""
-LEFT_TO_DRIVERS = {"device-claim"}
+LEFT_TO_DRIVERS = {"device-claim", "queue-claims"}
 """Rules about what drivers allocate: planning counts the devices and leaves the rest undetermined."""
 
 
@@ -1376,7 +1415,7 @@ IN_OTHER_WORDS = {
         "device-claim",
     ),
     *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-interfaces", "pod-security"),
-    *("queue-topology", "queued-nodes"),
+    *("queue-claims", "queue-topology", "queued-nodes"),
     *("runtime-class", "volume-binding", "volume-class", "volume-zone"),
 }
 """Rules whose remedies tests do not apply, because they leave it open what to write."""

@@ -37,7 +37,7 @@ def configuration_object(values: Manifest | Unknown) -> Manifest | None:
     if isinstance(values, Unknown):
         return _as_object(UNKNOWN)
     found = configuration_of(values)
-    return None if found is None else _as_object(found.get("resources"))
+    return None if found is None else _as_object(found)
 
 
 def mounted_configuration(config_map: Manifest) -> Manifest | None:
@@ -50,12 +50,25 @@ def mounted_configuration(config_map: Manifest) -> Manifest | None:
         found = UNKNOWN if any(unknown_paths(text)) else yaml.safe_load(str(text))
     except yaml.YAMLError:
         found = UNKNOWN
-    return _as_object(found.get("resources") if is_mapping(found) else UNKNOWN)
+    return _as_object(found)
 
 
-def _as_object(resources: Any) -> Manifest:
+def _as_object(found: Any) -> Manifest:
     version, metadata = "config.kueue.x-k8s.io/v1beta2", {"name": "kueue"}
-    return api_object(version, "Configuration", metadata, resources=resources or {})
+    fields: dict[str, Any] = {"resources": UNKNOWN}
+    if is_mapping(found):
+        fields = {key: found.get(key) or {} for key in ("resources", "featureGates")}
+    return api_object(version, "Configuration", metadata, **fields)
+
+
+def ignores_claims(configuration: Manifest) -> bool:
+    """Return whether Kueue ignores claims of devices. By default it counts them, or refuses them.
+
+    See kueue v0.19.2, pkg/dra: NeedsDRAReconcile.
+    """
+    gates = section(configuration, "featureGates")
+    off = ("KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled")
+    return all(gates.get(gate) is False for gate in off)
 
 
 def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:

@@ -84,8 +84,8 @@ def pod_fabric(fabric: GpuFabric) -> PodFabric:
 def interfaces_claim(metadata: Mapping[str, Any], count: int) -> dict[str, Any]:
     """Return a ResourceClaimTemplate for the RDMA interfaces of a node, one for each GPU.
 
-    A count leaves a pod Pending on a node that lacks an interface. With allocationMode All it would
-    start there, and all other pods would wait for its slowest GPU.
+    A count leaves a pod Pending if its node lacks an interface. With allocationMode All it would
+    start, and all pods would wait for its slowest GPU. Kueue does not know All (pkg/dra).
     """
     request = {"name": "rdma", "exactly": devices(labels.RDMA_DEVICE_CLASS, count, [])}
     spec = {"spec": {"devices": {"requests": [request]}}}

@@ -62,6 +62,9 @@ class QueueAdmission:
         outcome += Outcome.refused(_partial_admission_refusals(workload))
         usage: list[QueueUsage] = []
         for pods, pod in waiting.pod_sets:
+            if pods.spec.get("resourceClaims"):
+                classes = self._cluster.devices.classes(pods.spec, namespace)
+                outcome += Outcome.refused(queues.refused_claims(classes, pods.path))
             counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
             requests = times(counted, fewest_admitted(workload, pods))
             usage.append((queue, pods.count_path, pods.spec, requests))

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import product
 from operator import itemgetter
 
-from ml_foundations.catalog.kueue import PROVISIONING_CLASS
+from ml_foundations.catalog.kueue import PROVISIONING_CLASS, ignores_claims
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, format_milli
 from ml_foundations.kubernetes.selectors import (
@@ -40,12 +40,26 @@ class Queues:
         self._configs = by_name(by_kind.get("ProvisioningRequestConfig", ()))
         self._excluded: tuple[str, ...] = ()
         self._transformed: set[str] = set()
-        settings = [document["resources"] for document in by_kind.get("Configuration", ())]
+        configurations = by_kind.get("Configuration", ())
+        settings = [document["resources"] for document in configurations]
+        self._ignores_claims = any(map(ignores_claims, configurations))
         self._is_unknown = any(unknown_paths(settings))
+        self._maps_claims = self._is_unknown or not settings
         for resources in [] if self._is_unknown else settings:
             self._excluded += tuple(resources.get("excludeResourcePrefixes") or ())
             for transformation in items(resources, "transformations"):
                 self._transformed.add(str(transformation.get("input")))
+            self._maps_claims |= bool(items(resources, "deviceClassMappings"))
+
+    def refused_claims(self, classes: str, path: str) -> Iterator[Refusal]:
+        """Yield why Kueue never starts pods that claim devices of classes."""
+        if self._ignores_claims:
+            return
+        message = f"Kueue does not start pods that claim devices of {classes}, without a quota"
+        off = "without KueueDRAIntegration and KueueDRARejectWorkloadsWhenDRADisabled"
+        remedy = f"Run Kueue {off} (featureGates), as a TrainingQueue does, or use no queue."
+        path, is_certain = f"{path}.resourceClaims", not self._maps_claims
+        yield Refusal("queue-claims", path, message, remedy, is_certain)
 
     def counted(self, requests: Amounts) -> Amounts:
         """Return the requests that Kueue counts: its configuration may exclude prefixes."""
