@@ -34,6 +34,7 @@ from tests.factories import (
     template,
     webhook,
 )
+from tests.planning.job_sets import job_set
 from tests.planning.remedies import applied, remains
 from tests.planning.topologies import RACK, asking, queue, racks
 from tests.support.checkout import CHECKOUT
@@ -301,6 +302,13 @@ def training_together(
     return [job("train", nodes, pods, gang=True), h100]
 
 
+def on_the_host_network(policy: str | None, nodes: int = 2) -> list[Manifest]:
+    pods = template(containers=[container()], hostNetwork=True)
+    if policy:
+        pods["spec"]["dnsPolicy"] = policy
+    return [job("train", nodes, pods, gang=True), NODES]
+
+
 def coming_one_by_one(nodes: int) -> list[Manifest]:
     flexible = pool("flex", 2, {"cloud.google.com/gke-flex-start": "true"}, gpu="8")
     return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), flexible]
@@ -549,6 +557,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "gpu-defaults": (gpus_by_default("500m", "1Gi"), gpus_by_default("8", "32Gi")),
     "shared-memory": (in_memory("2Gi"), in_memory("1Gi")),
     "spot-grace": (ending_on_spot(16), ending_on_spot(15)),
+    "peer-names": (
+        on_the_host_network(None),
+        on_the_host_network("ClusterFirstWithHostNet"),
+    ),
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
@@ -1081,6 +1093,18 @@ def test_pods_with_the_interfaces_of_their_node_have_no_warning(has_them: Manife
     train, nodes = training_together(2)
     train["spec"]["template"]["spec"] |= has_them
     assert "gpu-network" not in found([train, nodes])
+
+
+def test_pods_of_a_training_need_names_that_resolve() -> None:
+    assert "peer-names" in found(on_the_host_network("ClusterFirst"))
+    assert "peer-names" not in found(on_the_host_network(None, nodes=1)), "it has no peers"
+    named, unnamed = job_set("train", 1, 2), job_set("train", 1, 2)
+    assert "peer-names" not in found([named, NODES])
+    unnamed["spec"]["network"] = {"enableDNSHostnames": False}
+    (told,) = [each for each in judge([unnamed, NODES]).findings if each.rule == "peer-names"]
+    assert told.severity == "warning" and told.path == "spec.network.enableDNSHostnames"
+    unnamed["spec"]["network"] = {"enableDNSHostnames": True}
+    assert "peer-names" not in found([unnamed, NODES])
 
 
 def test_the_ranks_of_a_job_use_one_interface_too() -> None:

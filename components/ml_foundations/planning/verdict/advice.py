@@ -31,6 +31,8 @@ _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 
 See Kubernetes, "Horizontal Pod Autoscaling".
 """
+_NODE_DNS = ("ClusterFirst", "Default")
+"""The policies with which a pod on the host network uses the node's DNS."""
 _OF_RESOURCES = ("Resource", "ContainerResource")
 _NO_ADAPTER = (
     "which nothing serves that is declared: without an adapter it never scales",
@@ -47,6 +49,7 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
     if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
         yield from _slow_networks(cluster, admitted)
         yield from _fleeting_nodes(cluster, admitted)
+        yield from _unresolved_names(admitted)
     for pod_set, pod in admitted.pod_sets:
         yield from shared_memory_above_limit(pod_set, pod.spec)
         yield from gpus_with_defaults(pod_set, pod.spec)
@@ -157,6 +160,26 @@ def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Ref
             networks = "Set gpu_network: auto of the pool, and pool or gpu_fabric of the training"
             slow = f"expect exchanges between nodes to take up to {all_ // one} times as long"
             yield Refusal("gpu-network", path, message, f"{networks}, or {slow}.")
+
+
+def _unresolved_names(admitted: AdmittedWorkload) -> Iterator[Refusal]:
+    """Yield pods of one training that do not resolve the names of their peers."""
+    if sum(pod_set.count for pod_set, _ in admitted.pod_sets) < 2:
+        return
+    fix = "or let the pods find each other without names"
+    network = section(admitted.workload.manifest, "spec", "network")
+    if admitted.workload.kind == "JobSet" and network.get("enableDNSHostnames") is False:
+        message = "its pods have no names by which they find the first one"
+        remedy = f"Leave enableDNSHostnames out, {fix}."
+        yield Refusal("peer-names", "spec.network.enableDNSHostnames", message, remedy)
+    for pod_set, _ in admitted.pod_sets:
+        spec = section(pod_set.template, "spec")
+        # On the host network, ClusterFirst means the node's DNS (Kubernetes, "DNS for Services and
+        # Pods").
+        if spec.get("hostNetwork") is True and spec.get("dnsPolicy") in (None, *_NODE_DNS):
+            message = "on the host network its pods use the node's DNS, without the names of pods"
+            remedy = f"Set dnsPolicy to ClusterFirstWithHostNet, {fix}."
+            yield Refusal("peer-names", f"{pod_set.path}.dnsPolicy", message, remedy)
 
 
 def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:

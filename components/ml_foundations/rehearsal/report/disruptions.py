@@ -53,7 +53,7 @@ class Disruption:
 
     @property
     def lines(self) -> Iterator[str]:
-        """What happened, in sentences."""
+        """The sentences about what happened."""
         yield f"{self.how} of {names(self.nodes)}: {number(self.pods_ended, 'pod')} ended"
         for name, count in self.restarts.items():
             yield f"{name} restarted {number(count, 'time')}"
@@ -130,7 +130,7 @@ class Observation:
         return last_state != (self._running, self.nodes.keys())
 
     def missing(self) -> list[str]:
-        """Return the workloads of which fewer pods run than before, each with the reason."""
+        """Return the workloads with fewer running pods than before, each with the reason."""
         rows: list[str] = []
         for workload in self._incomplete():
             ratio = f"{self._running[workload]} of {number(self._before[workload], 'pod')} run"
