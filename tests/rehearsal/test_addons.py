@@ -16,6 +16,13 @@ OF_NETWORKS = [
 ]
 
 
+OF_GATEWAYS = [
+    *("GCPBackendPolicy", "GCPRoutingExtension", "Gateway", "GatewayClass", "HTTPRoute"),
+    *("HealthCheckPolicy", "InferencePool"),
+]
+WITH_GATEWAYS = {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}
+
+
 class Recorded:
     """Stands for the API server, and notes what is made."""
 
@@ -51,13 +58,14 @@ def made(*clusters: dict[str, Any] | None) -> list[str]:
     ("clusters", "without"),
     [
         ([None], []),
-        ([MULTI | RAPID], []),
-        ([RAPID], OF_NETWORKS),
-        ([MULTI], ["AutoscalingMetric"]),
-        ([MULTI | PROMETHEUS], ["AutoscalingMetric", "PodMonitoring"]),
-        ([MULTI, MULTI | RAPID], []),
-        ([RAPID, MULTI], []),
-        ([MULTI, MULTI], ["AutoscalingMetric"]),
+        ([MULTI | RAPID | WITH_GATEWAYS], []),
+        ([MULTI | RAPID], OF_GATEWAYS),
+        ([WITH_GATEWAYS | RAPID], OF_NETWORKS),
+        ([MULTI | WITH_GATEWAYS], ["AutoscalingMetric"]),
+        ([MULTI | PROMETHEUS | WITH_GATEWAYS], ["AutoscalingMetric", "PodMonitoring"]),
+        ([MULTI, MULTI | RAPID | WITH_GATEWAYS], []),
+        ([RAPID, MULTI | WITH_GATEWAYS], []),
+        ([MULTI, MULTI | WITH_GATEWAYS], ["AutoscalingMetric"]),
     ],
 )
 def test_a_kind_comes_with_the_setting_that_brings_it(

@@ -20,7 +20,7 @@ OTHERS = f"!{_OWN}"
 """Selects all pods except those of GKE's DaemonSets: most pods of a large cluster are theirs."""
 _CHECKS, _CHECK_SECONDS = 50, 0.02
 _LONG_AGO = "2020-01-01T00:00:00Z"
-_MANIFESTS = Path(__file__).with_suffix(".yaml")
+_MANIFESTS = [Path(__file__).with_name(name) for name in ("addons.yaml", "gateways.yaml")]
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -36,7 +36,8 @@ class Addons:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._missing = [*yaml.safe_load_all(_MANIFESTS.read_text()), *own_classes({})]
+        manifests = "\n---\n".join(path.read_text() for path in _MANIFESTS)
+        self._missing = [*yaml.safe_load_all(manifests), *own_classes({})]
 
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Create the objects that a cluster with these properties has; None means all of them."""

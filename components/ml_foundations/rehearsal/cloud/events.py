@@ -10,9 +10,9 @@ _log = logging.getLogger(__name__)
 
 
 def reference(item: Manifest, kind: str) -> Object:
-    """Return a reference to an object of the core group."""
+    """Return a reference to an object; in lists, those of the core group name no API version."""
     identity = {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
-    return {"kind": kind, "apiVersion": "v1"} | identity
+    return {"kind": kind, "apiVersion": item.get("apiVersion", "v1")} | identity
 
 
 def now() -> str:

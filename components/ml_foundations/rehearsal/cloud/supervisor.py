@@ -26,6 +26,7 @@ from ml_foundations.rehearsal.cloud import (
     addons,
     autoscaler,
     dra,
+    gateways,
     kubelet,
     load_balancers,
     networks,
@@ -128,6 +129,7 @@ class Supervisor:
         self._preemption = Preemption(self._api)
         self._failures = NodeFailures(self._api)
         self._drains = Drain(self._api)
+        self._gateways = gateways.GatewayController(self._api)
         self._load_balancers = load_balancers.LoadBalancerController(
             self._api,
             follow(load_balancers.SERVICES),
@@ -226,6 +228,9 @@ class Supervisor:
             self._kubelet.reconcile(pods, missing)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
+        if gateways.has_gateways(cluster):
+            with attempt("gateways"):
+                self._gateways.reconcile(pods, self._project.recorded())
         with attempt("history"):
             removed = [self._removed_pods.popleft() for _ in range(len(self._removed_pods))]
             jobs = {job["metadata"]["uid"] for job in self._jobs.items()}

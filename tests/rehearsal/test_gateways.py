@@ -1,0 +1,186 @@
+"""GKE's gateway controller on the real API server: two model servers behind one address, and what fails."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes.objects import plural
+from ml_foundations.rehearsal.api import ApiError, condition
+from ml_foundations.rehearsal.cloud import gateways
+from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
+
+from tests.support.cluster import Cluster
+from tests.support.simulation import Cloud, Object, simulated_gke
+from tests.support.waiting import until
+
+NAMESPACE = "serving"
+CLUSTER = {"name": "ml", "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}
+NETWORK: Object = {"type": "gcp:compute/network:Network", "outputs": {"name": "ml"}}
+PROXIES: Object = {
+    "type": "gcp:compute/subnetwork:Subnetwork",
+    "outputs": {"purpose": "REGIONAL_MANAGED_PROXY"},
+}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        ([], True),
+        ([NETWORK], False),
+        ([NETWORK, {**PROXIES, "outputs": {"purpose": "PRIVATE"}}], False),
+        ([NETWORK, PROXIES], True),
+    ],
+)
+def test_proxies_have_a_subnetwork_or_an_existing_network(
+    recorded: list[Object], expected: bool
+) -> None:
+    assert gateways.has_proxies(recorded) is expected
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"), [({}, True), (CLUSTER, True), ({"name": "ml"}, False)]
+)
+def test_a_cluster_has_gateways_by_its_settings(cluster: Object, expected: bool) -> None:
+    assert gateways.has_gateways(cluster) is expected
+
+
+def path(manifest: Object, name: str = "") -> str:
+    version = manifest["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    collection = f"{root}/namespaces/{NAMESPACE}/{plural(manifest['kind'])}"
+    return f"{collection}/{name}" if name else collection
+
+
+def manifests() -> list[Object]:
+    """Two model servers behind one gateway."""
+    given: dict[str, Any] = {"namespace": NAMESPACE, "image": "vllm:1", "port": 8000}
+    servers: list[InferenceServiceSpec] = []
+    for name in ("chat", "code"):
+        own = {"service_name": name, "served_models": [name], "cpu": "100m", "memory": "128Mi"}
+        servers.append(check(InferenceServiceSpec, name, {**given, **own}))
+    gateway = {
+        "gateway_name": "llm",
+        "namespace": NAMESPACE,
+        "servers": [server.model_server for server in servers],
+        "proxy_only_cidr": "10.21.0.0/23",
+        "picker_cpu": "100m",
+        "picker_memory": "128Mi",
+    }
+    specs = (*servers, check(InferenceGatewaySpec, "llm", gateway))
+    return [manifest for spec in specs for manifest in spec.manifests()]
+
+
+@pytest.fixture(scope="module")
+def cloud(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster, CLUSTER) as cloud:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        cloud.api.ensure("/api/v1/namespaces", namespace)
+        until(
+            lambda: cloud.api.find("/apis/gateway.networking.k8s.io/v1/gatewayclasses/gke-l7-rilb")
+        )
+        for manifest in manifests():
+            cloud.api.create(path(manifest), manifest)
+        yield cloud
+        for manifest in manifests():
+            cloud.api.delete(path(manifest, manifest["metadata"]["name"]))
+        until(lambda: not cloud.pods(namespace=NAMESPACE))
+
+
+def read(cloud: Cloud, kind: str, name: str) -> Object:
+    (manifest,) = (
+        each for each in manifests() if each["kind"] == kind and each["metadata"]["name"] == name
+    )
+    return cloud.api.get(path(manifest, name))
+
+
+def is_programmed(cloud: Cloud) -> str:
+    return condition(read(cloud, "Gateway", "llm"), "Programmed").get("status", "")
+
+
+def events(cloud: Cloud) -> list[str]:
+    found = cloud.api.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    return [each["message"] for each in found if each["reason"] == "NoHealthyUpstream"]
+
+
+@pytest.mark.replica
+def test_two_servers_share_an_address(cloud: Cloud) -> None:
+    until(lambda: is_programmed(cloud) == "True")
+    (address,) = read(cloud, "Gateway", "llm")["status"]["addresses"]
+    assert address["value"].startswith("198.51.100.")
+    until(lambda: "parents" in read(cloud, "HTTPRoute", "llm").get("status", {}))
+    for kind, name in (("HTTPRoute", "llm"), ("InferencePool", "chat"), ("InferencePool", "code")):
+        (parent,) = read(cloud, kind, name)["status"]["parents"]
+        assert [each["status"] for each in parent["conditions"]] == ["True", "True"]
+    until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
+    assert events(cloud) == []
+
+
+@pytest.mark.replica
+def test_without_a_subnetwork_it_is_not_programmed(cloud: Cloud) -> None:
+    until(lambda: is_programmed(cloud) == "True")
+    cloud.store.save("recorded", "ml", NETWORK)
+    until(lambda: is_programmed(cloud) == "False")
+    gateway = read(cloud, "Gateway", "llm")
+    assert "proxy-only subnetwork is required" in condition(gateway, "Programmed")["message"]
+    assert gateway["status"]["addresses"] == []
+    cloud.store.save("recorded", "proxies", PROXIES)
+    until(lambda: is_programmed(cloud) == "True")
+    for key in ("ml", "proxies"):
+        cloud.store.delete("recorded", key)
+
+
+@pytest.mark.replica
+def test_another_health_check_leaves_no_healthy_upstream(cloud: Cloud) -> None:
+    until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
+    policy = path(read(cloud, "HealthCheckPolicy", "code"), "code")
+    check_ = {"default": {"config": {"httpHealthCheck": {"requestPath": "/"}}}}
+    cloud.api.patch(policy, {"spec": check_})
+    until(lambda: events(cloud))
+    (message,) = events(cloud)
+    assert message == (
+        "no healthy upstream (503): health checks ask / on port 8000, "
+        "and the servers answer /health on 8000"
+    )
+    (parent,) = read(cloud, "InferencePool", "code")["status"]["parents"]
+    assert {each["status"] for each in parent["conditions"]} == {"True"}, "as on GKE"
+
+
+@pytest.mark.replica
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"kind": "InferencePool", "name": "gone"}, "BackendNotFound"),
+        ({"kind": "InferencePool", "name": "chat"}, "ResolvedRefs"),
+    ],
+)
+def test_a_route_to_no_pool_is_not_resolved(
+    cloud: Cloud, change: dict[str, str], reason: str
+) -> None:
+    reference = {"group": "inference.networking.k8s.io", **change}
+    route = path(read(cloud, "HTTPRoute", "llm"), "llm")
+    cloud.api.patch(route, {"spec": {"rules": [{"backendRefs": [reference]}]}})
+
+    def reasons() -> list[str]:
+        (parent,) = cloud.api.get(route)["status"]["parents"]
+        return [each["reason"] for each in parent["conditions"]]
+
+    until(lambda: reasons() == ["Accepted", reason])
+
+
+@pytest.mark.replica
+def test_the_api_server_refuses_what_gke_refuses(cloud: Cloud) -> None:
+    pool = next(each for each in manifests() if each["kind"] == "InferencePool")
+    pool = {**pool, "metadata": {"name": "other"}}
+    spec = pool["spec"]
+    with pytest.raises(ApiError, match="port is required when kind is 'Service'"):
+        picker = {"name": "chat-picker", "kind": "Service"}
+        cloud.api.create(path(pool), {**pool, "spec": {**spec, "endpointPickerRef": picker}})
+    with pytest.raises(ApiError, match="targetPorts"):
+        cloud.api.create(path(pool), {**pool, "spec": {**spec, "targetPorts": []}})
+    route = next(each for each in manifests() if each["kind"] == "HTTPRoute")
+    rules = [{"backendRefs": [{"name": "chat"}]}]
+    with pytest.raises(ApiError, match="Must have port for Service reference"):
+        spec = {**route["spec"], "rules": rules}
+        cloud.api.create(path(route), {**route, "metadata": {"name": "other"}, "spec": spec})
