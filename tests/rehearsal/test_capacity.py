@@ -73,7 +73,7 @@ def clean(project: Project, cloud: Cloud) -> Iterator[None]:
     until(lambda: not cloud.nodes("h100") and not cloud.nodes("queued"))
 
 
-def gang(pool: Pool, ready_seconds: int = 600) -> str:
+def gang(pool: Pool, ready_seconds: int = 600, topology: bool = False) -> str:
     """A queue for a pool, and a Job of two pods that each take a whole node, and run until they are stopped."""
     flavor = {
         "name": pool.name,
@@ -82,8 +82,10 @@ def gang(pool: Pool, ready_seconds: int = 600) -> str:
         "tolerations": [{"key": "cloud.google.com/gke-queued", "value": "true"}] * pool.queued,
         "queued_provisioning": pool.queued,
     }
+    levels = ["block", "sub-block", "host", "hostname"] if topology else []
     team = {"namespace": "red", "cpu": "1000", "memory": "8Ti", "gpus": {pool.name: 16}}
-    queue = {"flavors": [flavor], "teams": [team], "ready_seconds": ready_seconds}
+    queue = {"flavors": [flavor], "teams": [team], "topology": levels}
+    queue["ready_seconds"] = ready_seconds
     job: dict[str, Any] = {
         "namespace": "red",
         "image": "i",
@@ -96,6 +98,7 @@ def gang(pool: Pool, ready_seconds: int = 600) -> str:
         "queue": "training",
         "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
     }
+    job |= {"topology": "required:block"} if topology else {}
     return f"""
         from ml_foundations import TrainingJob, TrainingQueue
         queue = TrainingQueue("ml", {queue!r}, here)
@@ -147,6 +150,35 @@ def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cl
     assert {labels[REQUEST] for labels in nodes.values()} == {request["metadata"]["name"]}
     assert {pod["spec"]["nodeName"] for pod in running(cloud)} == nodes.keys()
     assert state(cloud)[0] == "Running"
+
+
+def test_a_topology_is_found_when_the_queued_nodes_are_there(
+    project: Project, cloud: Cloud
+) -> None:
+    """Kueue reserves quota, waits for the nodes, and assigns domains in a second pass."""
+    project.up(gang(QUEUED, topology=True))
+    until(lambda: len(running(cloud)) == 2)
+    [queued] = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]
+    [assigned] = queued["status"]["admission"]["podSetAssignments"]
+    assert assigned["delayedTopologyRequest"] == "Ready"
+    assert assigned["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]
+    blocks = {
+        node["metadata"]["labels"]["cloud.google.com/gce-topology-block"]
+        for node in cloud.nodes("queued")
+    }
+    assert len(blocks) == 1
+
+
+def test_nodes_without_a_topology_keep_a_gang_waiting(project: Project, cloud: Cloud) -> None:
+    """GKE promises no labels of blocks on flex-start nodes: these are paid for, and nothing runs."""
+    cloud.store.save_pool(replace(QUEUED, flex_start=True))
+    try:
+        project.up(gang(QUEUED, topology=True))
+        until(lambda: "no topology domains" in state(cloud)[1])
+        assert len(cloud.nodes("queued")) == 2
+        assert not running(cloud)
+    finally:
+        cloud.store.save_pool(QUEUED)
 
 
 def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) -> None:

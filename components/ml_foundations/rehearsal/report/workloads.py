@@ -150,7 +150,8 @@ class _Observations:
         for check in items(section(queued, "status"), "admissionChecks"):
             if check["state"] == "Pending":
                 return "Pending", check.get("message", "")
-        return "Pending", ""
+        # Nodes that came for it may lack a domain of its topology.
+        return "Pending", self._last_warning(queued, "SecondPassFailed") if queued else ""
 
     def why_not_running(self, pod: Object) -> str:
         """Return why a pod has no node or does not start there."""
