@@ -149,6 +149,21 @@ def test_a_gang_gets_the_block_that_it_requires(project: Project) -> None:
     assert running(project, "any")[0]["spec"]["nodeName"] == "h100-0"
 
 
+def test_a_training_that_claims_interfaces_starts(project: Project) -> None:
+    """By default, Kueue refuses claims of a class that its configuration does not map."""
+    args = {
+        **{"namespace": "red", "image": "i", "command": ["train"], "launcher": "none"},
+        **{"nodes": 2, "gpus": 8, "gpu": "H100", "queue": "training"},
+        "gpu_fabric": {"kind": "rdma", "gpus_per_node": 8},
+    }
+    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
+    made = f"DistributedTraining('claims', {args!r}, {opts})"
+    project.up(queue() + f"from ml_foundations import DistributedTraining\n{made}\n")
+    until(lambda: not is_suspended(project, "claims"))
+    listed = project.kubectl("get", "resourceclaimtemplates", "-n", "red")["items"]
+    assert [each["metadata"]["name"].startswith("claims-rdma-") for each in listed] == [True]
+
+
 def messages(project: Project, team: str) -> str:
     """What Kueue says of the workloads that wait."""
     listed = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", team)["items"]
