@@ -348,6 +348,17 @@ def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     ]
 
 
+def with_daemon(field: str) -> list[Manifest]:
+    """A Job with Google's daemon for GPUDirect-TCPXO, as a container or as a sidecar."""
+    image = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21"
+    pods = template(containers=[container()])
+    daemon = {"name": "tcpxo-daemon", "image": image}
+    if field == "initContainers":
+        daemon["restartPolicy"] = "Always"
+    pods["spec"].setdefault(field, []).append(daemon)
+    return [job("train", 1, pods), NODES]
+
+
 def claiming_in_a_queue(configuration: str) -> list[Manifest]:
     """A queued Job whose pod claims interfaces between GPUs, and Kueue's configuration."""
     train, *others = queued(1)
@@ -554,6 +565,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
     ),
+    "endless-daemon": (with_daemon("containers"), with_daemon("initContainers")),
     "gpu-defaults": (gpus_by_default("500m", "1Gi"), gpus_by_default("8", "32Gi")),
     "shared-memory": (in_memory("2Gi"), in_memory("1Gi")),
     "spot-grace": (ending_on_spot(16), ending_on_spot(15)),

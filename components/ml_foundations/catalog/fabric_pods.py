@@ -69,12 +69,10 @@ class FabricPod(NamedTuple):
 
 
 class NcclPair(NamedTuple):
-    """A plugin of NCCL and its daemon, which are released together."""
+    """The images of a plugin of NCCL and of its daemon, which are released together."""
 
     plugin: str
-    """The image that installs the plugin on the nodes."""
     daemon: str
-    """The image of the daemon in each pod."""
 
 
 NCCL_PAIRS: Mapping[str, NcclPair] = {
@@ -84,6 +82,8 @@ NCCL_PAIRS: Mapping[str, NcclPair] = {
 """Plugin and daemon by kind of fabric. Others are not supported (container-engine-accelerators,
 gpudirect-tcpxo/README.md)."""
 
+FABRIC_DAEMON = "tcpgpudmarxd-dev"
+"""The image of the daemons, without registry and tag."""
 NCCL_TEST_IMAGES: Mapping[str, str] = {
     "tcpx": versions.TCPX_PLUGIN_IMAGE,
     "tcpxo": versions.TCPXO_PLUGIN_IMAGE,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from ml_foundations.catalog.fabric_pods import FABRIC_DAEMON
 from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
@@ -50,6 +51,8 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         yield from _slow_networks(cluster, admitted)
         yield from _fleeting_nodes(cluster, admitted)
         yield from _unresolved_names(admitted)
+    for pod_set, _ in admitted.pod_sets if workload.is_finite else ():
+        yield from _endless_daemons(pod_set)
     for pod_set, pod in admitted.pod_sets:
         yield from shared_memory_above_limit(pod_set, pod.spec)
         yield from gpus_with_defaults(pod_set, pod.spec)
@@ -133,6 +136,17 @@ def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusa
         message = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
         remedy = f"Request {resource} in each container, or scale by what is measured."
         yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", message, remedy)
+
+
+def _endless_daemons(pods: PodSet) -> Iterator[Refusal]:
+    """Yield daemons for the network between GPUs that keep the pods of a Job from completing."""
+    # See container-engine-accelerators, gpudirect-tcpxo/best-practice.md.
+    containers = items(section(pods.template, "spec"), "containers")
+    for index, container in enumerate(containers if len(containers) > 1 else ()):
+        if f"/{FABRIC_DAEMON}:" in f"/{container.get('image')}":
+            message = f"its container {container.get('name')} never ends, so no pod completes"
+            remedy = "Make it an init container with restartPolicy Always: Kubernetes then ends it."
+            yield Refusal("endless-daemon", f"{pods.path}.containers[{index}]", message, remedy)
 
 
 def _slow_networks(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
