@@ -55,6 +55,7 @@ _CLAIM: _Arguments = {"gpus": 1, "gpu_claim": {}}
 CHOICES: dict[str, _Arguments] = {
     "gpu_claim": _CLAIM,
     "jobset: true": {"jobset": True},
+    "nodes: 2": {"nodes": 2, "launcher": "none"},
     "autoscaling": {"autoscaling": {"max_replicas": 2, "cpu_percent": 80}},
     "served_by: gke": {
         "autoscaling": {"max_replicas": 2, "metric": "m", "target": "1", "served_by": "gke"}

@@ -37,6 +37,7 @@ def _environment(settings: stack_file.Settings) -> None:
         "gpu-operator": settings.gpu_operator,
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
+        "leader-worker-sets": settings.leader_worker_sets,
     }
     for name, spec in settings.compute_classes.items():
         _declare(name, spec, **in_cluster)

@@ -202,9 +202,10 @@ def _fill_queued_kinds(sections: dict[str, Any]) -> None:
     queued: set[str] = set()
     for _, team in _entries(sections, "teams"):
         for section, kind in _QUEUED_KINDS.items():
-            workloads = _entries(team, section)
-            if any(workload.get("queue") is not None for _, workload in workloads):
-                queued.add(kind)
+            for _, workload in _entries(team, section):
+                if workload.get("queue") is not None:
+                    is_grouped = kind == "Deployment" and workload.get("nodes", 1) != 1
+                    queued.add("LeaderWorkerSet" if is_grouped else kind)
     if queued and _section(sections, "trainingQueue").get("install") is not False:
         _default(sections, "trainingQueue", {})
         _default(_section(sections, "trainingQueue"), "kinds", ["Job", "JobSet", *sorted(queued)])

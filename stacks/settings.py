@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import cached_property, partial
+from itertools import chain
 from typing import Annotated, Any
 
 import cross_checks
@@ -35,6 +36,7 @@ from ml_foundations.planning.verdict.findings import RULES
 from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
+from ml_foundations.tenancy.leader_worker_set_controller import LeaderWorkerSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 from ml_foundations.tenancy.training_queue import Queues, TrainingQueueSpec
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
@@ -108,6 +110,8 @@ class Settings(Spec):
     """Kueue. It is installed if a team has a `queue`."""
     job_set_controller: JobSetControllerSpec = JobSetControllerSpec()
     """The JobSet controller. It is installed if a training has `jobset: true`."""
+    leader_worker_set_controller: LeaderWorkerSetControllerSpec = LeaderWorkerSetControllerSpec()
+    """The LeaderWorkerSet controller. It is installed if a server has several `nodes`."""
     teams: dict[Name, Team] = {}
     """Teams with their volumes and workloads, by namespace."""
     proof: ProofSettings = ProofSettings()
@@ -131,6 +135,13 @@ class Settings(Spec):
             for workload in workloads
         )
         return self.job_set_controller if has_some else None
+
+    @property
+    def leader_worker_sets(self) -> LeaderWorkerSetControllerSpec | None:
+        """The arguments of the controller of LeaderWorkerSets; None if no server uses it."""
+        servers = (team.inference_services.values() for team in self.teams.values())
+        has_some = any(server.is_grouped for server in chain.from_iterable(servers))
+        return self.leader_worker_set_controller if has_some else None
 
     @cached_property
     def namespaces(self) -> dict[str, TeamNamespaceSpec]:
@@ -177,6 +188,7 @@ class Settings(Spec):
             "deviceClasses": self.device_classes,
         }
         one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
+        one |= {"leaderWorkerSetController": self.leader_worker_sets}
         yield from ((path, spec) for path, spec in one.items() if spec is not None)
         yield from ((f"computeClasses.{name}", item) for name, item in self.compute_classes.items())
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())

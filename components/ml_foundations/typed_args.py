@@ -59,6 +59,7 @@ __all__ = [
     "GpuOperatorArgs",
     "GpuShapeArgs",
     "GpuSharingArgs",
+    "GroupedServerArgs",
     "HostPathArgs",
     "InferenceGatewayArgs",
     "InferenceServiceArgs",
@@ -1240,11 +1241,13 @@ class QueuesArgs(TypedDict):
     """Seconds from the start of a workload until all its pods must run. After that, Kueue stops all
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their
     driver and the image."""
-    kinds: NotRequired[Known[list[Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]]]]
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet.
-    The default is Job and JobSet. A stack file adds the kinds of its workloads with a queue. If
-    Kueue does not answer, its webhooks for the last three kinds block the pods of their
-    namespaces."""
+    kinds: NotRequired[
+        Known[list[Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"]]]
+    ]
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment, StatefulSet or
+    LeaderWorkerSet. The default is Job and JobSet. A stack file adds the kinds of its workloads
+    with a queue. If Kueue does not answer, its webhooks for the last four kinds block the pods of
+    their namespaces."""
     queue_name: NotRequired[Known[str]]
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     topology: NotRequired[Known[list[str]]]
@@ -1901,10 +1904,10 @@ class ShardedSetArgs(ServerArgs):
 
 
 class AutoscalingArgs(TypedDict):
-    """The limits and the metric for the number of pods of an InferenceService."""
+    """The limits and the metric for the number of pods or groups of an InferenceService."""
 
     max_replicas: Known[int]
-    """The most pods. The fewest pods are replicas of the service."""
+    """The most pods or groups. The fewest are replicas of the service."""
     cpu_percent: NotRequired[Known[int]]
     """The target CPU use, in percent of the pods' requests."""
     metric: NotRequired[Known[str]]
@@ -1922,7 +1925,34 @@ class AutoscalingArgs(TypedDict):
     """Seconds of lower demand before pods are removed. The default is 300."""
 
 
-class InferenceServiceArgs(ServerArgs):
+class GroupedServerArgs(ServerArgs):
+    """Arguments of servers whose replicas may have several nodes."""
+
+    deployment_name: NotRequired[Known[str]]
+    """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
+    replicas: NotRequired[Known[int]]
+    """The number of pods, or of groups. The default is 1. With autoscaling, the fewest."""
+    nodes: NotRequired[Known[int]]
+    """Nodes of each replica. The default is 1.
+
+    With more, each replica is a group of pods, one on a node: a leader, which answers requests, and
+    its workers. They are a LeaderWorkerSet, which needs a LeaderWorkerSetController. A group is
+    scaled, updated and restarted as a whole."""
+    launcher: NotRequired[Known[Literal["vllm", "vllm-ray", "vllm-data-parallel", "none"]]]
+    """How the pods of a group start: vllm, vllm-ray, vllm-data-parallel or none.
+
+    vllm adds the arguments of vLLM's own processes (--nnodes, --node-rank, --headless). vllm-ray
+    starts Ray by vLLM's script, which the image must have. vllm-data-parallel runs an engine for
+    each --tensor-parallel-size GPUs. none changes nothing: arguments may use $(LWS_LEADER_ADDRESS),
+    $(LWS_GROUP_SIZE) and $(LWS_WORKER_INDEX). The default is vllm."""
+    rendezvous_port: NotRequired[Known[int]]
+    """The port of a leader for the processes of its group. The default is 29500."""
+    surge: NotRequired[Known[bool]]
+    """Start a new pod or group before an old one stops in a rollout. It needs spare GPUs. The
+    default is false."""
+
+
+class InferenceServiceArgs(GroupedServerArgs):
     """Arguments of an InferenceService."""
 
     gpus: NotRequired[Known[int]]
@@ -1931,13 +1961,10 @@ class InferenceServiceArgs(ServerArgs):
     """Seconds until a stopping pod is killed. It must be more than deregister_seconds and
     drain_seconds together. The default is 60."""
     service_name: NotRequired[Known[str]]
-    """The name of the Deployment and the Service. By default, the name of the component."""
-    deployment_name: NotRequired[Known[str]]
-    """The name of the Deployment. By default, service_name."""
-    replicas: NotRequired[Known[int]]
-    """The number of pods. The default is 1. With autoscaling, the fewest pods."""
+    """The name of the Deployment or LeaderWorkerSet, and of the Service. By default, the name of
+    the component."""
     autoscaling: NotRequired[AutoscalingArgs]
-    """When there are more pods than replicas. By default, never."""
+    """When there are more pods or groups than replicas. By default, never."""
     service_port: NotRequired[Known[int]]
     """The Service's port for the server's own port. The default is 80."""
     service: NotRequired[Known[bool]]
@@ -1958,15 +1985,12 @@ class InferenceServiceArgs(ServerArgs):
     default is 15."""
     drain_seconds: NotRequired[Known[int]]
     """Seconds of the longest request. It is finished before the pod ends. The default is 30."""
-    surge: NotRequired[Known[bool]]
-    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is
-    false."""
     progress_seconds: NotRequired[Known[int]]
     """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for
     a new node."""
     spread: NotRequired[Known[Literal["preferred", "required", "none"]]]
-    """How pods spread over zones and nodes: preferred, required or none. The default is
-    preferred."""
+    """How pods spread over zones and nodes: preferred, required or none. The default is preferred.
+    It is for replicas of one node."""
 
 
 class ModelServerArgs(TypedDict):

@@ -1,20 +1,33 @@
 """The real controller of LeaderWorkerSets beside a real control plane, brought by the component."""
 
-from collections.abc import Iterator
+import copy
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from kubernetes import client, config, utils
+from ml_foundations.kubernetes.labels import ZONE
+from ml_foundations.planning.model import workloads
+from ml_foundations.planning.model.described_kinds import described_kinds
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node
+from tests.support.trials import sizes
 from tests.support.waiting import until
 
 NAME = "leaderworkerset.sigs.k8s.io/name"
+KEY = "leaderworkerset.sigs.k8s.io/group-key"
+WORKER, GROUP = (f"leaderworkerset.sigs.k8s.io/{key}-index" for key in ("worker", "group"))
 CONTROLLER = (
     "from ml_foundations import LeaderWorkerSetController\n"
     "lws = LeaderWorkerSetController('lws', {}, here)\n"
@@ -122,3 +135,187 @@ def test_its_webhooks_stop_no_pods_of_others_when_it_is_down(
             core.create_namespaced_pod("red", pod)
     finally:
         controllers.resume(replica.rehearsal, tools)
+
+
+SERVER = {
+    "namespace": "red",
+    "image": "vllm/vllm-openai:v0.31.0",
+    "arguments": ["--model=m", "--tensor-parallel-size=8", "--pipeline-parallel-size=2"],
+    "nodes": 2,
+    "gpus": 8,
+    "cpu": "8",
+    "memory": "64Gi",
+    "port": 8000,
+}
+
+
+def served(**more: Any) -> str:
+    return f"""{CONTROLLER}from ml_foundations import InferenceService
+InferenceService("chat", {SERVER | more!r}, options(depends_on=[lws]))"""
+
+
+def test_a_server_on_two_nodes_is_ready_behind_its_leader(project: Project) -> None:
+    project.up(served())
+    assert running(project, "chat") == {"chat-0", "chat-0-1"}
+    leader, worker = (pods(project, "chat")[name] for name in ("chat-0", "chat-0-1"))
+    assert leader["spec"]["nodeName"] != worker["spec"]["nodeName"]
+    args = worker["spec"]["containers"][0]["args"]
+    assert {"--node-rank=$(LWS_WORKER_INDEX)", "--headless"} <= set(args)
+    env = {item["name"]: item.get("value") for item in worker["spec"]["containers"][0]["env"]}
+    assert env["LWS_LEADER_ADDRESS"] == "chat-0.chat-0.red"
+    headless = project.kubectl("get", "service", "chat-0", "-n", "red")["spec"]
+    assert headless["clusterIP"] == "None"
+    selector = project.kubectl("get", "service", "chat", "-n", "red")["spec"]["selector"]
+    words = ",".join(f"{key}={value}" for key, value in selector.items())
+    selected = project.kubectl("get", "pods", "-n", "red", "-l", words)["items"]
+    assert [pod["metadata"]["name"] for pod in selected] == ["chat-0"]
+    assert "updated" not in project.up(served())
+
+
+def test_a_server_is_updated_and_scaled_by_groups(project: Project) -> None:
+    project.up(served())
+    project.up(served(replicas=2))
+    members = {"chat-0", "chat-0-1", "chat-1", "chat-1-1"}
+    until(lambda: running(project, "chat") == members)
+    project.up(served(replicas=2, image="vllm/vllm-openai:v0.31.1"))
+    until(
+        lambda: (
+            {pod["spec"]["containers"][0]["image"][-1] for pod in pods(project, "chat").values()}
+            == {"1"}
+        )
+    )
+    until(lambda: running(project, "chat") == members)
+
+
+def test_a_topology_key_that_no_node_has_stops_a_group(project: Project) -> None:
+    """The proof refuses it: test_a_topology_key_that_no_node_has_keeps_every_pod_away."""
+    project.up(declared(exclusive("rack")))
+    until(lambda: pods(project, "ring").keys() == {"ring-0", "ring-1"})
+    time.sleep(3)
+    assert pods(project, "ring").keys() == {"ring-0", "ring-1"}
+
+
+def exclusive(key: str) -> dict[str, Any]:
+    annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": key}
+    return GROUPS | {"metadata": GROUPS["metadata"] | {"annotations": annotations}}
+
+
+def test_an_exclusive_group_has_a_domain_alone(project: Project) -> None:
+    document = exclusive("kubernetes.io/hostname")
+    project.up(declared(document))
+    members = {f"ring-{group}{worker}" for group in range(2) for worker in ("", "-1", "-2")}
+    until(lambda: running(project, "ring") == members)
+    hosts = {name: pod["spec"]["nodeName"] for name, pod in pods(project, "ring").items()}
+    by_group = [{host for name, host in hosts.items() if name[5] == group} for group in "01"]
+    assert [len(group) for group in by_group] == [1, 1]
+    assert by_group[0] != by_group[1]
+    keys = {pod["metadata"]["labels"][KEY] for pod in pods(project, "ring").values()}
+    found = workloads.workload(document, {}, lambda _: "0")
+    assert {group.labels[KEY] for group in found.pods} == keys
+
+
+def random_groups(random: Random, index: int) -> dict[str, Any]:
+    """A LeaderWorkerSet with any of the fields that decide about its pods."""
+
+    def template() -> dict[str, Any]:
+        requests = {"cpu": f"{random.randint(1, 9)}m", "memory": f"{random.randint(1, 9)}Mi"}
+        pod = {"metadata": {"labels": {"own": random.choice("abc")}}, **copy.deepcopy(POD)}
+        pod["spec"]["containers"][0]["resources"] = {"requests": requests}
+        return pod
+
+    parts: dict[str, Any] = {"workerTemplate": template()}
+    if random.random() < 0.5:
+        parts["leaderTemplate"] = template()
+    if random.random() < 0.8:
+        parts["size"] = random.randint(1, 3)
+    spec: dict[str, Any] = {"leaderWorkerTemplate": parts}
+    if random.random() < 0.8:
+        spec["replicas"] = random.randint(0, 3)
+    if random.random() < 0.5:
+        policy = random.choice(["Shared", "UniquePerReplica"])
+        spec["networkConfig"] = {"subdomainPolicy": policy}
+    metadata: dict[str, Any] = {"name": f"set-{index}", "namespace": "red"}
+    return GROUPS | {"metadata": metadata, "spec": spec}
+
+
+def planned(document: dict[str, Any]) -> Counter[Any]:
+    """What planning thinks of the pods: requests and labels; of an exclusive replica, with its key."""
+    found = workloads.workload(document, {}, lambda _: "0")
+    pods = Counter[Any]()
+    for group in found.pods:
+        requests = group.spec["containers"][0]["resources"]["requests"]
+        pods[_shown(requests, group.labels)] += group.count
+    return +pods
+
+
+def made(document: dict[str, Any], everything: list[dict[str, Any]]) -> Counter[Any]:
+    """What the controller has made, with the labels that planning knows."""
+    found = workloads.workload(document, {}, lambda _: "0")
+    pods = Counter[Any]()
+    for pod in everything:
+        labels = pod["metadata"]["labels"]
+        if labels[NAME] != document["metadata"]["name"]:
+            continue
+        number = 0 if labels[WORKER] == "0" else -1  # sets of leaders come first
+        keys = found.pods[number].labels.keys()
+        own = {key: value for key, value in labels.items() if key in keys}
+        requests = pod["spec"]["containers"][0]["resources"]["requests"]
+        pods[_shown(requests, own)] += 1
+        [owner] = pod["metadata"]["ownerReferences"]
+        name = document["metadata"]["name"]
+        of_group = name if number == 0 else f"{name}-{labels[GROUP]}"
+        assert (owner["kind"], owner["name"]) == ("StatefulSet", of_group)
+        # The API server copies the zone from the node.
+        unknown = labels.keys() - keys - workloads.differing_labels(found) - {ZONE}
+        assert not unknown, f"planning does not know the labels {unknown}"
+    return pods
+
+
+def _shown(requests: dict[str, Any], labels: Mapping[str, Any]) -> str:
+    return json.dumps([requests, dict(labels)], sort_keys=True)
+
+
+@pytest.mark.parametrize("count", sizes(12, 200))
+def test_the_controller_makes_what_planning_thinks(project: Project, count: int) -> None:
+    """Pods, their requests, labels and owners, and the StatefulSets and Services that quotas count."""
+    project.up(CONTROLLER)
+    random, api = Random(count), Api(Access(project.cluster.kubeconfig))
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/red/leaderworkersets"
+    described = described_kinds()["LeaderWorkerSet"]
+    for first in range(0, count, 20):
+        documents = [random_groups(random, index) for index in range(first, min(first + 20, count))]
+        for document in documents:
+            api.create(path, document)
+        for document in documents:
+            until(
+                lambda item=document: made(item, list(pods_in_red(project))) == planned(item),
+                f"{json.dumps(document)}: planning thinks {planned(document)}",
+            )
+            name = document["metadata"]["name"]
+            wanted = described.created(document, described.replicas_of(document))
+            until(
+                lambda name=name, wanted=wanted: (
+                    owned(project, name) == (wanted["count/statefulsets.apps"], wanted["services"])
+                ),
+                f"{json.dumps(document)}: {wanted}",
+            )
+        for document in documents:
+            api.delete(f"{path}/{document['metadata']['name']}")
+        until(lambda: not list(pods_in_red(project)))
+
+
+def pods_in_red(project: Project) -> Iterator[dict[str, Any]]:
+    for pod in project.kubectl("get", "pods", "-n", "red", "-l", NAME)["items"]:
+        if not pod["metadata"].get("deletionTimestamp"):
+            yield pod
+
+
+def owned(project: Project, name: str) -> tuple[int, int]:
+    """The number of StatefulSets and Services of a LeaderWorkerSet."""
+    sets = project.kubectl("get", "statefulsets", "-n", "red", "-l", f"{NAME}={name}")["items"]
+    services = [
+        service
+        for service in project.kubectl("get", "services", "-n", "red")["items"]
+        if service["spec"].get("selector", {}).get(NAME) == name
+    ]
+    return len(sets), len(services)

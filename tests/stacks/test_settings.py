@@ -286,6 +286,17 @@ def test_job_sets_come_with_their_controller() -> None:
     assert "JobSet research/gang: GKE has no JobSet, and nothing here installs jobset" in refused
 
 
+def test_groups_of_servers_come_with_their_controller() -> None:
+    sizes = ["--model=m", "--tensor-parallel-size=1", "--pipeline-parallel-size=2"]
+    server = {"image": "i", "nodes": 2, "cpu": "1", "memory": "1Gi", "arguments": sizes}
+    served = ("teams.research.inferenceServices.large", server)
+    assert settings.parse(changed()).leader_worker_sets is None
+    assert settings.parse(changed(served)).leader_worker_sets is not None
+    assert refusal(changed(served)) == ""
+    refused = refusal(changed(served, ("leaderWorkerSetController", {"install": False})))
+    assert "LeaderWorkerSet research/large: GKE has no LeaderWorkerSet, and nothing here" in refused
+
+
 def test_a_queued_pool_is_a_queued_flavor() -> None:
     given = changed(
         ("teams.research.queue", {"cpu": "8", "memory": "8Gi", "gpus": {"a100": 2}}),
@@ -311,6 +322,15 @@ def test_kueue_manages_the_kinds_that_wait_in_a_queue() -> None:
     ).queues
     assert some is not None
     assert some.kinds == ["Job", "JobSet", "Deployment"]
+    grouped = changed(
+        *given,
+        ("teams.serving.inferenceServices.chat.queue", "training"),
+        ("teams.serving.inferenceServices.chat.nodes", 2),
+        ("teams.serving.inferenceServices.chat.launcher", "none"),
+    )
+    queues = settings.parse(grouped).queues
+    assert queues is not None
+    assert queues.kinds == ["Job", "JobSet", "LeaderWorkerSet"]
 
 
 def test_a_server_in_a_queue_has_the_time_to_load() -> None:

@@ -156,6 +156,15 @@ CASES: dict[str, list[dict[str, Any]]] = {
         )
     ],
     "training-job-in-a-queue": [job(**GPU, queue="research", queue_priority="high")],
+    "inference-service-on-two-nodes": service_spec(
+        image="vllm/vllm-openai:v0.31.0",
+        **GPU,
+        nodes=2,
+        port=8000,
+        arguments=["--model=m", "--tensor-parallel-size=8", "--pipeline-parallel-size=2"],
+        queue="research",
+        topology="required:block",
+    ).manifests(),
     "training-job-with-a-claim": job_spec(**CLAIM).manifests(),
     "training-job-with-everything": [
         job(

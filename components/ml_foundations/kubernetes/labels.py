@@ -120,6 +120,8 @@ GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 
 JOB_NAME = "batch.kubernetes.io/job-name"
+LWS_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+"""The number of a pod in its group; that of the leader is 0 (lws v0.9.0, api)."""
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation that the Job controller gives to pods (Kubernetes, "Well-known labels")."""
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"

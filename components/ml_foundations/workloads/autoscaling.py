@@ -18,10 +18,10 @@ slashes there."""
 
 
 class Autoscaling(Spec):
-    """The limits and the metric for the number of pods of an InferenceService."""
+    """The limits and the metric for the number of pods or groups of an InferenceService."""
 
     max_replicas: int = Field(ge=1)
-    """The most pods. The fewest pods are replicas of the service."""
+    """The most pods or groups. The fewest are replicas of the service."""
     cpu_percent: int | None = Field(None, ge=1)
     """The target CPU use, in percent of the pods' requests."""
     metric: str | None = None
@@ -48,19 +48,21 @@ class Autoscaling(Spec):
         if self.served_by == "gke" and self.metric is None:
             yield "served_by", "names who serves the metric, but there is no metric; leave it out"
 
-    def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
-        """Return the HorizontalPodAutoscaler of a Deployment, with the fewest pods."""
+    def manifest(
+        self, metadata: Mapping[str, Any], target: Mapping[str, str], least: int
+    ) -> dict[str, Any]:
+        """Return the HorizontalPodAutoscaler of an object, with the fewest replicas."""
         metrics: list[dict[str, Any]] = []
         if self.cpu_percent is not None:
-            target = {"type": "Utilization", "averageUtilization": self.cpu_percent}
-            metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+            use = {"type": "Utilization", "averageUtilization": self.cpu_percent}
+            metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": use}})
         if self.metric is not None:
-            target = {"type": "AverageValue", "averageValue": self.target}
+            value = {"type": "AverageValue", "averageValue": self.target}
             of_gke = f"{GKE_METRIC}{metadata['name']}|{_gke_name(self.metric)}"
             name = of_gke if self.served_by == "gke" else self.metric
-            metrics.append({"type": "Pods", "pods": {"metric": {"name": name}, "target": target}})
+            metrics.append({"type": "Pods", "pods": {"metric": {"name": name}, "target": value}})
         spec = {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
+            "scaleTargetRef": {**target},
             "minReplicas": least,
             "maxReplicas": self.max_replicas,
             "metrics": metrics,

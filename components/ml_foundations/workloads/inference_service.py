@@ -1,4 +1,4 @@
-"""A model server as a Deployment with a Service."""
+"""A model server as a Deployment or a LeaderWorkerSet, with a Service."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -8,35 +8,32 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Child, OptionalChild
+from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.errors import duplicates
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
-from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.objects import Manifest, api_object
 from ml_foundations.typed_args import InferenceServiceComponent
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 from ml_foundations.workloads.pod_template import pod_template
-from ml_foundations.workloads.serving import ServerSpec
+from ml_foundations.workloads.server_groups import GroupedServerSpec
 
 
-class InferenceServiceSpec(ServerSpec):
+class InferenceServiceSpec(GroupedServerSpec):
     """Arguments of an InferenceService."""
 
     name_field = "service_name"
 
     service_name: Name
-    """The name of the Deployment and the Service. By default, the name of the component."""
-    deployment_name: Name | None = None
-    """The name of the Deployment. By default, service_name."""
+    """The name of the Deployment or LeaderWorkerSet, and of the Service. By default, the name of
+    the component."""
     gpus: int = Field(1, ge=0)
     """GPUs of each pod. The default is 1."""
-    replicas: int = Field(1, ge=1)
-    """The number of pods. The default is 1. With autoscaling, the fewest pods."""
     autoscaling: Autoscaling | None = None
-    """When there are more pods than replicas. By default, never."""
+    """When there are more pods or groups than replicas. By default, never."""
     service_port: int = Field(80, ge=1, le=65535)
     """The Service's port for the server's own port. The default is 80."""
     service: bool = True
@@ -60,20 +57,12 @@ class InferenceServiceSpec(ServerSpec):
     grace_seconds: int = Field(60, ge=0)
     """Seconds until a stopping pod is killed. It must be more than deregister_seconds and
     drain_seconds together. The default is 60."""
-    surge: bool = False
-    """Start a new pod before an old one stops in a rollout. It needs spare GPUs. The default is
-    false."""
     progress_seconds: int | None = Field(None, ge=1)
     """Seconds without progress after which a rollout fails. By default, load_seconds plus 1200 for
     a new node."""
     spread: Literal["preferred", "required", "none"] = "preferred"
-    """How pods spread over zones and nodes: preferred, required or none. The default is
-    preferred."""
-
-    @property
-    def deployment(self) -> str:
-        """The name of the Deployment."""
-        return self.deployment_name or self.service_name
+    """How pods spread over zones and nodes: preferred, required or none. The default is preferred.
+    It is for replicas of one node."""
 
     @property
     def url(self) -> pulumi.Input[str]:
@@ -109,9 +98,14 @@ class InferenceServiceSpec(ServerSpec):
         return super().own_env | own
 
     @property
+    @override
     def most_replicas(self) -> int:
-        """The most pods that there ever are."""
         return self.autoscaling.max_replicas if self.autoscaling else self.replicas
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Return whether its groups wait in a queue."""
+        return self.is_grouped and self.queue is not None
 
     @property
     def scales_by_gke(self) -> bool:
@@ -136,6 +130,9 @@ class InferenceServiceSpec(ServerSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         yield from self._time_errors()
+        if self.is_grouped and self.spread == "required":
+            reason = "is required, and the pods of a group belong together; leave it out"
+            yield "spread", f"{reason}, or set topology"
         names = [service.name for service in self.services]
         own = [self.service_name] if self.service else []
         yield from duplicates("services[{}].name", names, own)
@@ -168,12 +165,16 @@ class InferenceServiceSpec(ServerSpec):
             # Under another name, the new pods come first only where there are GPUs for both.
             delete_before_replace=not self.surge,
             ignore_changes=["spec.replicas"] if self.autoscaling else None,
+            # Kueue's webhook keeps the templates of a LeaderWorkerSet in a queue as they are.
+            replace_on_changes=["spec.leaderWorkerTemplate"] if self.is_in_queue else None,
             custom_timeouts=self.timeouts,
         )
         if self.api_key_env:
             yield from _api_key_children(self, depends_on)
             depends_on = [*depends_on, "api-key-secret"]
-        yield ChildResource("deployment", _deployment(self), depends_on, options)
+        served = _leader_worker_set(self) if self.is_grouped else _deployment(self)
+        role = "groups" if self.is_grouped else "deployment"
+        yield ChildResource(role, served, depends_on, options)
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
             yield self.service_child(self.service_name, numbers, {"type": self.service_type})
@@ -183,17 +184,20 @@ class InferenceServiceSpec(ServerSpec):
                 scraped = (self.port_numbers[self.scraped_port], self.metrics_path)
                 metric = scaling.served_metric(metadata, self.service_name, *scraped)
                 yield ChildResource("autoscaling-metric", metric)
-            autoscaler = scaling.manifest(metadata, self.deployment, self.replicas)
+            target = {"apiVersion": served["apiVersion"], "kind": served["kind"]}
+            target |= {"name": self.deployment}
+            autoscaler = scaling.manifest(metadata, target, self.replicas)
             yield ChildResource("autoscaler", autoscaler)
         yield from self.surrounding_children()
 
 
 class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
-    """A model server: a Deployment behind a ClusterIP Service.
+    """A model server: a Deployment behind a ClusterIP Service, or a LeaderWorkerSet.
 
     Its probes wait for the model, its pods finish their requests before they stop, and its rollouts
     need no spare GPUs by default. With ``autoscaling``, a HorizontalPodAutoscaler sets the number
-    of pods, and Pulumi does not change it.
+    of pods, and Pulumi does not change it. With ``nodes``, each replica is a group of pods, and the
+    Service leads to the leaders alone.
     """
 
     service_name: KnownOutput[str]
@@ -204,8 +208,10 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
     """The name of the Secret with its API key. Empty without one."""
     model_server: KnownOutput[dict[str, Any]]
     """Its pods, port and models. InferenceGateway accepts it among its servers."""
-    deployment = Child("deployment")
-    """The Deployment."""
+    deployment = OptionalChild("deployment")
+    """The Deployment. None if replicas have several nodes."""
+    leader_worker_set = OptionalChild("groups")
+    """The LeaderWorkerSet. None if replicas have one node."""
     service = OptionalChild("service")
     """The Service. None if service is false."""
     autoscaler = OptionalChild("autoscaler")
@@ -221,9 +227,22 @@ def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iter
     yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
 
 
-def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
+def _answering(spec: InferenceServiceSpec) -> dict[str, Any]:
+    """Return the fields of a container that answers requests."""
     sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
-    container = spec.container() | (sleep if spec.deregister_seconds else {})
+    return spec.container() | (sleep if spec.deregister_seconds else {})
+
+
+def _leader_worker_set(spec: InferenceServiceSpec) -> Manifest:
+    made = spec.leader_worker_set(_answering(spec))
+    if spec.scales_by_gke:
+        leader = made["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+        leader["metadata"]["labels"][POD_LABEL] = spec.service_name
+    return made
+
+
+def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
+    container = _answering(spec)
     spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides
     pod = {"topologySpreadConstraints": _spread(spec)} if spread else {}
     template = pod_template(spec, "Always", container, pod=pod)

@@ -111,6 +111,11 @@ class ServerSpec(WorkloadSpec):
         return {self.port_name: self.port} | {port.name: port.port for port in self.ports}
 
     @property
+    def serving_labels(self) -> dict[str, str]:
+        """The labels of the pods that answer requests."""
+        return self.app_labels
+
+    @property
     def scraped_port(self) -> str:
         """The name of the port with the metrics."""
         return self.metrics_port or self.port_name
@@ -206,7 +211,7 @@ class ServerSpec(WorkloadSpec):
             ports.append({"name": key, "port": port, "targetPort": key, "protocol": "TCP"})
         # Pulumi waits for the pods, not for the Service's endpoints.
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
-        fields = {**spec, "selector": self.app_labels, "ports": ports}
+        fields = {**spec, "selector": self.serving_labels, "ports": ports}
         return ChildResource(role, api_object("v1", "Service", metadata, spec=fields))
 
     def _extra_service(self, service: ExtraService) -> ChildResource:
@@ -222,7 +227,7 @@ class ServerSpec(WorkloadSpec):
         if self.callers is not None:
             yield ChildResource("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
-            scraped = (self.app_labels, self.scraped_port, self.metrics_path)
+            scraped = (self.serving_labels, self.scraped_port, self.metrics_path)
             monitor = monitor_manifest(self.monitoring, self.metadata(), *scraped)
             yield ChildResource("monitoring", monitor)
 

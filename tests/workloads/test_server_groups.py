@@ -1,0 +1,214 @@
+"""InferenceService(nodes=…): a LeaderWorkerSet, what its leaders and workers run, and what it refuses."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+
+from tests.factories import node
+from tests.support.parts import manifest_of
+from tests.workloads.building import service_spec
+
+SIZES = ["--tensor-parallel-size=8", "--pipeline-parallel-size=2"]
+VLLM = {"nodes": 2, "gpus": 8, "gpu": "H100", "port": 8000, "arguments": ["--model=m", *SIZES]}
+LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+
+
+def groups(**more: Any) -> dict[str, Any]:
+    return manifest_of(service_spec(**VLLM | more), "LeaderWorkerSet")
+
+
+def templates(**more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    parts = groups(**more)["spec"]["leaderWorkerTemplate"]
+    return parts["leaderTemplate"], parts["workerTemplate"]
+
+
+def mains(**more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    leader, worker = templates(**more)
+    return leader["spec"]["containers"][0], worker["spec"]["containers"][0]
+
+
+def test_each_replica_is_a_group_behind_its_leader() -> None:
+    made = groups(replicas=3)
+    assert made["spec"]["replicas"] == 3
+    assert made["spec"]["leaderWorkerTemplate"]["size"] == 2
+    rollout = made["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
+    assert rollout == {"maxSurge": 0, "maxUnavailable": 1}
+    kinds = {manifest["kind"] for manifest in service_spec(**VLLM).manifests()}
+    assert kinds == {"LeaderWorkerSet", "Service", "PodDisruptionBudget"}
+    service = manifest_of(service_spec(**VLLM), "Service")
+    assert service["spec"]["selector"] == {"app.kubernetes.io/name": "chat"} | LEADER
+    # The controller makes a Service with the name of the set unless each group has its own.
+    assert made["metadata"]["name"] == service["metadata"]["name"]
+    assert made["spec"]["networkConfig"] == {"subdomainPolicy": "UniquePerReplica"}
+
+
+def test_one_node_stays_a_deployment() -> None:
+    assert manifest_of(service_spec(), "Deployment")["metadata"]["name"] == "chat"
+    selector = manifest_of(service_spec(), "Service")["spec"]["selector"]
+    assert selector == {"app.kubernetes.io/name": "chat"}
+
+
+def test_only_leaders_answer_probes_and_metrics() -> None:
+    leader, worker = mains()
+    assert {
+        "startupProbe",
+        "readinessProbe",
+        "livenessProbe",
+        "lifecycle",
+        "ports",
+    } <= leader.keys()
+    assert not any("Probe" in key or key in ("ports", "lifecycle") for key in worker)
+    monitor = manifest_of(service_spec(**VLLM, monitoring="google"), "PodMonitoring")
+    assert LEADER.items() <= monitor["spec"]["selector"]["matchLabels"].items()
+
+
+RANKS = [
+    "--nnodes=$(LWS_GROUP_SIZE)",
+    "--node-rank=$(LWS_WORKER_INDEX)",
+    "--master-addr=$(LWS_LEADER_ADDRESS)",
+    "--master-port=29500",
+]
+SCRIPT = "/vllm-workspace/examples/online_serving/multi-node-serving.sh"
+
+
+def test_vllm_starts_its_own_processes() -> None:
+    leader, worker = mains()
+    common = ["--model=m", *SIZES, "--distributed-executor-backend=mp", *RANKS]
+    assert "command" not in leader
+    assert leader["args"] == common
+    assert worker["args"] == [*common, "--headless"]
+
+
+def test_ray_starts_before_the_server_of_the_leader() -> None:
+    leader, worker = mains(launcher="vllm-ray")
+    assert leader["command"][:2] == ["sh", "-c"]
+    assert leader["command"][2] == (
+        f'bash {SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE && exec "$@"'
+    )
+    assert leader["args"] == ["vllm", "serve", "--model=m", *SIZES]
+    assert worker["command"] == ["bash", SCRIPT]
+    assert worker["args"] == ["worker", "--ray_address=$(LWS_LEADER_ADDRESS)"]
+
+
+def test_each_node_runs_engines_of_its_own() -> None:
+    leader, worker = mains(launcher="vllm-data-parallel", arguments=["--tensor-parallel-size", "2"])
+    assert leader["args"][:4] == ["vllm", "serve", "--tensor-parallel-size", "2"]
+    assert "--data-parallel-size=8" in leader["args"]
+    assert "--data-parallel-size-local=4" in leader["args"]
+    rank = 'exec "$@" --data-parallel-start-rank=$((LWS_WORKER_INDEX * 4))'
+    assert leader["command"][2] == worker["command"][2] == rank
+    assert worker["args"] == [*leader["args"], "--headless"]
+
+
+def test_another_engine_gets_the_arguments_as_they_are() -> None:
+    given = ["--nnodes", "$(LWS_GROUP_SIZE)", "--node-rank", "$(LWS_WORKER_INDEX)"]
+    leader, worker = mains(launcher="none", arguments=given)
+    assert leader["args"] == worker["args"] == given
+
+
+def test_groups_are_scaled_as_a_whole() -> None:
+    scaling = {
+        "autoscaling": {"max_replicas": 3, "metric": "vllm:num_requests_waiting", "target": "5"}
+    }
+    made = manifest_of(service_spec(**VLLM | scaling), "HorizontalPodAutoscaler")
+    target = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "name": "chat",
+    }
+    assert made["spec"]["scaleTargetRef"] == target
+    by_gke = {"autoscaling": scaling["autoscaling"] | {"served_by": "gke"}}
+    leader, worker = templates(**by_gke)
+    assert leader["metadata"]["labels"].items() - worker["metadata"]["labels"].items() == {
+        ("ml-foundations-server", "chat")
+    }
+
+
+def test_a_group_in_a_queue_has_one_topology_domain() -> None:
+    for template in templates(queue="gpus", topology="required:block"):
+        assert template["metadata"]["annotations"] == {
+            "kueue.x-k8s.io/podset-required-topology": "cloud.google.com/gce-topology-block",
+            "kueue.x-k8s.io/podset-group-name": "chat",
+        }
+    assert groups(queue="gpus")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        {"arguments": ["--tensor-parallel-size=8"]},
+        "arguments: tensor times pipeline parallel is 8 times 1 = 8, but a group has 16 GPUs (2 nodes of 8); "
+        "set --tensor-parallel-size=8 and --pipeline-parallel-size=2",
+    ),
+    ({"arguments": ["-tp", "8", "-pp=4"]}, "is 8 times 4 = 32, but a group has 16 GPUs"),
+    ({"launcher": "vllm-ray", "arguments": []}, "is 1 times 1 = 1, but a group has 16 GPUs"),
+    (
+        {"launcher": "vllm-data-parallel", "arguments": ["-tp=3"]},
+        "which does not divide the 8 GPUs; set --tensor-parallel-size to a divisor of 8",
+    ),
+    ({"gpus": 0, "gpu": None}, "gpus: is 0, and a group of vLLM needs GPUs"),
+    ({"arguments": [*SIZES, "--nnodes=2"]}, "arguments[2]: --nnodes=2 is set by the launcher vllm"),
+    (
+        {"command": ["sh", "-c", "vllm serve"]},
+        "command: is a script, to which the launcher cannot add",
+    ),
+    ({"rendezvous_port": 8000}, "rendezvous_port: is 8000, which serves already"),
+    (
+        {"deployment_name": "a" * 51},
+        "and a group adds its number and a hash: set it to at most 50 characters",
+    ),
+    ({"subdomain": "chat"}, "subdomain: is set by the component"),
+    ({"spread": "required"}, "spread: is required, and the pods of a group belong together"),
+    (
+        {
+            "pod_overrides": {
+                "containers": [{"name": "main", "readinessProbe": {"tcpSocket": {"port": 1}}}]
+            }
+        },
+        "readinessProbe: is for all pods, and workers answer no requests: set probes instead",
+    ),
+    (
+        {"queue": "q", "topology_slices": [{"level": "block", "size": 2}]},
+        "topology_slices: divides the pods of a workload",
+    ),
+    ({"nodes": 1, "launcher": "vllm"}, "launcher: starts a group of pods, and nodes is 1"),
+]
+
+
+@pytest.mark.parametrize(("more", "reason"), WRONG)
+def test_what_cannot_start_is_refused(more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ArgumentsError) as refused:
+        service_spec(**VLLM | more)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"arguments": ["-tp", "16"]},
+        {"arguments": ["-tp=8", "-pp", "2"]},
+        {"launcher": "vllm-data-parallel", "arguments": ["-tp=8"]},
+        {"deployment_name": "a" * 50},
+        {"arguments": [pulumi.Output.from_input("--model=m")]},
+    ],
+)
+def test_what_fits_together_is_accepted(more: dict[str, Any]) -> None:
+    assert groups(**more)
+
+
+@pytest.mark.parametrize(
+    ("surge", "free", "stops"), [(True, 3, True), (True, 4, False), (False, 2, False)]
+)
+def test_a_rollout_with_a_surge_needs_spare_nodes_for_a_group(
+    surge: bool, free: int, stops: bool
+) -> None:
+    labels = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    labels |= {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    nodes = [node(f"n{index}", labels, cpu="200", memory="2000Gi", gpu=8) for index in range(free)]
+    found = judge_documents([*service_spec(**VLLM, surge=surge).manifests(), *nodes])
+    assert found.stack is Verdict.FITS, [finding.message for finding in found.findings]
+    rules = [finding.rule for finding in found.findings]
+    assert ("rollout-surge" in rules) is stops
