@@ -1945,11 +1945,19 @@ class GroupedServerArgs(ServerArgs):
     starts Ray by vLLM's script, which the image must have. vllm-data-parallel runs an engine for
     each --tensor-parallel-size GPUs. none changes nothing: arguments may use $(LWS_LEADER_ADDRESS),
     $(LWS_GROUP_SIZE) and $(LWS_WORKER_INDEX). The default is vllm."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
+
+    Pods of a group that request all GPUs of a node get it, as those of a DistributedTraining do:
+    they run as root, in a namespace of the Pod Security level privileged."""
     rendezvous_port: NotRequired[Known[int]]
     """The port of a leader for the processes of its group. The default is 29500."""
     surge: NotRequired[Known[bool]]
     """Start a new pod or group before an old one stops in a rollout. It needs spare GPUs. The
     default is false."""
+    pool: NotRequired["GpuNodePool | CpuNodePool"]
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
 
 
 class InferenceServiceArgs(GroupedServerArgs):

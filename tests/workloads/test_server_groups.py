@@ -10,7 +10,7 @@ from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import node
 from tests.support.parts import manifest_of
-from tests.workloads.building import service_spec
+from tests.workloads.building import FABRICS, service_spec
 
 SIZES = ["--tensor-parallel-size=8", "--pipeline-parallel-size=2"]
 VLLM = {"nodes": 2, "gpus": 8, "gpu": "H100", "port": 8000, "arguments": ["--model=m", *SIZES]}
@@ -137,6 +137,23 @@ def test_a_group_in_a_queue_has_one_topology_domain() -> None:
     assert groups(queue="gpus")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
 
 
+def test_a_group_uses_the_network_between_its_gpus() -> None:
+    fabric = {"gpu_fabric": FABRICS["tcpxo"] | {"gpus_per_node": 8}, "command": ["vllm", "serve"]}
+    for template in templates(**fabric):
+        assert "networking.gke.io/interfaces" in template["metadata"]["annotations"]
+        assert template["spec"]["initContainers"][0]["name"] == "tcpxo-daemon"
+    for launcher in ("vllm", "vllm-ray", "vllm-data-parallel"):
+        sizes = ["-tp=8"] if launcher == "vllm-data-parallel" else SIZES
+        for main in mains(**fabric, launcher=launcher, arguments=sizes):
+            assert main["command"][:2] == ["bash", "-c"]
+            assert main["command"][2].endswith('exec "$@"')
+    alone = service_spec(**VLLM | fabric | {"nodes": 1})
+    assert "initContainers" not in manifest_of(alone, "Deployment")["spec"]["template"]["spec"]
+    assert not list(alone.warnings())
+    (warning,) = service_spec(**VLLM | fabric | {"gpus": 4, "arguments": ["-tp=8"]}).warnings()
+    assert "only pods of whole nodes get the network between GPUs" in warning
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"arguments": ["--tensor-parallel-size=8"]},
@@ -173,6 +190,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"queue": "q", "topology_slices": [{"level": "block", "size": 2}]},
         "topology_slices: divides the pods of a workload",
+    ),
+    (
+        {"gpu_fabric": FABRICS["tcpxo"] | {"gpus_per_node": 8}},
+        "command: is required: it first reads",
     ),
     ({"nodes": 1, "launcher": "vllm"}, "launcher: starts a group of pods, and nodes is 1"),
 ]

@@ -10,6 +10,15 @@ from typing_extensions import override
 from ml_foundations.component.types import MAX_LABEL, Name
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import Manifest, api_object
+from ml_foundations.workloads.fabric import PodFabric
+from ml_foundations.workloads.fabric_rules import (
+    FABRIC_POOL,
+    fabric_errors,
+    fabric_warnings,
+    used_fabric,
+)
+from ml_foundations.workloads.gpu_fabric import GpuFabric
+from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import ServerSpec
 
@@ -36,6 +45,8 @@ _OWN_ARGUMENT = re.compile(
 class GroupedServerSpec(ServerSpec):
     """Arguments of servers whose replicas may have several nodes."""
 
+    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
+
     deployment_name: Name | None = None
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
     replicas: int = Field(1, ge=1)
@@ -55,6 +66,12 @@ class GroupedServerSpec(ServerSpec):
     each --tensor-parallel-size GPUs. none changes nothing: arguments may use $(LWS_LEADER_ADDRESS),
     $(LWS_GROUP_SIZE) and $(LWS_WORKER_INDEX). The default is vllm.
     """
+    gpu_fabric: GpuFabric | None = None
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
+
+    Pods of a group that request all GPUs of a node get it, as those of a DistributedTraining do:
+    they run as root, in a namespace of the Pod Security level privileged.
+    """
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of a leader for the processes of its group. The default is 29500."""
     surge: bool = False
@@ -70,6 +87,11 @@ class GroupedServerSpec(ServerSpec):
     def is_grouped(self) -> bool:
         """Return whether each replica has several nodes."""
         return self.nodes > 1
+
+    @property
+    @override
+    def fabric(self) -> PodFabric:
+        return used_fabric(self.gpu_fabric, self.nodes, self.gpus)
 
     @property
     @override
@@ -97,8 +119,13 @@ class GroupedServerSpec(ServerSpec):
             yield from self._group_errors()
             yield from self._launch_errors()
             yield from self._parallel_errors()
+            yield from fabric_errors(self, self.gpu_fabric)
         elif self.launcher is not None:
             yield "launcher", "starts a group of pods, and nodes is 1; set nodes, or leave it out"
+
+    @override
+    def warnings(self) -> Iterator[str]:
+        yield from fabric_warnings(self, self.gpu_fabric, self.nodes)
 
     def _group_errors(self) -> Iterator[tuple[str, str]]:
         longest = MAX_LABEL - len(f"-{self.most_replicas - 1}{_HASH}")
@@ -194,10 +221,8 @@ def _launch(spec: GroupedServerSpec, *, is_leader: bool) -> dict[str, Any]:
             start = f"bash {_RAY_SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE"
             return _script(spec, f'{start} && exec "$@"', given)
         case "vllm-ray":
-            return {
-                "command": ["bash", _RAY_SCRIPT],
-                "args": ["worker", f"--ray_address={_LEADER}"],
-            }
+            worker = ["worker", f"--ray_address={_LEADER}"]
+            return {"command": spec.fabric.command(["bash", _RAY_SCRIPT]), "args": worker}
         case "vllm-data-parallel":
             tensor, pipeline = spec.parallel or (1, 1)
             local = spec.gpus // (tensor * pipeline)
@@ -212,8 +237,8 @@ def _launch(spec: GroupedServerSpec, *, is_leader: bool) -> dict[str, Any]:
 
 def _script(spec: GroupedServerSpec, script: str, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return a shell that runs the server's command with its arguments, after or with others."""
-    command = spec.command or _SERVE
-    return {"command": ["sh", "-c", script, "server"], "args": [*command, *arguments]}
+    shell = spec.fabric.command(["sh", "-c", script, "server"])
+    return {"command": shell, "args": [*(spec.command or _SERVE), *arguments]}
 
 
 def _size(words: Sequence[str], names: Sequence[str]) -> int:

@@ -10,11 +10,17 @@ from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import overridden, without_none
-from ml_foundations.kubernetes.objects import api_object, items
-from ml_foundations.workloads.fabric import NO_FABRIC, PodFabric, daemon_errors, pod_fabric
+from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.workloads.fabric import PodFabric
+from ml_foundations.workloads.fabric_rules import (
+    FABRIC_POOL,
+    fabric_errors,
+    fabric_warnings,
+    used_fabric,
+)
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.job import AwaitedSpec
-from ml_foundations.workloads.pod import POOL, WorkloadSpec
+from ml_foundations.workloads.pod import WorkloadSpec
 
 _RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""
@@ -38,14 +44,7 @@ class SeveralNodesSpec(AwaitedSpec):
 
     name_field = "job_name"
 
-    objects = {
-        **WorkloadSpec.objects,
-        "pool": POOL._replace(
-            description="The GpuNodePool or CpuNodePool that its pods run on. "
-            "It sets gpu, gpu_fabric, node_selector and tolerations.",
-            outputs={**POOL.outputs, "gpu_fabric": "gpu_fabric"},
-        ),
-    }
+    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
 
     nodes: int = Field(ge=1)
     """Pods that run together. If each requests all GPUs of a node, it is the number of nodes."""
@@ -85,9 +84,7 @@ class SeveralNodesSpec(AwaitedSpec):
     @property
     @override
     def fabric(self) -> PodFabric:
-        if self.gpu_fabric is None or self.nodes == 1 or self.gpus < self.gpu_fabric.gpus_per_node:
-            return NO_FABRIC
-        return pod_fabric(self.gpu_fabric)
+        return used_fabric(self.gpu_fabric, self.nodes, self.gpus)
 
     def rendezvous(self) -> dict[str, dict[str, Any]]:
         """Return the variables by which the pods find each other."""
@@ -118,7 +115,7 @@ class SeveralNodesSpec(AwaitedSpec):
         yield from super().errors()
         yield from self.peer_name_errors()
         yield from self._jobset_errors()
-        yield from self._fabric_errors()
+        yield from fabric_errors(self, self.gpu_fabric)
         for index, layer in enumerate(self.topology_slices):
             if self.nodes % layer.size:
                 reason = f"is {layer.size}, and must divide nodes ({self.nodes})"
@@ -126,19 +123,6 @@ class SeveralNodesSpec(AwaitedSpec):
         last = f"-{self.nodes - 1}"
         of_jobset = f"-{_JOBSET_JOB}-0{last}{_POD_SUFFIX}"
         yield from self.hostname_errors(of_jobset if self.jobset else last)
-
-    def _fabric_errors(self) -> Iterator[tuple[str, str]]:
-        if self.gpu_fabric is None or not self.fabric.is_used:
-            return
-        if self.fabric.script and not self.program:
-            reason = f"is required: it first reads {self.fabric.script}"
-            yield "command", f"{reason}, which the image's own command cannot; set the command"
-        if self.host_network:
-            reason = "leaves the pods without the interfaces of gpu_fabric"
-            yield "host_network", f"{reason}; leave one out"
-        own = [*self.init_containers, *self.side_containers]
-        overrides = items(self.pod_overrides, "initContainers")
-        yield from daemon_errors(self.fabric, self.gpu_fabric.kind, own, overrides)
 
     def _jobset_errors(self) -> Iterator[tuple[str, str]]:
         if self.max_restarts is not None and not self.jobset:
@@ -151,14 +135,7 @@ class SeveralNodesSpec(AwaitedSpec):
 
     @override
     def warnings(self) -> Iterator[str]:
-        whole = self.gpu_fabric.gpus_per_node if self.gpu_fabric and self.nodes > 1 else 0
-        if 0 < self.gpus < whole:
-            of_node = f"gpus is {self.gpus}, and its nodes have {whole}"
-            fix = f"Set gpus to {whole}, and nodes to fewer"
-            yield f"{of_node}: only pods of whole nodes get the network between GPUs. {fix}"
-        if self.fabric.is_used and self.user:
-            reason = "added capabilities have no effect for it, and no manifest of Google has it"
-            yield f"run_as_user is {self.user}, in the network between GPUs: {reason}. Leave it out"
+        yield from fabric_warnings(self, self.gpu_fabric, self.nodes)
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
