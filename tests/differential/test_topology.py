@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ml_foundations.kubernetes.labels import HOSTNAME
 from ml_foundations.kubernetes.objects import Manifest
-from ml_foundations.planning.scheduler.topology import Usage
+from ml_foundations.planning.scheduler.topology import REQUIRED, TopologyRequest, Usage
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import controllers, kwok
@@ -14,7 +15,19 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.differential.topology import NAMESPACE, Fleet, RealKueue, fleet, gang, planned, workload
+from tests.differential.topology import (
+    FLAVOR_LABEL,
+    NAMESPACE,
+    Fleet,
+    Gang,
+    RealKueue,
+    fleet,
+    gang,
+    planned,
+    pods,
+    workload,
+)
+from tests.factories import GPU, node
 from tests.support.trials import sizes
 from tests.support.waiting import until
 
@@ -50,6 +63,23 @@ def test_kueue_assigns_the_domains_that_planning_finds(api: Api, cases: int) -> 
     fitting = sum(count for _, count in found)
     assert not disagreements, "\n".join(disagreements)
     assert 0.2 * cases < fitting < 0.9 * cases * 2, "some gangs fit, and some do not"
+
+
+def test_kueue_judges_a_leader_by_the_conditions_of_its_workers(api: Api) -> None:
+    """Kueue issue 15373: no node accepts the leader, and Kueue admits it."""
+    nodes: list[Manifest] = []
+    for name in ("lead-0", "lead-1"):
+        made = node(name, {FLAVOR_LABEL: "lead"}, gpu="8")
+        made["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
+        nodes.append(made)
+    _create(api, [Fleet("lead", [HOSTNAME], nodes)])
+    request = TopologyRequest(REQUIRED, HOSTNAME, group="ring")
+    made = workload("lead", "lead", Gang(request, [1, 1], pods({GPU: "1"})))
+    leader = made["spec"]["podSets"][1]["template"]
+    leader["spec"] = {**leader["spec"], "nodeSelector": {"role": "head"}}
+    assignments, message = RealKueue(api).decision(made)
+    assert message == ""
+    assert assignments == [[(("lead-0",), 1)], [(("lead-0",), 1)]]
 
 
 def _create(api: Api, fleets: list[Fleet]) -> None:

@@ -67,11 +67,12 @@ class Fleet:
         yield from self.pods
         levels = [{"nodeLabel": level} for level in self.levels]
         yield cluster_wide(API, "Topology", self.name, spec={"levels": levels})
-        flavor = {
+        flavor: dict[str, Any] = {
             "nodeLabels": {FLAVOR_LABEL: self.name},
-            "tolerations": self.tolerations,
             "topologyName": self.name,
         }
+        if self.tolerations:
+            flavor["tolerations"] = self.tolerations
         yield cluster_wide(API, "ResourceFlavor", self.name, spec=flavor)
         quotas = [{"name": name, "nominalQuota": 10_000} for name in ("cpu", GPU)]
         flavors = [{"name": self.name, "resources": quotas}]
@@ -123,14 +124,15 @@ TAINT_TOLERATION = {"key": "example.com/team", "operator": "Exists"}
 
 def _running(name: str, node_name: str, chance: random.Random) -> Manifest:
     """Return a pod that runs on a node, and that Kueue does not manage."""
-    spec = _pods({"cpu": str(chance.randint(1, 3)), GPU: str(chance.choice((0, 0, 1)))})
+    spec = pods({"cpu": str(chance.randint(1, 3)), GPU: str(chance.choice((0, 0, 1)))})
     spec |= {"nodeName": node_name, "tolerations": [{"operator": "Exists"}]}
     made = namespaced("v1", "Pod", name, spec=spec)
     made["metadata"]["annotations"] = {"pod-complete.stage.kwok.x-k8s.io/delay": "24h"}
     return made
 
 
-def _pods(requests: Manifest) -> dict[str, Any]:
+def pods(requests: Manifest) -> dict[str, Any]:
+    """Return the spec of pods with these requests."""
     amounts = {name: amount for name, amount in requests.items() if amount != "0"}
     resources = {"requests": amounts, "limits": amounts}
     main = {"name": "main", "image": "example.com/main", "resources": resources}
@@ -140,7 +142,7 @@ def _pods(requests: Manifest) -> dict[str, Any]:
 def gang(chance: random.Random, levels: Sequence[str]) -> Gang:
     """Return a random gang that asks for a topology of these levels."""
     gpus = chance.choice((0, 1, 2, 2, 4, 8))
-    spec = _pods({"cpu": str(chance.choice((1, 1, 2, 3))), GPU: str(gpus)})
+    spec = pods({"cpu": str(chance.choice((1, 1, 2, 3))), GPU: str(gpus)})
     if chance.random() < 0.3:
         spec["tolerations"] = [TAINT_TOLERATION]
     if chance.random() < 0.15:

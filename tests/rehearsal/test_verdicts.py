@@ -47,6 +47,7 @@ from tests.planning.queues import (
     ring,
     waiting,
 )
+from tests.planning.topologies import BLOCK, RACK, asking, queue, racks, with_leader
 from tests.support.checkout import CHECKOUT
 from tests.support.project import delete
 from tests.support.waiting import until
@@ -497,3 +498,118 @@ def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
         "",
         FITS,
     )
+
+
+def without_rack(nodes: list[Manifest]) -> list[Manifest]:
+    for each in nodes:
+        del each["metadata"]["labels"][RACK]
+    return nodes
+
+
+def on_head(nodes: list[Manifest]) -> list[Manifest]:
+    """The nodes, and one outside of the topology, which has a role."""
+    return [*nodes, node("head", {"gpu": "h100", "role": "head"}, gpu="8")]
+
+
+def tainted(nodes: list[Manifest]) -> list[Manifest]:
+    """A queue whose flavor tolerates no taint, on nodes that have one."""
+    for each in nodes:
+        each["spec"]["taints"] = [{"key": "a", "value": "b", "effect": "NoSchedule"}]
+    return nodes
+
+
+def intolerant(documents: list[Manifest]) -> list[Manifest]:
+    # With an empty list, Kueue could not add its finalizer: the flavor's tolerations are immutable.
+    del documents[1]["spec"]["tolerations"]
+    return documents
+
+
+NARROW = {"nodeSelector": {"role": "head"}}
+TOPOLOGIES: dict[str, tuple[list[Manifest], int, str, Verdict]] = {
+    "a rack holds it": ([asking(2, required_topology=RACK), *queue(), *racks(2)], 2, "", FITS),
+    "no rack holds it": (
+        [asking(3, required_topology=RACK), *queue(), *racks(2, 2)],
+        0,
+        "allows to fit only 2 out of 3 pod(s)",
+        CANNOT_FIT,
+    ),
+    "nodes lack the label of a level": (
+        [asking(2, required_topology=BLOCK), *queue(), *without_rack(racks(2))],
+        0,
+        "no topology domains at level: example.com/block",
+        CANNOT_FIT,
+    ),
+    "an untolerated taint, with host names": (
+        [asking(1, required_topology=RACK), *intolerant(queue()), *tainted(racks(1))],
+        0,
+        'excluded: taint "a=b:NoSchedule": 1',
+        CANNOT_FIT,
+    ),
+    "an untolerated taint, without host names": (
+        [asking(1, required_topology=RACK), *intolerant(queue(BLOCK, RACK)), *tainted(racks(1))],
+        0,
+        "untolerated taint",
+        CANNOT_FIT,
+    ),
+    "more fragments, without host names": (
+        [asking(5, gpus=3, required_topology=RACK), *queue(BLOCK, RACK), *racks(2)],
+        4,
+        "Insufficient nvidia.com/gpu",
+        CANNOT_FIT,
+    ),
+    "a leader that no node of the workers accepts": (
+        [with_leader(2, leader=NARROW), *queue(), *on_head(racks(3))],
+        2,
+        "didn't match Pod's node affinity/selector",
+        CANNOT_FIT,
+    ),
+    "fragments, without host names": (
+        [asking(4, gpus=3, required_topology=RACK), *queue(BLOCK, RACK), *racks(2)],
+        4,
+        "",
+        UNDETERMINED,
+    ),
+    "a leader and its workers": ([with_leader(2), *queue(), *racks(3)], 3, "", FITS),
+    "pods without a topology, in a queue with one only": (
+        [asking(2), *queue(), *racks(2)],
+        2,
+        "",
+        FITS,
+    ),
+    "a level that the topology lacks": (
+        [asking(2, required_topology="example.com/row"), *queue(), *racks(2)],
+        0,
+        "does not contain the requested level",
+        CANNOT_FIT,
+    ),
+    "a queue without a topology": (
+        [asking(2, required_topology=RACK), FLAVOR, LOCAL, cluster_queue(), *racks(2)],
+        0,
+        "does not support TopologyAwareScheduling",
+        CANNOT_FIT,
+    ),
+    "a webhook that refuses it": (
+        [asking(2, required_topology=RACK, preferred_topology=RACK), *queue(), *racks(2)],
+        0,
+        "must not contain more than one topology annotation",
+        CANNOT_FIT,
+    ),
+    "slices that do not divide the pods": (
+        [asking(3, slice_required_topology=RACK, slice_size="2"), *queue(), *racks(2, 2)],
+        2,
+        "",
+        CANNOT_FIT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_topologies(replica: Replica, name: str) -> None:
+    documents, pods, waits_for, expected = TOPOLOGIES[name]
+    queue_of_nodes = [each for each in documents if each["kind"] != "Node"]
+    nodes = [each for each in documents if each["kind"] == "Node"]
+    for each in queue_of_nodes:
+        if each["kind"] == "ClusterQueue":
+            quotas = each["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+            quotas[0]["nominalQuota"] = 8 * len(nodes)
+    check(replica, documents, pods, waits_for, expected)
