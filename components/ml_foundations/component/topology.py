@@ -1,4 +1,4 @@
-"""Levels of the nodes' topology in arguments, and the labels of nodes that they stand for."""
+"""Levels of the nodes' topology in arguments, and their labels of nodes."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.spelling import did_you_mean
 
 
 def level_label(level: str) -> str:
-    """Return the label of nodes that a level stands for; a label stands for itself."""
+    """Return the label of nodes of a level: a level is a name or the label itself."""
     return labels.TOPOLOGY_LEVELS.get(level, level)
 
 

@@ -159,12 +159,13 @@ class Topologies:
         for (pods, pod), (*_, usage) in zip(admitted.pod_sets, admitted.queue_usage, strict=True):
             request = topology_request(pods) or implied
             groups = self._cluster.queues.accepting(queue, usage, pods.spec)
-            suitable = [[name for name in group if self._suits(name, request)] for group in groups]
-            if not all(suitable):
-                return Outcome.refused([_no_flavor(queue, pods, request)])
+            for group in groups:
+                suitable = [name for name in group if self._suits(name, request)]
+                if not suitable:
+                    return Outcome.refused([_no_flavor(queue, pods, request)])
+                if request is not None:
+                    choices = {name: None for name in choices if name in suitable}
             if request is not None and pods.count:
-                for group in suitable:
-                    choices = {name: None for name in choices if name in group}
                 requests = scheduled(counted_requests(self._cluster, workload, pods, pod))
                 sets.append(_Set(request, pods, pod, requests, fewest_admitted(workload, pods)))
         return self._in_flavors([*choices], sets) if sets else NOTHING_DECIDED
@@ -219,8 +220,8 @@ class Topologies:
         if never := "" if is_open else possible.failure(sets):
             message = f"Kueue never admits it: {never}"
             return Outcome.refused([Refusal(RULE, path, message, _REMEDY)])
-        why = possible.doubts[0] if possible.doubts else "other pods may leave room, or take it"
-        message = f"whether Kueue finds a topology domain is not known: {why} ({failure})"
+        why = possible.doubts[0] if possible.doubts else f"DaemonSets may come first, and {failure}"
+        message = f"whether Kueue finds a topology domain is not known: {why}"
         return Outcome.refused([doubt(RULE, path, message, _REMEDY)])
 
     def _nodes_of(self, flavor: str, certain: bool) -> _Nodes:
@@ -296,7 +297,7 @@ def _topology_nodes(
 
 
 def _lacks_level(group: NodeGroup, levels: Sequence[str]) -> bool:
-    """Return whether the domain of some nodes is not known; each has a host name of its own."""
+    """Return whether the domain of some nodes is not known; each node has another host name."""
     return UNKNOWN in map(group.node.labels.get, {*levels} - {labels.HOSTNAME})
 
 
