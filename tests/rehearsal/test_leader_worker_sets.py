@@ -18,6 +18,7 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
@@ -170,6 +171,14 @@ def test_a_server_on_two_nodes_is_ready_behind_its_leader(project: Project) -> N
     selected = project.kubectl("get", "pods", "-n", "red", "-l", words)["items"]
     assert [pod["metadata"]["name"] for pod in selected] == ["chat-0"]
     assert "updated" not in project.up(served())
+    [row] = [row for row in collect(project.rehearsal).workloads if row.namespace == "red"]
+    assert (row.kind, row.name, row.state, row.reason) == (
+        "LeaderWorkerSet",
+        "chat",
+        "Ready",
+        "1/1",
+    )
+    assert row.nodes == sorted(pod["spec"]["nodeName"] for pod in (leader, worker))
 
 
 def test_a_server_is_updated_and_scaled_by_groups(project: Project) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
+from ml_foundations.planning.model.described_kinds import described_kinds
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.planning.model.workloads import template_path
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
@@ -228,6 +229,18 @@ def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
     return _row(kind, item, "Pending", seen.nodes(item), reason)
 
 
+def _leader_worker_set(item: Object, seen: _Observations) -> Workload:
+    """Return a LeaderWorkerSet, whose replicas are groups."""
+    described = described_kinds()["LeaderWorkerSet"]
+    selector = {"matchLabels": {described.name_label: name_of(item)}}
+    shown = {
+        **item,
+        "spec": {**item["spec"], "selector": selector},
+        "status": section(item, "status"),
+    }
+    return _replicated(described.kind, shown, seen)
+
+
 def _daemon_set(item: Object, seen: _Observations) -> Workload:
     scheduled = item["status"].get("desiredNumberScheduled", 0)
     ready = item["status"].get("numberReady", 0)
@@ -265,6 +278,7 @@ _ROWS: Mapping[str, Callable[[Object, _Observations], Workload]] = {
     _JOBS: _job,
     "/apis/batch/v1/cronjobs": _cron_job,
     "/apis/jobset.x-k8s.io/v1alpha2/jobsets": _job_set,
+    "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets": _leader_worker_set,
     "/apis/apps/v1/deployments": partial(_replicated, "Deployment"),
     "/apis/apps/v1/replicasets": partial(_replicated, "ReplicaSet"),
     "/apis/apps/v1/statefulsets": partial(_replicated, "StatefulSet"),
