@@ -8,6 +8,8 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import GPU, Manifest, container, node, quota, template
+from tests.planning.queues import waiting
+from tests.planning.topologies import KUEUE, RACK, queue, racks
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
@@ -172,3 +174,19 @@ def test_the_server_and_the_webhook_refuse_invalid_fields(
     verdicts = judge_documents([made, *nodes(4)])
     paths = [finding.path for finding in verdicts.findings if finding.rule == "invalid"]
     assert paths == ([path] if path else [])
+
+
+@pytest.mark.parametrize(("leaders", "replicas"), [(True, 1), (True, 2), (False, 1)])
+def test_kueue_groups_a_leader_with_its_workers(leaders: bool, replicas: int) -> None:
+    """It queues each group. Without a template for leaders, a group has one set of pods."""
+    grouped = pods()
+    grouped["metadata"]["annotations"] = {
+        f"{KUEUE}required-topology": RACK,
+        f"{KUEUE}group-name": "ring",
+    }
+    parts = {"workerTemplate": grouped} | ({"leaderTemplate": grouped} if leaders else {})
+    made = waiting(groups(replicas, 2, parts=parts))
+    verdict, found = judged(made, *queue(), *racks(2, 2))
+    refused = "Kueue refuses the group ring: it has 1 sets of pods, and must have 2"
+    assert any(refused in text for text in found) is not leaders
+    assert verdict is (UNDETERMINED if leaders else CANNOT_FIT), found

@@ -180,6 +180,17 @@ class Workload:
         if self.ceiling is not None and self.ceiling > count:
             yield "autoscaling-ceiling", self.ceiling
 
+    @property
+    def queued_sets(self) -> list[PodSet]:
+        """Its sets of pods as Kueue queues them: those of one group, with one set per template."""
+        if not self.groups:
+            return [*self.pods]
+        by_path: dict[str, PodSet] = {}
+        for pods in self.pods:
+            before = by_path[pods.path].count if pods.path in by_path else 0
+            by_path[pods.path] = replace(pods, count=before + self.pods_of(pods, 1))
+        return [*by_path.values()]
+
     def pods_of(self, pods: PodSet, replicas: int) -> int:
         """Return how many pods of a set there are with so many replicas."""
         return pods.count // self.groups * replicas if self.groups else replicas

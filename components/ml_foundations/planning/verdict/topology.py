@@ -150,7 +150,10 @@ class Topologies:
         with_topology = list(filter(self._topology, flavors))
         if not with_topology and not any(_requests_topology(pods) for pods in workload.pods):
             return NOTHING_DECIDED
-        if refused := [*refused_requests(workload.pods), *self._unknown(workload, with_topology)]:
+        if refused := [
+            *refused_requests(workload.queued_sets),
+            *self._unknown(workload, with_topology),
+        ]:
             return Outcome.refused(refused)
         # If all flavors have a topology, Kueue uses it for pods that request none, too.
         implied = TopologyRequest(UNCONSTRAINED) if with_topology == flavors else None
