@@ -273,7 +273,7 @@ def _topology_errors(
         if not queues.topology:
             reason = f"asks for the level {level}, but trainingQueue.topology has none; add it"
             yield f"{path}.{field}", reason
-        elif level_label(level) not in queues.levels:
+        elif level_label(level) not in map(level_label, queues.topology):
             yield f"{path}.{field}", not_among(level, "level", queues.topology)
 
 

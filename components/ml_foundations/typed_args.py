@@ -1193,6 +1193,9 @@ class FlavorArgs(TypedDict):
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
     are ready. The default is false."""
+    topology: NotRequired[Known[list[str]]]
+    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
+    on which GKE's labels may be missing. By default, those of the queue."""
     pool: NotRequired["GpuNodePool"]
     """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning."""
 

@@ -37,6 +37,11 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
         "CronJob evaluate": ("Scheduled", ""),
     },
     "yaml": COPIED,
+    "a3mega-training": {
+        "Job nccl": ("Completed", "gke-a3mega-reserved-"),
+        "JobSet llama": ("Completed", "gke-a3mega-reserved-"),
+    },
+    "a4-dranet": {f"Job {name}": ("Completed", "gke-a4-b200-") for name in ("nccl", "llama")},
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""
 

@@ -96,6 +96,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["\n  topology: has hostname, the smallest domain, before others; put it last"],
     ),
     (
+        {"flavors": [L4 | {"topology": ["hostname"]}], "teams": [RESEARCH | {"gpus": {}}]},
+        ["flavors[0].topology: is for a queue with a topology; set topology"],
+    ),
+    (
         {"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]},
         ["compute is taken"],
     ),
@@ -351,6 +355,16 @@ def test_a_topology_is_in_each_flavor_of_gpus() -> None:
     assert "topologyName" not in compute["spec"]
     assert [flavor["spec"]["topologyName"] for flavor in gpus] == ["ml", "ml"]
     assert of_kind("Topology") == []
+
+
+def test_a_flavor_may_have_fewer_levels() -> None:
+    flavors = [H100, L4 | {"topology": ["hostname"]}]
+    made = of_kind("Topology", topology=LEVELS, flavors=flavors)
+    assert [topology["metadata"]["name"] for topology in made] == ["ml", "ml-l4"]
+    assert made[1]["spec"]["levels"] == [{"nodeLabel": "kubernetes.io/hostname"}]
+    _, *gpus = of_kind("ResourceFlavor", topology=LEVELS, flavors=flavors)
+    names = [flavor["spec"]["topologyName"] for flavor in gpus]
+    assert names == ["ml", "ml-l4"]
 
 
 def test_one_flavor_has_all_resources_of_a_pod_with_a_topology() -> None:

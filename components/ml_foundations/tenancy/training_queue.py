@@ -1,6 +1,6 @@
 """Queues for training, by Kueue: the share of each team, and what it may borrow."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import pulumi
@@ -80,9 +80,13 @@ class Flavor(Spec):
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
     are ready. The default is false."""
+    topology: list[TopologyLevel] = []
+    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
+    on which GKE's labels may be missing. By default, those of the queue."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        yield from _level_errors(self.topology)
         if self.gpu is None and not self.node_selector and not self.compute_class:
             yield "gpu", "is required, or node_selector, or compute_class: they select its nodes"
 
@@ -177,17 +181,10 @@ class Queues(Spec):
     """Fields of the created objects, by kind (ResourceFlavor, ClusterQueue, LocalQueue). They are
     merged over the component's: maps are merged, lists are replaced, and null removes a field."""
 
-    @property
-    def levels(self) -> list[str]:
-        """The labels of the topology's levels."""
-        return [level_label(level) for level in self.topology]
-
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from duplicates("topology[{}]", self.levels)
-        if labels.HOSTNAME in self.levels[:-1]:
-            yield "topology", "has hostname, the smallest domain, before others; put it last"
+        yield from _level_errors(self.topology)
         reason = "is for an installed Kueue, but install is false; configure the existing Kueue"
         for field in ("ready_seconds", "values"):
             if not self.install and field in self.model_fields_set:
@@ -214,6 +211,10 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
         yield from duplicates("flavors[{}].name", names, [_COMPUTE])
+        for index, flavor in enumerate(self.flavors):
+            if flavor.topology and not self.topology:
+                reason = "is for a queue with a topology; set topology, or leave it out"
+                yield f"flavors[{index}].topology", reason
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
             if team.namespace in namespaces[:index]:
@@ -227,9 +228,15 @@ class TrainingQueueSpec(Queues, ComponentSpec):
 
     @override
     def warnings(self) -> Iterator[str]:
-        if self.topology and self.levels[-1] != labels.HOSTNAME:
-            blind = "Kueue then ignores taints and adds up the free GPUs of several nodes"
-            yield f"the last level of topology is {self.topology[-1]}: {blind}. Add hostname"
+        blind = "Kueue then ignores taints and adds up the free GPUs of several nodes"
+        for levels in filter(None, [self.topology, *(flavor.topology for flavor in self.flavors)]):
+            if level_label(levels[-1]) != labels.HOSTNAME:
+                yield f"the last level of topology is {levels[-1]}: {blind}. Add hostname"
+
+    def topology_name(self, flavor: Flavor) -> str | None:
+        """Return the name of the Topology of a flavor, or None if it has none."""
+        own = f"{self.cohort}-{flavor.name}" if flavor.topology else self.cohort
+        return own if self.topology else None
 
     @override
     def children(self) -> Iterator[ChildResource]:
@@ -243,12 +250,16 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         made: dict[str, Manifest] = {}
         after: dict[str, list[str]] = {}
         if self.topology:
-            levels = [{"nodeLabel": level} for level in self.levels]
-            made[_TOPOLOGY] = _object("Topology", {"name": self.cohort}, {"levels": levels})
+            made[_TOPOLOGY] = _topology(self.cohort, self.topology)
+        for flavor in self.flavors:
+            if flavor.topology:
+                name = f"{self.cohort}-{flavor.name}"
+                made[f"{flavor.name}-topology"] = _topology(name, flavor.topology)
+        topologies = list(made)
         for name, content in contents.items():
             made[f"{name}-flavor"] = _object("ResourceFlavor", {"name": name}, content)
-            if self.topology:  # Kueue keeps it until no flavor has it
-                after[f"{name}-flavor"] = [_TOPOLOGY]
+            if topologies:  # Kueue keeps them until no flavor has them
+                after[f"{name}-flavor"] = topologies
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
             made |= _provisioning()
@@ -340,6 +351,18 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     return merged(values, spec.values)
 
 
+def _level_errors(levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    found = [level_label(level) for level in levels]
+    yield from duplicates("topology[{}]", found)
+    if labels.HOSTNAME in found[:-1]:
+        yield "topology", "has hostname, the smallest domain, before others; put it last"
+
+
+def _topology(name: str, levels: Sequence[str]) -> Manifest:
+    found = [{"nodeLabel": level_label(level)} for level in levels]
+    return _object("Topology", {"name": name}, {"levels": found})
+
+
 def _flavor_spec(spec: TrainingQueueSpec, flavor: Flavor) -> dict[str, Any]:
     # Kueue compares a pod's affinity with these labels, not with those of the nodes.
     gpu_labels = flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}
@@ -349,7 +372,7 @@ def _flavor_spec(spec: TrainingQueueSpec, flavor: Flavor) -> dict[str, Any]:
     fields = {
         "nodeLabels": node_labels,
         "tolerations": tolerations or None,
-        "topologyName": spec.cohort if spec.topology else None,
+        "topologyName": spec.topology_name(flavor),
     }
     return without_none(fields)
 

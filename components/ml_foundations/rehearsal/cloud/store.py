@@ -79,12 +79,12 @@ class Store:
 
     def available_pools(self) -> dict[str, Pool]:
         """Return the declared node pools, with no more nodes than a stockout leaves."""
+        return {name: self.available(pool) for name, pool in self.pools().items()}
+
+    def available(self, pool: Pool) -> Pool:
+        """Return a node pool with no more nodes than a stockout leaves."""
         stock: dict[str, int] = self.get("stock", {})
-        pools = self.pools()
-        for name in stock.keys() & pools.keys():
-            most = min(pools[name].max_nodes, stock[name])
-            pools[name] = replace(pools[name], max_nodes=most)
-        return pools
+        return replace(pool, max_nodes=min(pool.max_nodes, stock.get(pool.name, pool.max_nodes)))
 
     def save_pool(self, pool: Pool) -> None:
         """Declare a node pool, or change it."""

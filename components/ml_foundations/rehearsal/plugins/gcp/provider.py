@@ -283,8 +283,10 @@ class GcpProvider(Provider):
         """Wait until a pool has its minimum of nodes, and all are ready and as declared."""
         template = nodes.node_template(pool, pool.zones[0], None)
         annotations = template["metadata"]["annotations"].items()
-        minimum = min(pool.min_nodes if pool.resource else pool.initial_nodes, pool.max_nodes)
         rehearsal = self._replica_of(pool.cluster_id)
+        # GKE would fail to create a pool that is sold out. Here a stockout comes after it.
+        most = Store(rehearsal).available(pool).max_nodes
+        minimum = min(pool.min_nodes if pool.resource else pool.initial_nodes, most)
 
         def is_current(node: Object) -> bool:
             return nodes.is_ready(node) and annotations <= node["metadata"]["annotations"].items()
