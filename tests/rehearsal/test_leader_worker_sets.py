@@ -36,6 +36,7 @@ CONTROLLER = (
 H100_NODE = {
     "cloud.google.com/gke-nodepool": "h100",
     "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
 }
 POD = {
     "spec": {
@@ -69,7 +70,9 @@ def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
             config.new_client_from_config(str(rehearsal.kubeconfig)),
         )
         for index in range(4):
-            utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
+            block = {"cloud.google.com/gce-topology-block": f"block-{index % 2}"}
+            node = fake_node(f"h100-{index}", H100_NODE | block, gpus=8)
+            utils.create_from_dict(cluster.api, node)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}}
         utils.create_from_dict(cluster.api, namespace)
         yield cluster
@@ -328,3 +331,43 @@ def owned(project: Project, name: str) -> tuple[int, int]:
         if service["spec"].get("selector", {}).get(NAME) == name
     ]
     return len(sets), len(services)
+
+
+QUEUE = {
+    "flavors": [
+        {
+            "name": "h100",
+            "gpu": "H100",
+            "node_selector": {"cloud.google.com/gke-nodepool": "h100"},
+        }
+    ],
+    "teams": [{"namespace": "red", "cpu": "99", "memory": "8Ti", "gpus": {"h100": 32}}],
+    "kinds": ["LeaderWorkerSet"],
+    "topology": ["block", "hostname"],
+}
+WAITING = {
+    "queue": "training",
+    "topology": "required:block",
+    "replicas": 2,
+    **{"load_seconds": 1, "progress_seconds": 20, "timeout_seconds": 60},
+}
+
+
+def queued(body: str) -> str:
+    made = f"queue = TrainingQueue('ml', {QUEUE!r}, options(depends_on=[lws]))"
+    own = body.removeprefix(CONTROLLER).replace("[lws]", "[lws, queue]")
+    return f"{CONTROLLER}from ml_foundations import TrainingQueue\n{made}\n{own}"
+
+
+def test_a_group_in_a_queue_runs_in_one_block(project: Project) -> None:
+    """Kueue queues each group, and places its leader and its workers in the required domain."""
+    project.up(queued(served(**WAITING)))
+    members = {"chat-0", "chat-0-1", "chat-1", "chat-1-1"}
+    assert running(project, "chat") == members
+    hosts = {name: pod["spec"]["nodeName"] for name, pod in pods(project, "chat").items()}
+    for group in ("chat-0", "chat-1"):
+        blocks = {int(host[-1]) % 2 for name, host in hosts.items() if name.startswith(group)}
+        assert len(blocks) == 1, hosts
+    # Kueue refuses other templates, so that a change replaces the object.
+    image = {"image": "vllm/vllm-openai:v0.31.1"}
+    assert "1 replaced" in project.up(queued(served(**WAITING, **image)))
