@@ -1700,6 +1700,11 @@ class NcclTestArgs(SeveralNodesArgs):
 
     image: NotRequired[pulumi.Input[str]]
     """The container image. By default, Google's image with the NCCL tests for the network."""
+    cpu: NotRequired[Known[str | int | float]]
+    """CPU that each pod requests. The default is 64, a third of the smallest node with such a
+    network. The namespace's default limit, such as 500m, would slow the test down."""
+    memory: NotRequired[Known[str | int | float]]
+    """Memory that each pod requests and may use. The default is 512Gi."""
     gpus: NotRequired[Known[int]]
     """GPUs of each pod. By default, all of a node."""
     backoff_limit: NotRequired[Known[int]]

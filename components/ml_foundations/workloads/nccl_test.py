@@ -18,7 +18,7 @@ from ml_foundations.catalog.fabric_pods import (
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.types import NonEmpty
+from ml_foundations.component.types import NonEmpty, Quantity
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.typed_args import NcclTestComponent
 from ml_foundations.workloads.gpu_fabric import GpuFabric
@@ -35,6 +35,11 @@ class NcclTestSpec(SeveralNodesSpec):
     """The container image. By default, Google's image with the NCCL tests for the network."""
     gpus: int = Field(0, ge=0)
     """GPUs of each pod. By default, all of a node."""
+    cpu: Quantity | None = "64"
+    """CPU that each pod requests. The default is 64, a third of the smallest node with such a
+    network. The namespace's default limit, such as 500m, would slow the test down."""
+    memory: Quantity | None = "512Gi"
+    """Memory that each pod requests and may use. The default is 512Gi."""
     benchmark: Literal["all_gather", "all_reduce", "alltoall", "reduce_scatter"] = "all_gather"
     """The collective operation: all_gather, all_reduce, alltoall or reduce_scatter. The default is
     all_gather."""
