@@ -299,6 +299,9 @@ def test_pools_that_gke_makes_or_that_are_not_shown_may_match() -> None:
     assert not of_classes(declared(manifest, pool_of_class("p"), **nap))
     created = class_of({"spot": True}, nodePoolAutoCreation={"enabled": True})
     assert not of_classes(declared(created))
+    spec = {"nodePoolAutoCreation": {"enabled": True}}
+    created = class_of({"nodepools": ["p"]}, {"spot": True}, **spec)
+    assert not of_classes(declared(created, pool_of_class("p")))
     on_existing = judge_program([(NODE_POOL, pool_of_class("p")), kubernetes(manifest)])
     assert not of_classes(on_existing)
 
