@@ -7,7 +7,7 @@ import json
 import os
 import platform
 
-from benchmarks import fleet, planning, scheduler, stacks
+from benchmarks import fleet, gang, planning, scheduler, stacks
 
 
 def main() -> None:
@@ -19,6 +19,7 @@ def main() -> None:
         "runs": stacks.RUNS,
         "stacks": stacks.measure(),
         "fleet": fleet.measure(),
+        "gang": gang.measure(),
     }
     print(json.dumps(results, indent=2))
 
