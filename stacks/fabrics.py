@@ -1,4 +1,4 @@
-"""The networks between GPUs in a stack file: which workloads use those of which pools."""
+"""The networks between GPUs in a stack file: which pools have them for a workload."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[Any, Any, str, str]] = {
         A3_MEGA,
         {"additional_networks": NETWORKS},
         "additional_networks",
-        "leave out the others",
+        "leave out 1",
     ),
     "a cluster without multi-networking": (
         A3_MEGA,

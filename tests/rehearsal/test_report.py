@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, PoolGpu
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import contents, disruptions, fleet, tables, workloads
@@ -280,6 +281,71 @@ def test_the_last_disruption_is_shown(tmp_path: Path) -> None:
     assert idle == "8 GPUs were idle, 800 GPU-seconds"
     assert end == "After 61 s, all workloads run as before"
     assert json.loads(report.to_json())["disruption"]["restarts"] == {"JobSet ml/train": 2}
+
+
+class FakeApi:
+    """An API server with these nodes and pods, and no JobSets."""
+
+    def __init__(self, nodes: list[Any], pods: list[Any]) -> None:
+        self.lists = {"/api/v1/nodes": nodes, "/api/v1/pods": pods, "/api/v1/events": []}
+
+    def get(self, path: str) -> dict[str, Any]:
+        return {"items": self.lists[path]}
+
+    def find(self, path: str) -> None:
+        return None
+
+
+def gang_pod(name: str, node: str, phase: str = "Running", job: str = "train") -> dict[str, Any]:
+    owner = {"kind": "Job", "name": job, "uid": job}
+    metadata = {"name": name, "namespace": "ml", "uid": name, "ownerReferences": [owner]}
+    ready = {"type": "Ready", "status": str(phase == "Running")}
+    spec = {**POD, "nodeName": node}
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": phase, "conditions": [ready]},
+    }
+
+
+def test_gpus_are_idle_while_a_pod_of_their_workload_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gang of two pods with a GPU each loses a node of two GPUs, and gets a new one."""
+    moments = iter([0, 10, 20, 30, 40])
+    monkeypatch.setattr(disruptions.time, "monotonic", lambda: next(moments))
+    pool = Pool(
+        "l4", "g2-standard-24", cluster="ml", gpu=PoolGpu("nvidia-l4", 2), zones=("us-central1-a",)
+    )
+
+    def node(name: str) -> dict[str, Any]:
+        metadata = {"name": name, "uid": name, "labels": {GKE_NODE_POOL: "l4"}}
+        return {"metadata": metadata, "status": {"capacity": {GPU_RESOURCE: "2"}}}
+
+    done = gang_pod("done", "a", "Succeeded", job="nightly")
+    first, second = gang_pod("0", "a"), gang_pod("1", "b")
+    api: Any = FakeApi([node("a"), node("b")], [first, second, done])
+    seen = disruptions.Observation(api, {"l4": pool})
+    assert not seen.update() and not seen.missing() and not seen.gpu_seconds
+    # Node b is lost: the GPU on a waits for 10 s. That a completed Job is removed does not count.
+    api.lists |= {"/api/v1/nodes": [node("a")], "/api/v1/pods": [first]}
+    assert seen.update()
+    assert seen.missing() == ["Job ml/train: 1 of 2 pods run"]
+    assert (seen.idle_gpus, seen.gpu_seconds) == (1, 10)
+    # The new node c has a pod that starts.
+    api.lists |= {
+        "/api/v1/nodes": [node("a"), node("c")],
+        "/api/v1/pods": [first, gang_pod("2", "c", "Pending")],
+    }
+    assert seen.update()
+    assert (seen.idle_gpus, seen.gpu_seconds) == (2, 30)
+    api.lists["/api/v1/pods"] = [first, gang_pod("2", "c")]
+    assert seen.update() and not seen.missing() and seen.gpu_seconds == 30
+    result = seen.result("failure", ["b"], "2026-01-01T00:00:00Z", [])
+    assert result.pods_ended == 1, "the completed pod had ended before"
+    assert result.reports == ["Job ml/train moved from b to c"]
+    per_gpu = float(pool.machine.price("us-central1", "nvidia-l4", 2) or 0) / 2
+    assert result.idle_usd == pytest.approx(30 * per_gpu / 3600)
 
 
 def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) -> None:

@@ -105,8 +105,10 @@ class InferenceGatewaySpec(ComponentSpec):
             path, longest = f"servers[{index}]", MAX_LABEL - len(_PICKER)
             places: list[Any] = [server.namespace, self.namespace]
             if all(isinstance(place, str) for place in places) and len(set(places)) > 1:
-                reason = f"is in {server.namespace}, and an InferencePool selects pods of its own"
-                yield path, f"{reason} namespace; make the gateway in {server.namespace}"
+                reason = (
+                    f"is in {server.namespace}, and an InferencePool selects pods of one namespace"
+                )
+                yield path, f"{reason}; make the gateway in {server.namespace}"
             if len(server.name) > longest:
                 yield f"{path}.name", f"is longer than {longest} characters; choose a shorter name"
             if names[server.name] > 1:
@@ -121,7 +123,7 @@ class InferenceGatewaySpec(ComponentSpec):
             models.update(server.served_models)
         for index, server in enumerate(self.servers):
             if self.is_routed and not server.served_models:
-                reason = "is empty, and several servers are told apart by their models"
+                reason = "is empty, and requests name the model of one of several servers"
                 yield f"servers[{index}].served_models", f"{reason}; name those of {server.name}"
             for model in sorted(set(server.served_models)):
                 if models[model] > 1:

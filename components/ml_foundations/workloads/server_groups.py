@@ -1,4 +1,4 @@
-"""A server of which each replica is a group of pods on several nodes: a LeaderWorkerSet."""
+"""A server whose replicas are groups of pods on several nodes: a LeaderWorkerSet."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -81,7 +81,7 @@ class GpuNetworkSpec(NodePoolSpec):
 
     @property
     def gpu_fabric(self) -> dict[str, Any] | None:
-        """What pods need to use the network between the GPUs; None if gpu_network is none."""
+        """The needs of pods that use the network between the GPUs; None if gpu_network is none."""
         return published_fabric(self.gpu_network, self.shape, self.network_owner)
 
     @property
@@ -134,7 +134,9 @@ class GpuNetworkSpec(NodePoolSpec):
         # The daemon finds 7 of 8 GPUs if a ninth interface has a place among theirs (NVIDIA/aicr,
         # issue 420).
         if fabric is not None and fabric.kind == "tcpxo" and given > wanted:
-            reason = f"but {machine.name} has {wanted} interfaces for GPUs; leave out the others"
+            reason = (
+                f"but {machine.name} has {wanted} interfaces for GPUs; leave out {given - wanted}"
+            )
             yield "additional_networks", f"are {given}, {reason}"
 
     def _gpu_network_errors(self) -> Iterator[tuple[str, str]]:
@@ -191,7 +193,7 @@ class GpuNetworkSpec(NodePoolSpec):
 
 
 def creates_networks(gpu_network: str, fabric: GpuFabric) -> bool:
-    """Return whether a pool creates networks of its own, given its argument gpu_network."""
+    """Return whether a pool creates its own networks, given its argument gpu_network."""
     is_auto = gpu_network == "auto"
     return gpu_network == "multi-network" or (is_auto and not fabric.managed)
 

@@ -48,7 +48,7 @@ def refusals(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> Ite
     """
     path, fault = f"metadata.annotations.{labels.GKE_INTERFACES}", _fault(interfaces)
     if spec.get("hostNetwork") is True:
-        fault = "is for pods with a network of their own, and hostNetwork is true"
+        fault = "is for pods with their own network, and hostNetwork is true"
     if fault:
         remedy = 'Write it as [{"interfaceName": "eth1", "network": "NAME"}], without hostNetwork.'
         yield Refusal("pod-interfaces", path, f"its annotation {fault}", remedy)

@@ -58,7 +58,7 @@ class GrowthStops:
     count: int
     limit: QuotaExceeded | int
     of_groups: bool = False
-    """Whether each replica is a group of pods, of which ``pods`` is a part."""
+    """Whether each replica is a group of pods, and ``pods`` a part of it."""
 
 
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:

@@ -47,7 +47,7 @@ class MadePods:
 
 @dataclass(frozen=True, slots=True)
 class DescribedKind:
-    """What the controller of a kind makes of its objects."""
+    """A kind, by the pods that its controller makes of an object."""
 
     kind: str
     group: str
@@ -58,7 +58,7 @@ class DescribedKind:
     name_label: str
     """The label by which pods name their object."""
     exclusive: str
-    """The annotation with the topology key of which each replica has a domain alone."""
+    """The annotation with a topology key: each replica has a domain of it alone."""
     key_label: str
     """The label that only the pods of a replica share."""
     service_per_replica: str

@@ -206,11 +206,8 @@ def differing_labels(workload: Workload) -> frozenset[str]:
             differing.discard(exclusive.JOB_KEY)
         return frozenset(differing)
     if described := described_kinds().get(workload.kind):
-        return frozenset(
-            key
-            for key in described.own_labels
-            if not all(key in pods.labels for pods in workload.pods)
-        )
+        own = frozenset(described.own_labels)
+        return frozenset[str]().union(*[own - pods.labels.keys() for pods in workload.pods])
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 

@@ -18,7 +18,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.words import names, number
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition
-from ml_foundations.rehearsal.cloud.autoscaler import is_of_daemon_set, price
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_of_daemon_set, price
 from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.files import read_json, write_json
@@ -97,10 +97,13 @@ class Observation:
         self._api, self._pools = api, pools
         self._read()
         self.began = self.time
-        self._before, self._restarts = self._running, _restarts(api)
+        self._restarts = _restarts(api)
+        # A workload that has completed may be removed meanwhile.
+        live = {workload_of(pod) for pod in self.pods if pod["status"]["phase"] == "Running"}
+        self._before = Counter({name: self._running[name] for name in live})
         self._nodes_before = self._held
         """The GPUs of each workload on each node, now and before."""
-        self._ended, self._seen = set[str](), self._running_uids
+        self._ended: set[str] = set()
         self.idle_gpus = 0
         self.gpu_seconds = 0.0
         self.usd: float | None = 0.0
@@ -114,20 +117,20 @@ class Observation:
         self.pods = [pod for pod in pods if not is_of_daemon_set(pod)]
         running = list(filter(_runs, self.pods))
         self._running = Counter(map(workload_of, running))
-        self._running_uids = {pod["metadata"]["uid"] for pod in running}
+        self._phases = {pod["metadata"]["uid"]: pod["status"]["phase"] for pod in running}
         self._held: Counter[tuple[str, str]] = Counter()
-        for pod in self.pods:
-            if node := pod["spec"].get("nodeName"):
-                self._held[workload_of(pod), node] += gpus(pod_requests(pod["spec"]))
+        for pod in filter(is_busy, self.pods):
+            held = gpus(pod_requests(pod["spec"]))
+            self._held[workload_of(pod), pod["spec"]["nodeName"]] += held
 
     def update(self) -> bool:
         """Read them again. Return whether a node, or the pods of a workload, have changed."""
-        last_time, last_state = self.time, (self._running, self.nodes.keys())
+        last_time, last_state = self.time, (self._running, set(self.nodes))
+        live = {uid for uid, phase in self._phases.items() if phase == "Running"}
         self._read()
-        self._ended |= self._seen - self._running_uids
-        self._seen |= self._running_uids
+        self._ended |= live - self._phases.keys()
         self._count_idle(self.time - last_time)
-        return last_state != (self._running, self.nodes.keys())
+        return last_state != (self._running, set(self.nodes))
 
     def missing(self) -> list[str]:
         """Return the workloads with fewer running pods than before, each with the reason."""
