@@ -319,7 +319,7 @@ def test_a_component_host_creates_networks_with_the_provider_of_the_program() ->
             host.construct("gpus", type_, args)
         (error,) = refused.value.errors or []
         assert error["property_path"] == "gpuNetwork"
-        assert "opts.providers" in error["reason"]
+        assert "to the option providers" in error["reason"]
         providers = {"kubernetes": kubernetes.Provider("other", kubeconfig="{}")}
         pool = host.construct("gpus", type_, args, pulumi.ResourceOptions(providers=providers))
         fabric = resolve_known(pool.state["gpuFabric"])

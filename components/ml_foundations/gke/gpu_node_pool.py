@@ -313,7 +313,7 @@ class GpuNodePool(GpuNodePoolComponent[GpuNodePoolSpec]):
         """Yield that there is no provider for the objects of the networks."""
         is_used = args.get("gpu_network") not in (None, "none")
         if is_used and "cluster" not in objects and not has_kubernetes_provider(opts):
-            fix = "set cluster, or add the cluster's Kubernetes provider to opts.providers"
+            fix = "set cluster, or add its Kubernetes provider to the option providers"
             yield "gpu_network", f"creates objects in the cluster; {fix}"
 
     @override
