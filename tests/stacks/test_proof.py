@@ -25,8 +25,8 @@ def test_nothing_is_undetermined_on_a_first_preview(
     said = preview(copy_checkout().root, tools, name)
     assert said.ok, said.diagnostics
     assert said.created
-    # Prod trains without the networks between GPUs, as its stack file says.
-    assert [text for text in said.of("warning") if "[gpu-network," not in text] == []
+    # Google names the images of its networks between GPUs by tags alone.
+    assert [text for text in said.of("warning") if "/gpudirect-" not in text] == []
     (summary,) = [text for text in said.of("info") if text.startswith("proof:")]
     assert summary.startswith("proof: The stack fits.")
     assert "USD per hour" in summary

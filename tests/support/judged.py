@@ -14,13 +14,15 @@ BROUGHT = {
         "AdmissionCheck",
         "ClusterQueue",
         "JobSet",
+        "LeaderWorkerSet",
         "LocalQueue",
         "ProvisioningRequestConfig",
         "ResourceFlavor",
+        "Topology",
     ),
     "ServiceMonitor",
 }
-"""Kinds of Kueue and JobSet, whose webhooks judge them in test_queue.py, and of the Prometheus Operator."""
+"""Kinds of Kueue, JobSet and LeaderWorkerSet, whose webhooks judge them in other tests, and of the Prometheus Operator."""
 
 
 def prepared(api: Api) -> Client:
