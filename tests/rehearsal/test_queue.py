@@ -136,7 +136,8 @@ def test_a_gang_gets_the_block_that_it_requires(project: Project) -> None:
     for name, block in blocks.items():
         labels = {"metadata": {"labels": {"cloud.google.com/gce-topology-block": block}}}
         client.CoreV1Api(project.cluster.api).patch_node(name, labels)
-    near = queue(red=24, blue=-1, topology=["block", "hostname"])
+    # The quota has room for both gangs: only the blocks have not.
+    near = queue(red=40, blue=-1, topology=["block", "hostname"])
     two = job("two", pods=2, topology="required:block")
     project.up(near + two + job("three", pods=3, topology="required:block"))
     until(lambda: len(running(project, "two")) == 2)
