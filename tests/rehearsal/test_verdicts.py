@@ -484,22 +484,6 @@ def test_jobs_with_exclusive_topology(
     assert len(taken) == len({*taken}), "a domain has two Jobs, or a Job two domains"
 
 
-EXCLUDED = "resources: {excludeResourcePrefixes: [nvidia.com/]}"
-
-
-def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
-    """It is the last test: Kueue runs with another configuration from here on."""
-    replica.configure_kueue(EXCLUDED)
-    train = waiting(job("train", 1, template(containers=[container(gpu=8)])))
-    check(
-        replica,
-        [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)],
-        1,
-        "",
-        FITS,
-    )
-
-
 def without_rack(nodes: list[Manifest]) -> list[Manifest]:
     for each in nodes:
         del each["metadata"]["labels"][RACK]
@@ -613,3 +597,19 @@ def test_topologies(replica: Replica, name: str) -> None:
             quotas = each["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
             quotas[0]["nominalQuota"] = 8 * len(nodes)
     check(replica, documents, pods, waits_for, expected)
+
+
+EXCLUDED = "resources: {excludeResourcePrefixes: [nvidia.com/]}"
+
+
+def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
+    """It is the last test: Kueue runs with another configuration from here on."""
+    replica.configure_kueue(EXCLUDED)
+    train = waiting(job("train", 1, template(containers=[container(gpu=8)])))
+    check(
+        replica,
+        [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)],
+        1,
+        "",
+        FITS,
+    )
