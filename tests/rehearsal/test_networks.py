@@ -147,7 +147,7 @@ def test_parameters_of_another_network_leave_pods_pending(
     found, words = state(cloud, PARAMETERS, "wrong")
     assert found == reason and message in words
     until(lambda: "Insufficient networking.gke.io.networks/wrong" in refusal(cloud, "train"))
-    assert offered(cloud) == [set()]
+    until(lambda: offered(cloud) == [set()])
     cloud.stop("train")
     for name in ("vpc-far", "far"):
         cloud.store.delete("recorded", name)

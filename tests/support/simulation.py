@@ -1,6 +1,7 @@
 """The simulated GKE on the shared replica, for tests of what it does: pools, pods that run there, and their end."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -121,6 +122,7 @@ def simulated_gke(
     finally:
         daemon.stop(cluster.rehearsal)
         cloud.store.delete("clusters", "ml")
+        shutil.rmtree(cloud.store.root / "recorded", ignore_errors=True)
         del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
         for item in cloud.api.get(daemon_sets)["items"]:
