@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pulumi
 
 from ml_foundations.catalog.versions import RANDOM_PROVIDER, Chart
-from ml_foundations.kubernetes.objects import RELEASE, Manifest
+from ml_foundations.kubernetes.objects import RELEASE, Manifest, api_object
 from ml_foundations.kubernetes.trees import map_leaves
 
 # What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
@@ -143,3 +143,18 @@ def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
         output = getattr(made[value.suffix], value.output)
         return output if value.form == "{}" else pulumi.Output.format(value.form, output)
     return pulumi.Output.secret(value.value) if isinstance(value, Secret) else value
+
+
+def node_daemon_set(name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a DaemonSet that prepares nodes, by critical pods of these fields."""
+    selector = {"k8s-app": name}
+    # Critical pods need no separate quota in kube-system.
+    metadata = {"name": name, "namespace": "kube-system", "labels": selector}
+    # They need minutes on each node, and a pool may have no node yet.
+    metadata |= {"annotations": NOT_AWAITED}
+    daemon_set = {
+        "selector": {"matchLabels": selector},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {"metadata": {"labels": selector}, "spec": pod},
+    }
+    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)

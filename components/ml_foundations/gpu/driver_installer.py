@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
-from ml_foundations.component.children import NOT_AWAITED
+from ml_foundations.component.children import node_daemon_set
 from ml_foundations.component.data import yaml_file
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
@@ -22,7 +21,6 @@ Google GKE")."""
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
     """Return the DaemonSet that installs the driver on GPU nodes to which GKE gives none."""
     name = f"{DRIVER_INSTALLER}{image}"
-    selector = {"k8s-app": name}
     affinity = node_affinity(
         {"key": labels.GKE_ACCELERATOR, "operator": "Exists"},
         {"key": labels.GKE_GPU_DRIVER_VERSION, "operator": "DoesNotExist"},
@@ -42,13 +40,4 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
         "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
     }
-    # Critical pods need no separate quota in kube-system.
-    metadata = {"name": name, "namespace": "kube-system", "labels": selector}
-    # The driver needs minutes on each node, and a pool may have no node yet.
-    metadata |= {"annotations": NOT_AWAITED}
-    daemon_set = {
-        "selector": {"matchLabels": selector},
-        "updateStrategy": {"type": "RollingUpdate"},
-        "template": {"metadata": {"labels": selector}, "spec": pod},
-    }
-    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
+    return node_daemon_set(name, pod)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ml_foundations.catalog import versions
-from ml_foundations.component.children import NOT_AWAITED, ChildResource, Ref, cloud_child
+from ml_foundations.component.children import ChildResource, Ref, cloud_child, node_daemon_set
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.types import concat
 from ml_foundations.gke.node_pools.gpu_network import GpuNetworkSpec, Interface
@@ -135,8 +135,6 @@ def _daemon_set(spec: GpuNetworkSpec, name: str) -> dict[str, Any]:
         pause_image=versions.PAUSE_IMAGE,
     )
     kind = spec.fabric.kind if spec.fabric and name == "nccl-plugin" else name
-    name = f"{name}-{spec.pool_name}"
-    selector = {"k8s-app": name}
     pod = pods[kind] | {
         "priorityClassName": "system-node-critical",
         "hostNetwork": True,
@@ -144,12 +142,4 @@ def _daemon_set(spec: GpuNetworkSpec, name: str) -> dict[str, Any]:
         "nodeSelector": {**spec.node_selector, labels.GKE_ACCELERATOR: spec.shape.gpu},
         "tolerations": [{"operator": "Exists"}],
     }
-    # Critical pods need no separate quota in kube-system, and a pool may have no node yet.
-    metadata = {"name": name, "namespace": "kube-system", "labels": selector}
-    metadata |= {"annotations": NOT_AWAITED}
-    daemon_set = {
-        "selector": {"matchLabels": selector},
-        "updateStrategy": {"type": "RollingUpdate"},
-        "template": {"metadata": {"labels": selector}, "spec": pod},
-    }
-    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
+    return node_daemon_set(f"{name}-{spec.pool_name}", pod)
