@@ -193,8 +193,8 @@ def test_a_foreign_node_adds_no_capacity() -> None:
             "LeaderWorkerSet.leaderworkerset.x-k8s.io",
         ),
         (
-            workload("ray.io/v1", "RayCluster", "web", {"headGroupSpec": MASTER, "workerGroupSpecs": [MASTER]}),
-            "RayCluster.ray.io",
+            workload("kubeflow.org/v1", "MPIJob", "web", {"headGroupSpec": MASTER, "workerGroupSpecs": [MASTER]}),
+            "MPIJob.kubeflow.org",
         ),
     ],
 )  # fmt: skip
@@ -560,5 +560,5 @@ def test_an_unknown_quota_may_be_in_any_namespace() -> None:
 def test_an_unknown_field_of_an_unknown_kind_is_undetermined(
     more: Manifest,
 ) -> None:
-    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, **more}
+    ray = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "ray"}, **more}
     assert judge([node("n"), deployment("web", 1, template()), ray]).stack is Verdict.UNDETERMINED

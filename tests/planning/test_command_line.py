@@ -133,6 +133,7 @@ def test_standard_input_and_text() -> None:
         ({"spec": []}, "spec: must be a mapping, not []"),
         ({"metadata": {"name": None}}, "metadata.name: is required"),
         ({"kind": None}, "kind: is required"),
+        ({"apiVersion": 1}, "apiVersion: must be a string in quotes, not 1"),
         ({"spec": {"template": template(containers=[{"name": "main", "resources": {"requests": {"cpu": "1x"}}}])}},
          "spec.template.spec.containers[0].resources.requests.cpu: '1x' is not a Kubernetes quantity, such as 500m, 2 or 16Gi"),
         ({"spec": {"template": template(nodeSelector={"cores": 8})}},
@@ -147,6 +148,22 @@ def test_unreadable_input_names_file_document_and_field(change: Manifest, proble
     with pytest.raises(UnreadableError) as caught:
         read(yaml.safe_dump_all([node("a"), wrong]), "stack.yaml")
     assert caught.value.errors == [f"stack.yaml: document 2: {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "must be a Kubernetes object, not []"),
+        (
+            "{apiVersion: v1, kind: List, items: [3]}",
+            "items[0]: must be a Kubernetes object, not 3",
+        ),
+    ],
+)
+def test_what_is_no_object_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        read(text, "stack.yaml")
+    assert caught.value.errors == [f"stack.yaml: document 1: {problem}"]
 
 
 @pytest.mark.parametrize("name", ["my ünread.yaml", "-"])

@@ -218,3 +218,70 @@ def test_a_gateway_of_another_controller_asks_and_closes_nothing() -> None:
     objects.remove(one(objects, "HealthCheckPolicy", "code"))
     objects.remove(one(objects, "NetworkPolicy", "chat-gateway"))
     assert findings(objects) == []
+
+
+def divided(**given: Any) -> list[Manifest]:
+    """A server with prefill and decode behind a gateway, in the closed namespace of a team."""
+    team = check(TeamNamespaceSpec, "team", {"namespace": "serving", **TEAM})
+    server = service("chat", gpus=1, prefill={"replicas": 2}, **given)
+    gateway = {
+        "gateway_name": "llm",
+        "namespace": "serving",
+        "servers": [server.model_server],
+        "proxy_only_cidr": "10.21.0.0/23",
+    }
+    made = check(InferenceGatewaySpec, "gateway", gateway)
+    return [copy.deepcopy(each) for spec in (team, server, made) for each in spec.manifests()]
+
+
+def closing(*open_ports: int) -> Manifest:
+    """Return a policy that closes prefill pods to decode pods, except for some ports."""
+    apart = {"matchExpressions": [{"key": ROLE, "operator": "DoesNotExist"}]}
+    ports = [{"port": port, "protocol": "TCP"} for port in open_ports]
+    rules: list[Manifest] = [{"from": [{"podSelector": apart}]}, {"from": [BLOCKS]}]
+    if ports:
+        rules.append({"from": [{"podSelector": {}}], "ports": ports})
+    prefill = {"matchLabels": {ROLE: "prefill"}}
+    return {"podSelector": prefill, "policyTypes": ["Ingress"], "ingress": rules}
+
+
+ROLE = "llm-d.ai/role"
+BLOCKS: Manifest = {"ipBlock": {"cidr": GOOGLE_PROXIES[1]}}
+
+
+@pytest.mark.parametrize(
+    ("ports", "count"), [((8000, 5600), 0), ((8000,), 1), ((5600,), 1), ((), 2)]
+)
+def test_prefill_pods_are_reached_by_decode_pods(ports: tuple[int, ...], count: int) -> None:
+    assert findings(divided()) == []
+    objects = [each for each in divided() if each["kind"] != "NetworkPolicy"]
+    metadata = {"name": "closed", "namespace": "serving"}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata}
+    found = inference_gateway_findings(
+        [*objects, policy | {"spec": closing(*ports)}], [], has_policies=True
+    )
+    closed = [each for each in found if "to Deployment serving/chat, which" in each.message]
+    assert [each.rule for each in closed] == ["network-policy"] * count
+
+
+def test_prefill_pods_in_no_pool_are_reported() -> None:
+    idle = [each for each in divided() if each["kind"] != "InferencePool"]
+    expected = ("inference-pool", "Deployment serving/chat-prefill", "warning")
+    assert expected in findings(idle)
+    assert expected not in findings(divided())
+
+
+def test_a_group_behind_a_gateway_is_known_by_its_leader() -> None:
+    server = service("chat", gpus=8, nodes=2, arguments=["-tp=16"])
+    gateway = {
+        "gateway_name": "llm",
+        "namespace": "serving",
+        "servers": [server.model_server],
+        "proxy_only_cidr": "10.21.0.0/23",
+    }
+    made = check(InferenceGatewaySpec, "gateway", gateway)
+    objects = [copy.deepcopy(each) for spec in (server, made) for each in spec.manifests()]
+    assert findings(objects) == []
+    one(objects, "InferencePool", "chat")["spec"]["selector"]["matchLabels"].popitem()
+    refused = [("inference-pool", "InferencePool serving/chat", "warning")]
+    assert findings(objects, has_policies=False) == refused

@@ -190,3 +190,67 @@ def test_kueue_groups_a_leader_with_its_workers(leaders: bool, replicas: int) ->
     refused = "Kueue refuses the group ring: it has 1 sets of pods, and must have 2"
     assert any(refused in text for text in found) is not leaders
     assert verdict is (UNDETERMINED if leaders else CANNOT_FIT), found
+
+
+def answering(port: int) -> Manifest:
+    made = pods()
+    made["spec"]["containers"][0]["ports"] = [{"containerPort": port}]
+    return made
+
+
+def behind(**spec: Any) -> Manifest:
+    fields = {"selector": {"app": "chat"}, "ports": [{"port": 80, "targetPort": 8000}], **spec}
+    metadata = {"name": "chat", "namespace": "team"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": fields}
+
+
+LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "worker", "is_refused"),
+    [
+        ({}, pods(), True),
+        ({}, answering(8000), False),
+        ({"selector": {"app": "chat"} | LEADER}, pods(), False),
+        ({"selector": {"app": "other"}}, pods(), False),
+        ({"selector": UNKNOWN}, pods(), False),
+        ({"clusterIP": "None"}, pods(), False),
+        ({"ports": [{"port": 80, "targetPort": "http"}]}, pods(), False),
+        ({"ports": [{"port": 8000}]}, pods(), True),
+        ({"ports": [{"port": 9000}]}, pods(), False),
+    ],
+)
+def test_a_service_of_leaders_selects_no_workers(
+    spec: Manifest, worker: Manifest, is_refused: bool
+) -> None:
+    parts = {"leaderTemplate": answering(8000), "workerTemplate": worker}
+    _, found = judged(groups(parts=parts), behind(**spec), *nodes(2))
+    text = (
+        "group-service it selects all pods of LeaderWorkerSet team/chat, "
+        "and some have no port 8000: requests fail there"
+    )
+    assert (text in found) is is_refused
+    findings = judge_documents([groups(parts=parts), behind(**spec), *nodes(2)]).findings
+    remedies = [each.remedy for each in findings if each.rule == "group-service"]
+    leader = 'leaderworkerset.sigs.k8s.io/worker-index: "0"'
+    assert remedies == [f"Add {leader} to the selector."] * is_refused
+    alone = groups(parts=parts | {"size": 1})
+    assert text not in judged(alone, behind(**spec), *nodes(2))[1]
+
+
+def test_network_policies_apply_to_leaders_and_workers() -> None:
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "closed", "namespace": "team"},
+        "spec": {"podSelector": {"matchLabels": LEADER}, "policyTypes": ["Egress"]},
+    }
+    message = (
+        "network-policy its network policies close the way to DNS, so its pods resolve no name"
+    )
+    assert judged(groups(), policy, *nodes(2))[1].count(message) == 1
+    policy["spec"]["podSelector"] = {}
+    assert judged(groups(), policy, *nodes(2))[1].count(message) == 2
+    parts = {"workerTemplate": pods() | {"metadata": {"labels": UNKNOWN}}}
+    assert message not in judged(groups(parts=parts), policy, *nodes(2))[1]

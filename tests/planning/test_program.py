@@ -9,7 +9,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS
-from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.kubernetes.objects import RELEASE, api_object
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.program import (
     CLUSTER,
@@ -690,6 +690,31 @@ def subnetwork(block: Any) -> Resource:
 
 
 @pytest.mark.parametrize(
+    ("version", "storage_class", "refused"),
+    [
+        ("1.35.1-gke.1616000", "gcsfusecsi-serving", False),
+        ("1.35.1-gke.1615999", "gcsfusecsi-serving", True),
+        ("1.35.1-gke.1615999", "gcs-fuse", False),
+    ],
+)
+def test_gkes_classes_for_buckets_need_a_version(
+    version: str, storage_class: str, refused: bool
+) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "r1", "namespace": "ml"},
+        "spec": {"storageClassName": storage_class},
+    }
+    stack = [
+        cluster(minMasterVersion=version),
+        ("kubernetes:core/v1:PersistentVolumeClaim", claim),
+    ]
+    found = [each.object for each in judge_program(stack).findings if each.rule == "controller"]
+    assert found == ["PersistentVolumeClaim ml/r1"] * refused
+
+
+@pytest.mark.parametrize(
     ("block", "of_cluster", "of_pool", "told"),
     [
         # 16 nodes of 110 pods take a /24 each.
@@ -1162,3 +1187,36 @@ def test_a_complete_cluster_makes_a_missing_metric_certain() -> None:
     assert severities(cluster()) == ["error"]
     assert severities() == ["warning"]
     assert severities(cluster(), (RELEASE, {"chart": "prometheus-adapter"})) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("chart", "service", "owners"),
+    [
+        ("keda", ("v1beta1", "external.metrics.k8s.io"), "Service metrics/adapter and chart keda"),
+        (
+            "prometheus-adapter",
+            ("v1beta2", "custom.metrics.k8s.io"),
+            "Service metrics/adapter and chart prometheus-adapter",
+        ),
+        ("keda", ("v1beta2", "custom.metrics.k8s.io"), None),
+        ("keda", None, None),
+    ],
+)
+def test_an_api_of_metrics_has_one_adapter(
+    chart: str, service: tuple[str, str] | None, owners: str | None
+) -> None:
+    resources: list[Resource] = [cluster(), (RELEASE, {"chart": chart})]
+    if service:
+        version, group = service
+        adapter = {"namespace": "metrics", "name": "adapter"}
+        spec = {"version": version, "group": group, "service": adapter}
+        name = {"name": f"{version}.{group}"}
+        manifest = api_object("apiregistration.k8s.io/v1", "APIService", name, spec=spec)
+        # All versions of one adapter.
+        resources += [kubernetes(manifest), kubernetes({**manifest, "metadata": {"name": "v9"}})]
+    told = [each for each in judge_program(resources).findings if each.rule == "metrics-owner"]
+    assert [each.is_error for each in told] == [True] * (owners is not None)
+    assert all(
+        f"several adapters serve {service and service[1]}: {owners}." in each.message
+        for each in told
+    )

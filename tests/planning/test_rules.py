@@ -596,6 +596,7 @@ def test_every_rule_is_here() -> None:
     of_clusters = {
         "addresses",
         "advertised-twice",
+        "checkpoints",
         "compute-class",
         "compute-class-pool",
         "container-toolkit",
@@ -603,11 +604,13 @@ def test_every_rule_is_here() -> None:
         "csi-driver",
         "gateway-class",
         "gpu-driver",
+        "group-service",
         "half-a-gang",
         "health-check",
         "inference-pool",
         "inference-route",
         "metrics-collected",
+        "metrics-owner",
         "metrics-twice",
         "multi-networking",
         "namespace-data",
@@ -1141,6 +1144,31 @@ def test_a_metric_needs_the_adapter_of_its_kind() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "service", "is_told"),
+    [
+        ("vllm:num_requests_waiting", "custom-metrics-stackdriver-adapter", True),
+        ("prometheus.googleapis.com|q|gauge", "custom-metrics-stackdriver-adapter", False),
+        ("vllm:num_requests_waiting", "prometheus-adapter", False),
+    ],
+)
+def test_googles_adapter_wants_the_whole_name(name: str, service: str, is_told: bool) -> None:
+    served = adapter("custom.metrics.k8s.io")
+    served["spec"]["service"] = {"namespace": "custom-metrics", "name": service}
+    told = [f for f in judge(scaled_by(name, served)).findings if f.rule == "autoscaling-metric"]
+    assert [each.severity for each in told] == ["warning"] * is_told
+    whole = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
+    assert all(whole in each.remedy for each in told)
+
+
+def test_of_several_autoscalers_of_a_workload_none_scales_it() -> None:
+    scaled, scaler, nodes = autoscaled(2)
+    other = {**scaler, "metadata": {**scaler["metadata"], "name": "second"}}
+    assert not judge([scaled, scaler, nodes]).findings
+    told = [each.message for each in judge([scaled, scaler, other, nodes]).findings]
+    assert told == [f"second and {scaler['metadata']['name']} all scale it, so that none does"]
+
+
 @pytest.mark.parametrize("name", ["queue", GKES])
 def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
     verdicts = judge(scaled_by(name))
@@ -1155,7 +1183,7 @@ def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "cluster", "missing"),
     [
-        ("queue", SERVING, "Declare the adapter"),
+        ("queue", SERVING, "Declare a MetricsAdapter"),
         (GKES, {}, "Set releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE,"),
         (GKES, SERVING | {"releaseChannel": {"channel": "REGULAR"}}, "Set releaseChannel RAPID,"),
         (

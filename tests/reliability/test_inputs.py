@@ -136,6 +136,17 @@ with user_errors():
 """
 
 
+def test_a_file_in_the_place_of_a_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "ml_foundations.rehearsal", "tools", "fetch"]
+    done = subprocess.run(
+        [*command, "--to", tmp_path / "file"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "A file is in the place of a folder: move it, or choose another" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_full_disk_is_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
     assert (

@@ -25,10 +25,21 @@ METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and {_METRICS_PROF
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for
 autoscaling")."""
 
+METRICS_ADAPTER = "custom-metrics-stackdriver-adapter"
+"""The name of Google's adapter for metrics of Cloud Monitoring, and of its Service."""
+
+FUSE_PROFILE, FUSE_PROFILES_SINCE = "gcsfusecsi-", "1.35.1-gke.1616000"
+"""How the names of GKE's classes for buckets begin, and the version of GKE that has them (GKE,
+"Cloud Storage FUSE profiles")."""
+
 _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
 """The oldest version of GKE that each release channel has; UNSPECIFIED means none."""
 
 _NETWORK_KINDS = ("networks.networking.gke.io", "gkenetworkparamsets.networking.gke.io")
+
+CHECKPOINTING, CHECKPOINTS_SINCE = "highScaleCheckpointingConfig", "1.32.4-gke.1415000"
+"""The add-on for multi-tier checkpointing, and the version of GKE that has it (GKE, "Train
+large-scale machine learning models on GKE with Multi-Tier Checkpointing")."""
 
 CSI_ADDONS = {
     PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
@@ -36,6 +47,7 @@ CSI_ADDONS = {
     LUSTRE_CSI: ("lustreCsiDriverConfig", "lustre"),
     labels.GCS_FUSE_DRIVER: ("gcsFuseCsiDriverConfig", "gcs_fuse"),
     "parallelstore.csi.storage.gke.io": ("parallelstoreCsiDriverConfig", "parallelstore"),
+    labels.CHECKPOINT_DRIVER: (CHECKPOINTING, "multi_tier_checkpointing"),
 }
 """GKE's CSI drivers: what switches them on, in a cluster's addonsConfig and as an argument of
 GkeCluster."""
@@ -92,6 +104,11 @@ def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
         setting = "enableMultiNetworking (multi_networking)"
         found |= dict.fromkeys(_NETWORK_KINDS, setting)
     found |= _missing_gateway_kinds(cluster)
+    if not _value(section(cluster, "addonsConfig"), CHECKPOINTING, "enabled"):
+        setting = f"addonsConfig.{CHECKPOINTING} (multi_tier_checkpointing)"
+        found["checkpointing.gke.io"] = setting
+    elif begins_before(cluster, CHECKPOINTS_SINCE):
+        found["checkpointing.gke.io"] = f"minMasterVersion {CHECKPOINTS_SINCE}"
     missing = " and ".join(_missing_for_the_kind(cluster))
     return found | ({"autoscaling.gke.io": missing} if missing else {})
 
@@ -107,6 +124,11 @@ def _missing_gateway_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     if begins_before(cluster, POOLS_SINCE):
         found.setdefault(POOL_GROUP, f"minMasterVersion {POOLS_SINCE}")
     return found
+
+
+def lacks_fuse_profiles(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a cluster is too old for GKE's classes for buckets."""
+    return begins_before(cluster, FUSE_PROFILES_SINCE)
 
 
 def missing_for_metrics(cluster: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
+from ml_foundations.kubernetes.trees import is_mapping
 
 GATEWAY_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k8s.io"
 GATEWAY_API, POOL_API = f"{GATEWAY_GROUP}/v1", f"{POOL_GROUP}/v1"
@@ -45,6 +46,12 @@ ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
 """The ports of the endpoint picker and of the body-based router (gateway-api-inference-extension
 v1.5.0, config/charts)."""
 
+PREFILL, DECODE = "prefill", "decode"
+"""The roles of pods: those that process prompts, and those that answer."""
+ENGINE_PORT, NIXL_PORT = 8200, 5600
+"""The port of vLLM in a decode pod, whose sidecar has the server's port, and the port at which pods
+agree on moving caches (llm-d, guides/pd-disaggregation)."""
+
 
 def pool_references(route: Manifest) -> Iterator[tuple[str, Manifest]]:
     """Yield path and reference of each InferencePool that an HTTPRoute names."""
@@ -82,9 +89,17 @@ def asked_by(policy: Manifest | None) -> tuple[Any, Any]:
     return check.get("requestPath", "/"), check.get("port")
 
 
+def listening(pod: Manifest) -> Iterator[Manifest]:
+    """Yield the containers of a pod that run as long as it does."""
+    yield from items(pod, "containers")
+    for container in items(pod, "initContainers"):
+        if is_mapping(container) and container.get("restartPolicy") == "Always":
+            yield container
+
+
 def probed(pod: Manifest, port: int) -> Any:
     """Return the path of the readiness probe of a pod's container with a port; None without one."""
-    for container in items(pod, "containers"):
+    for container in listening(pod):
         names = ports_of(container)
         if port in names.values():
             probe = section(container, "readinessProbe", "httpGet")

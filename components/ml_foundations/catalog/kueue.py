@@ -14,6 +14,9 @@ NAMESPACE = "kueue-system"
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "Job": ("batch/job",),
     "JobSet": ("jobset.x-k8s.io/jobset",),
+    "TrainJob": ("trainer.kubeflow.org/trainjob",),
+    "RayCluster": ("ray.io/raycluster",),
+    "RayJob": ("ray.io/rayjob",),
     "Pod": ("pod",),
     "Deployment": ("pod", "deployment"),
     "StatefulSet": ("pod", "statefulset"),

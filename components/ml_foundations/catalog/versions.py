@@ -67,11 +67,21 @@ ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.
 BODY_ROUTER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/bbr:v1.5.0"
 """The images of the last release of gateway-api-inference-extension that has both (v1.5.0,
 config/charts)."""
+DIVIDED_PICKER_IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
+ROUTING_SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0"
+"""The picker that knows prefill and decode, and the sidecar of decode pods, are released together
+(llm-d-router v0.9.0)."""
+
+METRICS_ADAPTER_IMAGE = "gcr.io/gke-release/custom-metrics-stackdriver-adapter:v0.16.9-gke.0"
 
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
 LWS = Chart("lws", "0.9.0", "oci://registry.k8s.io/lws/charts")
+TRAINER = Chart("kubeflow-trainer", "2.2.1", "oci://ghcr.io/kubeflow/charts")
 
 RANDOM_PROVIDER = "4.21.4"
 """The version of Pulumi's random provider (PyPI, 2026-10). Pulumi installs it: no SDK for it is
 needed."""
+KUBERAY = Chart("kuberay-operator", "1.6.2", "https://ray-project.github.io/kuberay-helm")
+TRAINER_API = "trainer.kubeflow.org/v1alpha1"
+"""The API version of TrainJobs and their runtimes (trainer v2.2.1, pkg/apis)."""

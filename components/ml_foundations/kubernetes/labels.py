@@ -116,12 +116,26 @@ GKE_TOPOLOGY = tuple(TOPOLOGY_LEVELS.values())[:-1]
 INFERENCE_GATEWAY = "ml-foundations/inference-gateway"
 """Label of the objects of an InferenceGateway."""
 
+TRAIN_JOB_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""The label of a Job in a runtime with its part in a TrainJob (trainer v2.2.1, pkg/constants)."""
+MADE_FROM = "ml-foundations/made-from"
+"""Annotation of an object, in planning alone, with the kind that a controller makes it of."""
 GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 
 JOB_NAME = "batch.kubernetes.io/job-name"
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
-"""The number of a pod in its group; that of the leader is 0 (lws v0.9.0, api)."""
+"""Labels of a LeaderWorkerSet's pods: its name, the number of their group, and their own number in
+it. That of the leader is 0 (lws v0.9.0, api)."""
+LLMD_ROLE = "llm-d.ai/role"
+"""Label with the role of a server's pods, by which llm-d's endpoint picker chooses (llm-d-router
+v0.9.0, docs/disaggregation.md)."""
+LLMD_SERVING = "llm-d.ai/inference-serving"
+"""Label of pods that have a server's port, as llm-d's guides set it."""
+RAY_CLUSTER = "ray.io/cluster"
+"""The label of a RayCluster's pods with its name (kuberay v1.6.2, controllers/ray/utils)."""
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation that the Job controller gives to pods (Kubernetes, "Well-known labels")."""
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -168,6 +182,11 @@ GKE_NETWORKS = "networking.gke.io.networks/"
 GKE_METRIC = "autoscaling.gke.io|"
 """How the names of metrics begin that GKE serves to autoscalers (GKE, "Expose custom metrics for
 autoscaling")."""
+
+CHECKPOINT_DRIVER = "multitier-checkpoint.csi.storage.gke.io"
+"""GKE's CSI driver for checkpoints in the memory of nodes."""
+CHECKPOINT_SECONDS = "ml-foundations/checkpoint-seconds"
+"""Annotation of a training: how many seconds are between its checkpoints at most."""
 
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"

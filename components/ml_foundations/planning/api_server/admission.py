@@ -16,6 +16,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import Amounts, millis, times, total
 from ml_foundations.planning.api_server import (
+    checkpoints,
     defaults,
     interfaces,
     limits,
@@ -279,9 +280,11 @@ class Admission:
         more = list(cluster.volumes.without_driver(pod_set.template, namespace))
         more += cluster.volumes.without_sidecar(pod_set.template, namespace)
         if spec.get("resourceClaims"):
-            node_groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
-            nodes = [group.node for group in node_groups or cluster.node_groups]
-            more += cluster.devices.refusals(spec, namespace, nodes)
+            more += cluster.devices.refusals(spec, namespace, self._nodes_for(pod))
+        written = section(pod_set.template, "spec")
+        if checkpoints.are_mounted(written):
+            kept, is_known = cluster.by_kind[checkpoints.KIND], cluster.is_declared
+            more += checkpoints.refusals(written, self._nodes_for(pod), kept, is_known=is_known)
         if annotation := annotations_of(pod_set.template).get(labels.GKE_INTERFACES):
             more += interfaces.refusals(annotation, spec, cluster.declared)
         if self._claimed_interfaces(workload, spec) is None:
@@ -289,6 +292,12 @@ class Admission:
         _, networks = self._interfaces(pod_set, spec)
         more += unknown_facts(cluster, workload, pod_set, pod, self._indistinct_keys, networks)
         return outcome + _refused_below(pod_set.path, more)
+
+    def _nodes_for(self, pod: PodClass) -> list[NodeClass]:
+        """Return the nodes that accept pods or may; all, if none does."""
+        cluster = self._cluster
+        groups = [*cluster.accepting(pod), *cluster.possibly_accepting(pod)]
+        return [group.node for group in groups or cluster.node_groups]
 
     def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """Yield refusals of the amounts in a template, and in its admitted spec."""

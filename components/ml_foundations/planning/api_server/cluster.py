@@ -24,9 +24,9 @@ from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues, by_name
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.described_kinds import described_kinds
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.equivalence import grouped, mentions
+from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
 from ml_foundations.planning.model.nodes import (
     MAX_NODES,
@@ -220,6 +220,11 @@ class Cluster:
     def some_end(self) -> bool:
         """True if some running pod may leave its node by itself."""
         return any(map(self._may_leave, filter(workloads.is_running, self.by_kind["Pod"])))
+
+    @property
+    def is_declared(self) -> bool:
+        """True if the settings of the cluster are given: then everything in it is declared."""
+        return self._gke is not None
 
     @cached_property
     def is_gke(self) -> bool:
@@ -446,7 +451,7 @@ def _owners(document: Manifest) -> set[tuple[str, str, str]]:
     """
     owners: set[tuple[str, str, str]] = set()
     for kind, described in described_kinds().items():
-        if name := labels_of(document).get(described.name_label):
+        if described.name_label and (name := labels_of(document).get(described.name_label)):
             owners.add((kind, namespace_of(document), name))
     references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
     for owner in filter(_is_kubernetes_kind, references):

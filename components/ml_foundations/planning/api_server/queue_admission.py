@@ -119,12 +119,12 @@ class QueueAdmission:
 def counted_requests(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
     """Return the amounts that Kueue counts for one pod.
 
-    For Jobs, JobSets and LeaderWorkerSets, Kueue counts the template with defaults and overhead
-    (Kueue, pkg/workload/resources.go), before webhooks change the pods. For other kinds it counts
-    the pods as they are stored.
+    For Deployments, StatefulSets and Pods, Kueue counts the pods as they are stored. For other
+    kinds it counts the template with defaults and overhead (Kueue, pkg/workload/resources.go),
+    before webhooks change the pods.
     """
     spec = pod.spec
-    if workload.kind in ("Job", "CronJob", "JobSet", "LeaderWorkerSet"):
+    if workload.kind not in ("Deployment", "StatefulSet", "Pod"):
         spec = cluster.stored(pods.spec, workload.namespace)
     requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
     return requests | {PODS: WHOLE}

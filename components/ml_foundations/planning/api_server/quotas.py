@@ -18,7 +18,7 @@ from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload, QuotaExceeded, Verdict
-from ml_foundations.planning.model.described_kinds import described_kinds
+from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_pod_level

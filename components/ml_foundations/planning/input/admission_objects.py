@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, plural, section
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
-from ml_foundations.planning.model.described_kinds import described_kinds
+from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, Workload, is_stored
 
@@ -19,9 +19,7 @@ _CHILD_RESOURCES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
     "CronJob": ("batch/jobs",),
     "JobSet": ("batch/jobs", "/services"),
-    **dict.fromkeys(
-        described_kinds(), ("apps/statefulsets", "apps/controllerrevisions", "/services")
-    ),
+    **{kind: described.child_resources for kind, described in described_kinds().items()},
 }
 """The resources that the controller of a workload creates besides pods."""
 _GPU_MODELS_RULE = (

@@ -30,9 +30,9 @@ from ml_foundations.planning.model.workloads import PodSet, Workload
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _JUDGED_HARMLESS_KINDS = frozenset(
     {
-        *("AdmissionCheck", "APIService", "AutoscalingMetric", "Cohort", "Configuration"),
-        *("NetworkPolicy", "ProvisioningRequestConfig", "ResourceSlice", "ServiceAccount"),
-        *("Topology", "WorkloadPriorityClass"),
+        *("AdmissionCheck", "APIService", "AutoscalingMetric", "CheckpointConfiguration"),
+        *("Cohort", "Configuration", "NetworkPolicy", "ProvisioningRequestConfig"),
+        *("ResourceSlice", "ServiceAccount", "Topology", "WorkloadPriorityClass"),
     }
 )
 """Harmless kinds that planning reads: by their names, or because they request nodes or devices."""

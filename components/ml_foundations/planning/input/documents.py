@@ -37,7 +37,7 @@ def read(text: str, file: str) -> list[Manifest]:
     errors: list[str] = []
     for number, path, manifest in parsed:
         try:
-            wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
+            wrong = [_placed(path + field, reason) for field, reason in _errors(manifest)]
         except RecursionError:
             wrong = [f"{path or 'it'} nests too deeply"]
         errors += [f"{file}: document {number}: {error}" for error in wrong]
@@ -54,15 +54,26 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
         return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
     document = field_catalog.as_stored(cast("Manifest", manifest))
     names = {key: document.get(key) for key in ("apiVersion", "kind")}
-    missing = [key for key, name in names.items() if not (name and isinstance(name, str))]
-    if missing or not field_catalog.is_judged(document):
-        return [(key, "is required") for key in missing]
+    wrong_names = {key: name for key, name in names.items() if not (name and isinstance(name, str))}
+    if wrong_names or not field_catalog.is_judged(document):
+        return [(key, _no_name(name)) for key, name in wrong_names.items()]
     wrong = {note.path: note.reason for note in field_catalog.notes(document) if note.is_error}
     if not wrong.keys() & {"metadata", "metadata.annotations"}:
         wrong |= dict(_wrong_annotations(document))
         if not name_of(document) and not section(document, "metadata").get("generateName"):
             wrong["metadata.name"] = "is required"
     return wrong.items()
+
+
+def _placed(path: str, reason: str) -> str:
+    """Return a reason with its path, which ends with a dot or is empty for a whole object."""
+    return f"{path.rstrip('.')}: {reason}" if path else reason
+
+
+def _no_name(value: Any) -> str:
+    if value in (None, ""):
+        return "is required"
+    return f"must be a string in quotes, not {field_catalog.shown(value)}"
 
 
 def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:

@@ -17,6 +17,8 @@ import yaml
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
+from ml_foundations.planning.input.user_kinds import rules_of, type_of, types_of
+from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.performance import cached_by_content
 
 FIELDS = Path(__file__).with_name("fields.yaml")
@@ -82,6 +84,7 @@ class _Field:
 NO_FIELD = "Kubernetes has no such field"
 """The reason of a note on a field for which Pulumi and kubectl reject an object."""
 _NO_FIELD = _Field("any", unknown=NO_FIELD)
+_NOT_DESCRIBED = _Field("any", unknown="the description of its kind has no such field")
 _OFTEN_EQUAL = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
 """The types whose values are equal in thousands of objects."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
@@ -92,13 +95,21 @@ _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 def table() -> Mapping[str, Any]:
     """Return what planning knows of kinds and fields."""
     # The libyaml loader takes a tenth of the time.
-    return yaml.load(FIELDS.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loaded = yaml.load(FIELDS.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for kind in user_kinds().values():
+        loaded["kinds"][WORKLOADS].append(f"{kind.group}/{kind.version} {kind.kind}")
+        loaded["types"] |= rules_of(kind)
+    return loaded
 
 
 @cache
 def schema() -> Mapping[str, Any]:
-    """Return the kinds of Kubernetes, Kueue and JobSet, and the types of their objects."""
-    return json.loads(SCHEMA.read_text())
+    """Return the kinds of Kubernetes and of controllers, and the types of their objects."""
+    loaded = json.loads(SCHEMA.read_text())
+    for kind in user_kinds().values():
+        loaded["kinds"][f"{kind.group}/{kind.version} {kind.kind}"] = type_of(kind)
+        loaded["types"] |= types_of(kind)
+    return loaded
 
 
 @cache
@@ -241,7 +252,7 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     fields, required = types()[type_name] if decides else _shapes(type_name)
     notes = [Note(key, "is required") for key in required if value.get(key) is None]
     for key, item in value.items():
-        rule = fields.get(key, _NO_FIELD)
+        rule = fields[key] if key in fields else _missing_field(type_name)
         if rule is None or item is None:
             continue
         if item is UNKNOWN and (type_name == _METADATA or not rule.decides):
@@ -250,6 +261,12 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
         if type(item) is not rule.expected_type or rule.shape:
             notes += notes_below(key, _in_field(rule, item))
     return notes
+
+
+@cache
+def _missing_field(type_name: str) -> _Field:
+    is_described = any(type_name.startswith(type_of(kind)) for kind in user_kinds().values())
+    return _NOT_DESCRIBED if is_described else _NO_FIELD
 
 
 _notes_of_equal = cached_by_content(notes_of)

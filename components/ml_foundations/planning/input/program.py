@@ -4,12 +4,18 @@ Resources are pairs of type token and inputs, as Pulumi's engine has them, with 
 values that are not known yet.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog import versions
-from ml_foundations.catalog.gke_kinds import missing_kinds
+from ml_foundations.catalog.gke_kinds import (
+    FUSE_PROFILE,
+    FUSE_PROFILES_SINCE,
+    lacks_fuse_profiles,
+    missing_kinds,
+)
 from ml_foundations.catalog.kueue import configuration_object
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
@@ -19,6 +25,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
+from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -28,6 +35,7 @@ Resource = tuple[str, Manifest]
 NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
 SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
 """A network, its private services access, its subnetworks, and its NAT gateways."""
+BUCKET = "gcp:storage/bucket:Bucket"
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
 _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, versions.Chart)}
 """The charts of our components: planning takes the requests of their pods off the nodes."""
@@ -35,13 +43,17 @@ _CONTROLLERS = {
     "jobset.x-k8s.io": ("jobset", "JobSetController"),
     "kueue.x-k8s.io": ("kueue", "TrainingQueue"),
     "leaderworkerset.x-k8s.io": ("lws", "LeaderWorkerSetController"),
+    "ray.io": ("kuberay-operator", "RayOperator"),
+    "trainer.kubeflow.org": ("kubeflow-trainer", "TrainerController"),
 }
 """The chart of each group of kinds that GKE lacks, and the component that installs it."""
+_ADAPTERS = {"keda": "external.metrics.k8s.io", "prometheus-adapter": "custom.metrics.k8s.io"}
+"""The API of metrics that a chart serves, unless its values say otherwise."""
 NO_LIST = ("list of node pools",)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE creates with a cluster, by default."""
-_JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, *ADDRESSES)
+_JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, BUCKET, *ADDRESSES)
 
 
 def is_judged(type_: str) -> bool:
@@ -110,6 +122,57 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
         namespace = section(manifest, "metadata").get("namespace")
         name = "/".join(filter(None, (namespace, name_of(manifest))))
         yield Refusal("controller", "kind", message, remedy, object=f"{kind} {name}")
+
+
+def without_class(resources: Sequence[Resource]) -> Iterable[Refusal]:
+    """Yield claims of GKE's classes for buckets, on a cluster that is too old for them."""
+    clusters = _of_type(CLUSTER, resources)
+    if len(clusters) != 1 or not lacks_fuse_profiles(clusters[0]):
+        return
+    for manifest in objects_of(resources):
+        name = section(manifest, "spec").get("storageClassName")
+        is_profile = isinstance(name, str) and name.startswith(FUSE_PROFILE)
+        if manifest["kind"] == "PersistentVolumeClaim" and is_profile:
+            message = f"GKE has no class {name} before {FUSE_PROFILES_SINCE}"
+            remedy = f"Set minMasterVersion to {FUSE_PROFILES_SINCE}, or another class."
+            about = full_name(manifest)
+            yield Refusal("controller", "spec.storageClassName", message, remedy, object=about)
+
+
+def shared_metrics_apis(resources: Sequence[Resource]) -> Iterable[Refusal]:
+    """Yield the APIs of metrics that several adapters serve: the last one takes over all of it."""
+    # See Kubernetes, "Configure the Aggregation Layer".
+    owners = defaultdict[str, set[str]](set)
+    for chart in _charts(resources):
+        owners[_ADAPTERS.get(chart, "")].add(f"chart {chart}")
+    services = [item for item in objects_of(resources) if item["kind"] == "APIService"]
+    for spec in (section(service, "spec") for service in services):
+        served_by = section(spec, "service")
+        owner = f"Service {served_by.get('namespace')}/{served_by.get('name')}"
+        owners[str(spec.get("group"))].add(owner)
+    for group in sorted(set(_ADAPTERS.values())):
+        if len(owners[group]) > 1:
+            several = " and ".join(sorted(owners[group]))
+            message = f"several adapters serve {group}: {several}. The one installed last gets all"
+            remedy = "Keep one of them, and scale by metrics that it serves."
+            yield Refusal("metrics-owner", "spec.service", message, remedy, object=group)
+
+
+def flat_buckets(resources: Sequence[Resource]) -> Iterable[Refusal]:
+    """Yield the buckets of checkpoints without a hierarchical namespace: no copies are made."""
+    # See GKE, "Train large-scale machine learning models on GKE with Multi-Tier Checkpointing".
+    flat: set[str] = set()
+    for bucket in _of_type(BUCKET, resources):
+        if section(bucket, "hierarchicalNamespace").get("enabled") is not True:
+            flat.add(str(bucket.get("name")))
+    for manifest in objects_of(resources):
+        name = section(manifest, "spec").get("cloudStorageBucketName")
+        is_named = isinstance(name, str) and name in flat
+        if manifest["kind"] == "CheckpointConfiguration" and is_named:
+            message = f"the bucket {name} has no hierarchical namespace: checkpoints are not copied"
+            remedy = "Set hierarchicalNamespace.enabled of the bucket, and its uniform access."
+            path, about = "spec.cloudStorageBucketName", full_name(manifest)
+            yield Refusal("checkpoints", path, message, remedy, object=about)
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:

@@ -1,105 +1,238 @@
-"""The kinds of workloads that a file in ``kinds`` describes: which pods their controller makes.
+"""Descriptions of kinds of workloads: which pods their controller makes of an object.
 
-A kind has replicas, and each replica has pods of one or more templates, in StatefulSets. A new kind
-is one file there, with its fields in ``input/fields.yaml``.
+A kind has replicas, and each replica has pods of one or more templates.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar, Literal, cast
 
-import yaml
-
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, labels_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    section,
+)
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.exclusive import term, with_terms
 
-_PER_REPLICA = "per replica"
+_NO_OTHER_KEYS = {"extra": "forbid"}
+_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class MadePods:
-    """Pods that a controller makes of a template."""
+class PodTemplate:
+    """A template in an object, and the pods that a controller makes of it."""
 
+    path: str
+    manifest: Manifest
+    spec: Manifest
+    """The spec of its pods, with what the controller adds."""
+    labels: Mapping[str, Any]
+    """The labels of all of its pods."""
+    count: int
+    """The number of its pods in each replica."""
+    count_path: str
+    """The path of their number; that of the template if it is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedPods:
+    """The pods that a controller makes of a template, or of the template in each item of a list.
+
+    A condition is a path, an equals sign and values with bars between them: spec.mode=A|B.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
     template: Sequence[str]
-    """The paths of the template. The first that an object has counts."""
-    sets: str
-    """Who owns them: ``one`` StatefulSet, or one ``per replica``."""
+    """The paths of the template. The first that an object has counts. Empty if the controller
+    creates other objects only."""
+    each: str = ""
+    """The path of the list. All other paths are then in its items."""
+    unless: str = ""
+    """The condition under which there are no such pods."""
+    default: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The template of an object that has none."""
+    init_containers: Sequence[Mapping[str, Any]] = ()
+    """Init containers that all of its pods get."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels that all of them get."""
+    """Labels that all of its pods get."""
+    labels_from: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels that all of them get, with the paths of their values."""
     count: str = ""
     """The path of their number in a replica; empty for one pod."""
     others: int = 0
     """How many pods of that number are made of another template."""
+    bounds: Sequence[str] = ()
+    """The paths of the least and the most number. Without a number, it is the least."""
+    times: str = ""
+    """The path of a factor of the number."""
+    sets: Literal["", "one", "per replica"] = ""
+    """Who owns them: ``one`` StatefulSet, one ``per replica``, or else the object."""
+    created: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What the controller creates with them, as quotas count it."""
 
-    def path(self, document: Manifest) -> str:
-        """Return the path of their template in an object."""
-        present = [path for path in self.template if _at(document, path)]
+    def deciding_paths(self, prefix: str) -> list[str]:
+        """Return the paths of the fields that decide how many pods there are."""
+        condition = self.unless.partition("=")[0]
+        used = (self.count, *self.bounds, self.times, condition)
+        return [f"{prefix}{path}" for path in used if path]
+
+    def prefixes(self, document: Manifest) -> list[str]:
+        """Return where the paths begin: one place for each item of the list."""
+        if not self.each:
+            return [""]
+        *parents, key = self.each.split(".")
+        listed = items(section(document, *parents), key)
+        return [f"{self.each}[{index}]." for index in range(len(listed))]
+
+    def of(self, document: Manifest, prefix: str) -> PodTemplate:
+        """Return the template at a place of an object without unknown numbers."""
+        path = prefix + self.path(document, prefix)
+        template: Manifest = at(document, path) or self.default
+        spec = section(template, "spec")
+        more = {key: at(document, prefix + path) for key, path in self.labels_from.items()}
+        pod_labels = {**labels_of(template), **self.labels, **more}
+        if self.init_containers:
+            containers = [*items(spec, "initContainers"), *self.init_containers]
+            spec = {**spec, "initContainers": containers}
+        count = self.count_of(document, prefix)
+        number_path = prefix + self.count if self.count else path
+        return PodTemplate(path, template, spec, pod_labels, count, number_path)
+
+    def path(self, document: Manifest, prefix: str) -> str:
+        """Return the path of the template, without the prefix."""
+        present = [path for path in self.template if at(document, prefix + path)]
         return present[0] if present else self.template[-1]
 
-    def in_replica(self, document: Manifest) -> int:
-        """Return their number in each replica."""
-        return _number(document, self.count) - self.others
+    def count_of(self, document: Manifest, prefix: str) -> int:
+        """Return the number of pods in a replica."""
+        if self.unless and holds(document, prefix + self.unless):
+            return 0
+        bounds = [at(document, prefix + path) for path in self.bounds]
+        value = _number(document, prefix, self.count, bounds[0] or 0 if bounds else 1)
+        if bounds:
+            value = max(value, bounds[0] or 0)
+            value = value if bounds[1] is None else min(value, bounds[1])
+        return value * _number(document, prefix, self.times, 1) - self.others
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedKind:
     """A kind, by the pods that its controller makes of an object."""
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
     kind: str
     group: str
-    replicas: str
-    """The path of the number of replicas, which an autoscaler may set."""
-    surge: str
-    """The path of the replicas that a rollout may add."""
-    name_label: str
+    pods: tuple[DescribedPods, ...]
+    own_labels: frozenset[str] = frozenset()
+    """The labels whose values differ from pod to pod, or are not known before."""
+    name_label: str = ""
     """The label by which pods name their object."""
-    exclusive: str
+    replicas: str = ""
+    """The path of the number of replicas, which an autoscaler may set; empty for one."""
+    surge: str = ""
+    """The path of the replicas that a rollout may add."""
+    ends: str = ""
+    """The condition under which its pods end."""
+    exclusive: str = ""
     """The annotation with a topology key: each replica has a domain of it alone."""
-    key_label: str
+    key_label: str = ""
     """The label that only the pods of a replica share."""
-    service_per_replica: str
-    """The field, with its value, by which each replica has its own Service."""
-    pods: tuple[MadePods, ...]
-    own_labels: frozenset[str]
-    """The labels whose values differ from pod to pod."""
+    service_per_replica: str = ""
+    """The condition under which each replica has its own Service."""
+    version: str = ""
+    """Of a user's kind, the version of its API."""
+    harmless: Sequence[str] = ()
+    """Of a user's kind, the paths of fields that do not decide where its pods run. Objects with
+    other fields are undetermined."""
 
     def replicas_of(self, document: Manifest) -> int:
         """Return the number of replicas of an object."""
-        return _number(document, self.replicas)
+        return _number(document, "", self.replicas, 1)
 
-    def labels_of(self, document: Manifest, made: MadePods) -> dict[str, Any]:
-        """Return the labels that all pods of a template have."""
-        template = section(document, *made.path(document).split("."))
-        return {**labels_of(template), **made.labels, self.name_label: key_of(document)[1]}
+    def templates(self, document: Manifest) -> Iterator[PodTemplate]:
+        """Yield the templates of an object without unknown numbers."""
+        name = {self.name_label: key_of(document)[1]} if self.name_label else {}
+        for pods in filter(lambda pods: pods.template, self.pods):
+            for prefix in pods.prefixes(document):
+                template = pods.of(document, prefix)
+                # A template may be optional.
+                if template.manifest:
+                    yield replace(template, labels={**template.labels, **name})
+
+    @property
+    def main_template(self) -> str:
+        """The path of the template of most pods; that of the first item, if they are in a list."""
+        pods = [pods for pods in self.pods if pods.template][-1]
+        return (f"{pods.each}[0]." if pods.each else "") + pods.template[-1]
 
     def surge_of(self, document: Manifest) -> Any:
         """Return the replicas that a rollout may add, or a percentage; 0 if it is left out."""
-        return _at(document, self.surge) or 0
+        return (at(document, self.surge) if self.surge else None) or 0
+
+    def template_paths(self, document: Manifest) -> list[str]:
+        """Return the paths of the templates, and of lists that are not known."""
+        paths: list[str] = []
+        for pods in filter(lambda pods: pods.template, self.pods):
+            if pods.each and at(document, pods.each) is UNKNOWN:
+                paths.append(pods.each)
+            for prefix in pods.prefixes(document):
+                paths.append(prefix + pods.path(document, prefix))
+        return list(dict.fromkeys(paths))
 
     def deciding_values(self, document: Manifest) -> Iterator[tuple[str, Any]]:
         """Yield the fields next to templates that decide how many pods there are, and where."""
-        counts = [made.count for made in self.pods if made.count]
-        for path in (self.replicas, self.surge, *counts):
-            yield path, _at(document, path)
-        domain = annotations_of(document).get(self.exclusive)
-        yield f"metadata.annotations.{self.exclusive}", domain
+        paths = [path for path in (self.replicas, self.surge) if path]
+        for pods in self.pods:
+            for prefix in pods.prefixes(document):
+                paths += pods.deciding_paths(prefix)
+        for path in paths:
+            yield path, at(document, path)
+        if self.exclusive:
+            domain = annotations_of(document).get(self.exclusive)
+            yield f"metadata.annotations.{self.exclusive}", domain
+
+    def is_exclusive(self, document: Manifest) -> bool:
+        """Return whether each replica of an object has a domain alone."""
+        return self.exclusive in annotations_of(document)
 
     def created(self, document: Manifest, replicas: int) -> dict[str, int]:
         """Return how many objects a controller creates besides pods, as quotas count them."""
-        sets = 0
-        for made in self.pods:
-            if made.in_replica(document):
-                sets += replicas if made.sets == _PER_REPLICA else 1
-        path, _, value = self.service_per_replica.partition("=")
-        services = replicas if _at(document, path) == value else 1
-        # The object has a revision too.
-        revisions = {"count/controllerrevisions.apps": sets + 1}
-        counts = {"count/statefulsets.apps": sets, "services": services, "count/services": services}
-        return counts | revisions
+        counts, sets = Counter[str](), 0
+        for pods in self.pods:
+            own = Counter[str]()
+            for prefix in pods.prefixes(document):
+                has_pods = pods.count_of(document, prefix) > 0
+                own |= Counter(pods.created if has_pods else {})
+                if pods.sets and has_pods:
+                    sets += replicas if pods.sets == "per replica" else 1
+            counts += own
+        if any(pods.sets for pods in self.pods):
+            services = replicas if holds(document, self.service_per_replica) else 1
+            counts += Counter({"services": services, "count/services": services})
+            # The object has a revision too.
+            counts += Counter({"count/statefulsets.apps": sets})
+            counts += Counter({"count/controllerrevisions.apps": sets + 1})
+        return dict(counts)
+
+    @property
+    def child_resources(self) -> list[str]:
+        """The resources that its controller creates besides pods, with their groups."""
+        resources = ["/services"]
+        for pods in self.pods:
+            for name in pods.created:
+                if name.startswith("count/") and "." in name:
+                    plural, _, group = name.removeprefix("count/").partition(".")
+                    resources.append(f"{group}/{plural}")
+            if pods.sets:
+                resources += ["apps/statefulsets", "apps/controllerrevisions"]
+        return list(dict.fromkeys(resources))
 
     def placed(self, document: Manifest, spec: Manifest, replica: int) -> tuple[str, Manifest]:
         """Return the key of a replica, and the spec of its pods if its domain is exclusive.
@@ -111,33 +244,31 @@ class DescribedKind:
         text = f"{namespace}/{name}-{replica}"
         key = sha1(text.encode(), usedforsecurity=False).hexdigest()
         domain = annotations_of(document)[self.exclusive]
-        near = term(domain, {"key": self.key_label, "operator": "In", "values": [key]})
-        others = {"key": self.key_label, "operator": "NotIn", "values": [key]}
-        apart = term(domain, {"key": self.key_label, "operator": "Exists"}, others)
-        return key, with_terms(spec, near, apart)
+        together = term(domain, {"key": self.key_label, "operator": "In", "values": [key]})
+        of_other_replicas = {"key": self.key_label, "operator": "NotIn", "values": [key]}
+        separate = term(domain, {"key": self.key_label, "operator": "Exists"}, of_other_replicas)
+        return key, with_terms(spec, together, separate)
 
 
-@cache
-def described_kinds() -> Mapping[str, DescribedKind]:
-    """Return the described kinds by name."""
-    kinds: dict[str, DescribedKind] = {}
-    for file in sorted(
-        files("ml_foundations.planning.model").joinpath("kinds").iterdir(),
-        key=lambda file: file.name,
-    ):
-        fields: dict[str, Any] = yaml.safe_load(file.read_text())
-        pods = tuple(MadePods(**made) for made in fields.pop("pods"))
-        own_labels = frozenset(fields.pop("own_labels"))
-        kinds[fields["kind"]] = DescribedKind(pods=pods, own_labels=own_labels, **fields)
-    return kinds
+def at(document: Manifest, path: str) -> Any:
+    """Return the value at a path such as spec.groups[0].template; None if there is none."""
+    value: Any = document
+    for key, index in _PART.findall(path):
+        if value is UNKNOWN:
+            return UNKNOWN
+        if is_mapping(value):
+            value = value.get(key)
+        else:
+            value = cast("list[Any]", value)[int(index)] if index and value else None
+    return value
 
 
-def _at(document: Manifest, path: str) -> Any:
-    *parents, key = path.split(".")
-    return section(document, *parents).get(key)
+def holds(document: Manifest, condition: str) -> bool:
+    """Return whether a condition on an object holds. Values that are left out are ``None``."""
+    path, _, values = condition.partition("=")
+    return bool(path) and str(at(document, path)) in values.split("|")
 
 
-def _number(document: Manifest, path: str) -> int:
-    """Return a number of an object; 1 if it is left out."""
-    value = _at(document, path) if path else None
-    return 1 if value is None else int(value)
+def _number(document: Manifest, prefix: str, path: str, default: int) -> int:
+    value = at(document, prefix + path) if path else None
+    return default if value is None else int(value)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
@@ -19,14 +19,12 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.declared import key_of
-from ml_foundations.planning.model.described_kinds import DescribedKind, described_kinds
+from ml_foundations.planning.model.described_kinds import DescribedKind, at, holds
+from ml_foundations.planning.model.kind_files import BUILT_IN, described_kinds
 from ml_foundations.planning.model.performance import fingerprint
 
 GROUPS: Mapping[str, str] = {
-    **dict.fromkeys(("Pod", "ReplicationController"), ""),
-    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
-    **dict.fromkeys(("Job", "CronJob"), "batch"),
-    "JobSet": "jobset.x-k8s.io",
+    **BUILT_IN,
     **{kind: described.group for kind, described in described_kinds().items()},
 }
 """The API group of each kind of workloads."""
@@ -106,11 +104,14 @@ class Workload:
     """Field paths that hold a value that is not known yet."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+        kind = annotations_of(self.manifest).get(labels.MADE_FROM, self.kind)
+        return f"{kind} {self.namespace}/{self.name}"
 
     @property
     def is_finite(self) -> bool:
         """Return whether its pods end and make room for others."""
+        if described := described_kinds().get(self.kind):
+            return holds(self.manifest, described.ends)
         return self.kind in _RUN_TO_COMPLETION
 
     @property
@@ -374,7 +375,7 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
         yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
     if described := described_kinds().get(kind):
-        for path in dict.fromkeys(made.path(document) for made in described.pods):
+        for path in described.template_paths(document):
             yield from _unknown_template(document, path)
         for path, value in described.deciding_values(document):
             yield from unknown_paths(value, path)
@@ -390,13 +391,11 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
 
 def _unknown_template(document: Manifest, path: str) -> Iterable[str]:
     """Yield the paths of unknown values in a pod template that decide where its pods run."""
-    holder: Any = document
-    for key in path.split(".") if path else ():
-        holder = cast("Manifest", holder).get(key) or {}
-        if holder is UNKNOWN:
-            yield path
-            return
-    template = cast("Manifest", holder)
+    holder = at(document, path)
+    if holder is UNKNOWN:
+        yield path
+        return
+    template: Manifest = holder or {}
     prefix = f"{path}.spec".lstrip(".")
     if template.get("spec") is UNKNOWN:
         yield prefix
@@ -416,8 +415,14 @@ def template_path(kind: str) -> str:
     A described kind may have several. The path is that of most of its pods.
     """
     if described := described_kinds().get(kind):
-        return described.pods[-1].template[-1]
+        return described.main_template
     return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
+
+
+def template_paths(document: Manifest) -> list[str]:
+    """Return the paths of the pod templates of an object, except a JobSet's."""
+    described = described_kinds().get(document["kind"])
+    return described.template_paths(document) if described else [template_path(document["kind"])]
 
 
 def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
@@ -511,20 +516,24 @@ def _of_described(
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
     whose = (described.kind, *key_of(document), document)
     sets: list[PodSet] = []
-    for made in described.pods:
-        path, count = made.path(document), made.in_replica(document)
-        template = section(document, *path.split("."))
-        spec = read_fields(section(template, "spec"))
-        pod_labels = described.labels_of(document, made)
-        pods = PodSet(template, spec, pod_labels, 0, f"{path}.spec", described.replicas)
-        if described.exclusive not in annotations_of(document):
+    is_exclusive = described.is_exclusive(document)
+    for template in described.templates(document):
+        spec = read_fields(template.spec)
+        number_path = described.replicas or template.count_path
+        pods = PodSet(
+            template.manifest, spec, template.labels, 0, f"{template.path}.spec", number_path
+        )
+        count = template.count
+        if not is_exclusive:
             sets.append(replace(pods, count=count * replicas))
             continue
         for replica in range(max(1, replicas)):
             key, own = described.placed(document, spec, replica)
-            own_labels = {**pod_labels, described.key_label: key}
+            own_labels = {**template.labels, described.key_label: key}
             sets.append(replace(pods, spec=own, labels=own_labels, count=count * min(replicas, 1)))
-    if described.exclusive in annotations_of(document):
+    if not sets:
+        return Workload(*whose, (), unknown=("spec",))
+    if is_exclusive or not described.replicas:
         return Workload(*whose, tuple(sets))
     surge = min(_number_or_share(described.surge_of(document), replicas), replicas)
     return Workload(*whose, tuple(sets), groups=replicas, surge=surge, ceiling=ceiling)

@@ -1,47 +1,32 @@
-"""Warnings about workloads that run, but not as expected: slow networks, metrics nobody serves."""
+"""Warnings about workloads that run, but not as expected, such as over slow networks."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Iterator
+from decimal import Decimal
 
 from ml_foundations.catalog.fabric_pods import FABRIC_DAEMON
-from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
     items,
     labels_of,
-    name_of,
-    namespace_of,
     section,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
-from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
+from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
+from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.planning.verdict.network_policies import Network, Pods
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
-_BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
-"""Types of metrics that an adapter serves, with its API.
-
-See Kubernetes, "Horizontal Pod Autoscaling".
-"""
 _NODE_DNS = ("ClusterFirst", "Default")
 """The policies with which a pod on the host network uses the node's DNS."""
-_OF_RESOURCES = ("Resource", "ContainerResource")
-_NO_ADAPTER = (
-    "which nothing serves that is declared: without an adapter it never scales",
-    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have"
-    " GKE serve the metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by"
-    " gke), or scale by CPU.",
-)
-"""What is wrong with a metric that nothing serves, and the remedy."""
 
 
 def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
@@ -71,8 +56,10 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
             addresses = "169.254.169.252/32, port 988, and to 169.254.169.254/32, port 80"
             remedy = f"Allow egress to {addresses}."
             yield Refusal("bucket-identity", "metadata.labels", message, remedy)
-    for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
-        yield from _unmeasured(admitted, scaler)
+    scalers = cluster.scalers.get((workload.kind, workload.namespace, workload.name), ())
+    yield from competing(scalers)
+    for scaler in scalers:
+        yield from unmeasured(admitted, scaler)
 
 
 def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
@@ -107,35 +94,6 @@ def _has_ranks(workload: Workload) -> bool:
     at_once = spec.get("parallelism") == spec.get("completions")
     subdomain = section(spec, "template", "spec").get("subdomain")
     return at_once and is_indexed(workload) and bool(subdomain)
-
-
-def _unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal]:
-    """Yield resources whose use an autoscaler cannot measure, so that it never scales."""
-    # See Kubernetes, pkg/controller/podautoscaler.
-    containers: list[Manifest] = []
-    of_pod: set[str] = set()
-    for _, pod in admitted.pod_sets:
-        containers += items(pod.spec, "containers")
-        of_pod.update(section(pod.spec, "resources", "requests"))
-    for type_, source in _metrics(scaler, _OF_RESOURCES):
-        resource, wanted = source.get("name"), source.get("container")
-        if not isinstance(resource, str):
-            continue
-        measured = [c for c in containers if wanted in (None, c.get("name"), UNKNOWN)]
-        requests = [section(c, "resources", "requests").keys() | of_pod for c in measured]
-        is_relative = section(source, "target").get("type") == "Utilization"
-        if resource not in ("cpu", "memory"):
-            why = f"of resources, only the use of cpu and memory is measured, not of {resource}"
-        elif not measured:
-            why = f"the pods have no container {wanted}"
-        elif is_relative and not all(resource in requested for requested in requests):
-            part = f"the part of the requested {resource} that is used"
-            why = f"it goes by {part}, and not all containers request {resource}"
-        else:
-            continue
-        message = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
-        remedy = f"Request {resource} in each container, or scale by what is measured."
-        yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", message, remedy)
 
 
 def _endless_daemons(pods: PodSet) -> Iterator[Refusal]:
@@ -214,8 +172,21 @@ def _fleeting_nodes(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Re
             yield Refusal("one-by-one", pod_set.path, f"{at_once}, and {waste}", remedy)
         if labels.GKE_SPOT in shared:
             stop = "on Spot VMs alone: one that Google takes back stops all of them"
+            stop += _lost_work(admitted.workload, pod_set.count, pod, nodes[0])
             remedy = "Keep checkpoints and have all pods restarted, or take nodes that stay."
             yield Refusal("gang-on-spot", pod_set.path, f"{at_once}, {stop}", remedy)
+
+
+def _lost_work(workload: Workload, count: int, pod: PodClass, node: NodeClass) -> str:
+    """Return what pods lose when they stop, in words; empty without checkpoint_seconds."""
+    seconds = annotations_of(workload.manifest).get(labels.CHECKPOINT_SECONDS)
+    held, price = count * gpus(pod.requests), price_of(node)
+    if not (isinstance(seconds, str) and seconds.isdecimal() and held):
+        return ""
+    # The pods of one training hold whole nodes, or an equal part of each.
+    part = Decimal(held * int(seconds)) / max(1, gpus(node.allocatable)) / 3600
+    cost = "" if price is None else f", USD {part * price:.2f}"
+    return f". Each time they lose at most {seconds} s of {number(held, 'GPU')}{cost}"
 
 
 def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
@@ -245,76 +216,3 @@ def _spot_grace(path: str, left: int, wanted: int, field: str) -> Refusal:
     lower = f"Set {field} to {left} or less (graceSeconds; deregisterSeconds of a server)"
     remedy = f"{lower}, or give the pool kubelet.shutdownGracePeriodSeconds."
     return Refusal("spot-grace", path, f"{leaves}, and these count on {wanted} s ({field})", remedy)
-
-
-def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
-    """Yield metrics that nothing declared serves."""
-    served: set[str] = set()
-    for service in cluster.by_kind["APIService"]:
-        group, _, _ = str(section(service, "spec").get("group")).partition(".")
-        served.add(group)
-    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
-        for type_, source in _metrics(scaler, _BY_ADAPTER):
-            name = section(source, "metric").get("name")
-            if not isinstance(name, str):
-                continue
-            if name.startswith(labels.GKE_METRIC):
-                problem = _not_by_gke(cluster, scaler, name, gke)
-            else:
-                problem = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
-            if problem:
-                path = f"spec.metrics.{type_.lower()}.metric.name"
-                message, remedy = f"it scales by {name}, {problem[0]}", problem[1]
-                # Their autoscaler does nothing, and only its status reports it. It is certain if
-                # the cluster's properties are given: then everything in it is declared.
-                about, is_certain = full_name(scaler), gke is not None
-                yield Refusal("autoscaling-metric", path, message, remedy, is_certain, about)
-
-
-def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:
-    """Yield an autoscaler's metrics of some types, each with its type."""
-    metrics = section(scaler, "spec").get("metrics")
-    listed = cast("list[Any]", metrics) if isinstance(metrics, list) else []
-    for metric in filter(is_mapping, listed):
-        if (type_ := str(metric.get("type"))) in types:
-            yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
-
-
-def _not_by_gke(
-    cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None
-) -> tuple[str, str] | None:
-    """Return why GKE does not serve a metric, or may not, and the remedy; None if it does."""
-    if gke is None:
-        message = "which GKE may serve: whether the cluster does is not known"
-        return message, f"See that it has {METRICS_NEED}."
-    if missing := missing_for_metrics(gke):
-        message = "which GKE does not serve in this cluster"
-        return message, f"Set {missing}, or scale by CPU."
-    owner, _, metric = name.removeprefix(labels.GKE_METRIC).partition("|")
-    for served in cluster.by_kind["AutoscalingMetric"]:
-        is_here = _may_be(namespace_of(served), namespace_of(scaler))
-        is_its = is_here and _may_be(name_of(served), owner)
-        if is_its and any(_may_be(gauge, metric) for gauge in _gauges(served)):
-            return None
-    wanted = f"{namespace_of(scaler)}/{owner}"
-    message = "which GKE does not know: no AutoscalingMetric reads it"
-    remedy = f"Declare an AutoscalingMetric {wanted} with a gauge {metric}, or scale by CPU."
-    return message, remedy
-
-
-def _may_be(value: Any, wanted: Any) -> bool:
-    return value == wanted or UNKNOWN in (value, wanted)
-
-
-def _gauges(tree: Any) -> Iterator[Any]:
-    """Yield the names by which autoscalers may ask for what an AutoscalingMetric reads."""
-    if tree is UNKNOWN:
-        yield tree
-    elif is_mapping(tree):
-        gauge = section(tree, "gauge")
-        yield gauge.get("name") or gauge.get("prometheusMetricName")
-        for value in tree.values():
-            yield from _gauges(value)
-    elif isinstance(tree, list):
-        for value in cast("list[Any]", tree):
-            yield from _gauges(value)

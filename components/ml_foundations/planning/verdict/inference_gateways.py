@@ -5,9 +5,10 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from ml_foundations.catalog import inference_gateways as facts
+from ml_foundations.kubernetes.labels import LLMD_ROLE
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.input.program import SUBNETWORK, Resource
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind, of_type
 from ml_foundations.planning.verdict.findings import Finding, error, warning
@@ -32,9 +33,8 @@ def inference_gateway_findings(
     pools = _of_api(known, facts.POOL_GROUP, "InferencePool")
     for route in routes:
         yield from _route_findings(route, gateways)
-    if not pools:
-        return
     network, of_gke = Network(objects), set(_pools_of_gke(routes, gateways))
+    yield from _idle(network, pools)
     policies = of_kind(known, "HealthCheckPolicy")
     services = {key_of(service): service for service in of_kind(known, "Service")}
     sources = {_HEALTH_CHECK: facts.GOOGLE_PROXIES[1]} | _proxies(resources)
@@ -113,7 +113,7 @@ def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
     about, path, ports = full_name(pool), "spec.selector", _ports(pool)
     listening: list[Pods] = []
     for pods in servers:
-        declared = _declared_ports(pods)
+        declared = pods.declared_ports
         if declared.intersection(ports):
             listening.append(pods)
             continue
@@ -125,18 +125,24 @@ def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
     if not servers:
         message = "it selects no pods that are declared: requests get error 503"
         yield warning("inference-pool", about, path, message, "Select the labels of a server.")
-    elif len(listening) > 1:
+    elif len([pods for pods in listening if pods.labels.get(LLMD_ROLE) != facts.PREFILL]) > 1:
         names = " and ".join(pods.about for pods in listening)
         message = f"it selects the pods of {names}, which get the same requests"
         remedy = "If they serve other models, add a label of one server to the selector."
         yield warning("inference-pool", about, path, message, remedy)
 
 
-def _declared_ports(pods: Pods) -> set[Any]:
-    declared: set[Any] = set()
-    for container in filter(is_mapping, items(pods.spec, "containers")):
-        declared.update(facts.ports_of(container).values())
-    return declared
+def _idle(network: Network, pools: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield the findings on prefill pods that no endpoint picker knows."""
+    for pods in network.pods:
+        if pods.labels.get(LLMD_ROLE) == facts.PREFILL and not any(
+            key_of(pool)[0] == pods.namespace
+            and selects(section(pool, "spec", "selector"), pods.labels)
+            for pool in pools
+        ):
+            message = "no InferencePool selects its pods, so nobody sends them prompts"
+            remedy = "Add the server to an InferenceGateway, or remove prefill."
+            yield warning("inference-pool", pods.about, "metadata.labels", message, remedy)
 
 
 def _health_findings(
@@ -183,11 +189,24 @@ def _closed_ways(
                 message = f"network policies close port {port} of {pods.about} to {source}"
                 remedy = f"Add an ingress rule for {block}, as an InferenceGateway has it."
                 yield error("network-policy", full_name(pool), "spec.selector", message, remedy)
-    for picker in pickers:
-        for pods, port in targets[: len(servers)]:
-            is_open = network.allows("egress", picker, pods, port)
-            if not (is_open and network.allows("ingress", pods, picker, port)):
-                closed = f"network policies close port {port} of {pods.about} to {picker.about}"
-                message = f"{closed}, which chooses pods by their metrics"
-                remedy = "Add an egress and an ingress rule for this way."
-                yield error("network-policy", full_name(pool), "spec.selector", message, remedy)
+    use = "which chooses pods by their metrics"
+    ways = [(picker, *target, use) for picker in pickers for target in targets[: len(servers)]]
+    for source, pods, port, reason in [*ways, *_ways_of_caches(servers, targets)]:
+        is_open = network.allows("egress", source, pods, port)
+        if not (is_open and network.allows("ingress", pods, source, port)):
+            closed = f"network policies close port {port} of {pods.about} to {source.about}"
+            remedy = "Add an egress and an ingress rule for this way."
+            path, message = "spec.selector", f"{closed}, {reason}"
+            yield error("network-policy", full_name(pool), path, message, remedy)
+
+
+def _ways_of_caches(
+    servers: Sequence[Pods], targets: Iterable[tuple[Pods, Any]]
+) -> Iterator[tuple[Pods, Pods, Any, str]]:
+    """Yield the ways from decode pods to prefill pods, with what they need them for."""
+    decoding = [pods for pods in servers if pods.labels.get(LLMD_ROLE) == facts.DECODE]
+    for decode in decoding:
+        for pods, port in targets:
+            if pods.labels.get(LLMD_ROLE) == facts.PREFILL:
+                yield decode, pods, port, "which sends it prompts"
+                yield decode, pods, facts.NIXL_PORT, "which reads its cache"

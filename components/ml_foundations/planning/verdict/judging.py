@@ -19,7 +19,8 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.advice import advice, unserved_metrics
+from ml_foundations.planning.verdict.advice import advice
+from ml_foundations.planning.verdict.autoscalers import unserved_metrics
 from ml_foundations.planning.verdict.combining import judge_all_together
 from ml_foundations.planning.verdict.cost import GpuPrices, RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.explain import without_accepted

@@ -5,6 +5,7 @@ A connection needs both: an egress policy of its source and an ingress policy of
 policies add up. A block of private addresses may cover pods, so it counts as open.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +13,14 @@ from functools import cached_property
 from ipaddress import IPv4Network
 from typing import Any, Literal
 
+from ml_foundations.catalog.inference_gateways import listening
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
+from ml_foundations.planning.model.described_kinds import DescribedKind
+from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.verdict.findings import Finding, warning
 
 _Direction = Literal["ingress", "egress"]
@@ -47,9 +51,17 @@ class Pods:
     about: str = ""
     spec: Manifest = field(default_factory=dict[str, Any])
 
+    @property
+    def declared_ports(self) -> set[Any]:
+        """The numbers of the ports that its containers declare."""
+        declared: set[Any] = set()
+        for container in filter(is_mapping, listening(self.spec)):
+            declared.update(port.get("containerPort") for port in _mappings(container, "ports"))
+        return declared
+
     def port(self, wanted: Any) -> Any:
         """Return the number of a port that is given by number or name."""
-        for container in _mappings(self.spec, "containers"):
+        for container in filter(is_mapping, listening(self.spec)):
             for port in _mappings(container, "ports"):
                 if port.get("name") == wanted:
                     return port.get("containerPort")
@@ -95,7 +107,7 @@ class Network:
     @cached_property
     def pods(self) -> list[Pods]:
         """The pods of every declared workload; those on their node's network have no policies."""
-        all_pods = filter(None, map(_pods_of, self._objects))
+        all_pods = itertools.chain.from_iterable(map(_pods_of, self._objects))
         return [pods for pods in all_pods if not pods.spec.get("hostNetwork")]
 
     @cached_property
@@ -277,17 +289,34 @@ def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -
             yield _warning(pods.about, "env", message, remedy)
 
 
-def _pods_of(manifest: Manifest) -> Pods | None:
-    """Return the pods of a Pod, or of a workload with a template; None if they are not known."""
+def _pods_of(manifest: Manifest) -> Iterator[Pods]:
+    """Yield the pods of a Pod, or of each template of a workload, if they are known."""
+    if (described := described_kinds().get(manifest["kind"])) is not None:
+        yield from _made_pods(manifest, described)
+        return
     holder = section(manifest, "spec", "jobTemplate") if manifest["kind"] == "CronJob" else manifest
-    template = manifest if manifest["kind"] == "Pod" else section(holder, "spec").get("template")
+    is_pod = manifest["kind"] == "Pod"
+    template: Any = manifest if is_pod else section(holder, "spec").get("template")
+    if _is_known(manifest, template):
+        spec = section(template, "spec")
+        yield Pods(key_of(manifest)[0], labels_of(template), full_name(manifest), spec)
+
+
+def _made_pods(manifest: Manifest, described: DescribedKind) -> Iterator[Pods]:
+    """Yield the pods that the controller of a described kind makes, such as leader and workers."""
+    if not any(unknown_paths(manifest.get("spec"))):
+        for pods in described.templates(manifest):
+            if _is_known(manifest, pods.manifest) and pods.count > 0:
+                spec = section(pods.manifest, "spec")
+                yield Pods(key_of(manifest)[0], pods.labels, full_name(manifest), spec)
+
+
+def _is_known(manifest: Manifest, template: Any) -> bool:
+    """Return whether a template has pods whose namespace and labels are known."""
     if not is_mapping(template) or "containers" not in section(template, "spec"):
-        return None
+        return False
     namespace = section(manifest, "metadata").get("namespace")
-    if UNKNOWN in (namespace, section(template, "metadata").get("labels")):
-        return None
-    spec = section(template, "spec")
-    return Pods(key_of(manifest)[0], labels_of(template), full_name(manifest), spec)
+    return UNKNOWN not in (namespace, section(template, "metadata").get("labels"))
 
 
 def _types(policy: Manifest) -> list[Any]:

@@ -9,12 +9,14 @@ from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.train_jobs import with_job_sets
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.group_services import group_service_findings
 from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
@@ -30,12 +32,14 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, and add findings about objects that place no pods."""
+    documents = with_job_sets(documents)
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
     findings = (
         *webhook_findings(documents, None),
         *network_findings(documents),
         *inference_gateway_findings(documents, (), has_policies=True),
+        *group_service_findings(documents),
         *quota_findings(documents),
     )
     return replace(verdicts, reasons=(*verdicts.reasons, *findings))
@@ -49,6 +53,7 @@ def _object_findings(
     yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
     yield from compute_class_findings(resources, objects)
+    yield from group_service_findings(objects)
     has_policies = not clusters or any(map(enforces_policies, clusters))
     yield from inference_gateway_findings(objects, resources, has_policies=has_policies)
     if has_policies:
@@ -78,7 +83,7 @@ def judge_program(
     declared = list(resources)
     nodes = program.nodes_of(declared, existing)
     clusters = program.shown_clusters(declared)
-    objects = program.objects_of(declared)
+    objects = with_job_sets(program.objects_of(declared))
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]
@@ -87,7 +92,12 @@ def judge_program(
     )
     undeleted = [inputs for _, inputs in kept]
     findings = [*platform_findings(declared, nodes), *_object_findings(declared, objects)]
-    for refusal in program.without_controller(declared):
+    for refusal in (
+        *program.without_controller(declared),
+        *program.without_class(declared),
+        *program.shared_metrics_apis(declared),
+        *program.flat_buckets(declared),
+    ):
         findings.append(explain.finding(refusal, Verdict.CANNOT_FIT))
     if not rehearsed:
         findings += placeholder_findings(declared)

@@ -3,8 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from ml_foundations.catalog.kueue import FRAMEWORKS, configuration_of, frameworks_of
-from ml_foundations.kubernetes.labels import KUEUE_QUEUE
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, namespace_of, section
+from ml_foundations.kubernetes.labels import KUEUE_QUEUE, MADE_FROM
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, kind_and_name, of_kind
@@ -91,7 +98,8 @@ def _has_one_replica(webhook: Manifest, objects: Sequence[Manifest]) -> bool:
 
 def _queue_kind(workload: Manifest, frameworks: frozenset[str]) -> Iterator[Finding]:
     """Yield the finding on a workload with a queue that Kueue does not put into it."""
-    kind, queue = workload["kind"], labels_of(workload).get(KUEUE_QUEUE)
+    kind = annotations_of(workload).get(MADE_FROM, workload["kind"])
+    queue = labels_of(workload).get(KUEUE_QUEUE)
     if queue is None or kind not in FRAMEWORKS or frameworks.issuperset(FRAMEWORKS[kind]):
         return
     at_once = "it starts at once, whatever the queue holds"

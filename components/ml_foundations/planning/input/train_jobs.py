@@ -1,0 +1,105 @@
+"""TrainJobs as the JobSets that Kubeflow Trainer makes of them (trainer v2.2.1, pkg/runtime)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_foundations.catalog.versions import TRAINER_API
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    api_object,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
+from ml_foundations.kubernetes.trees import UNKNOWN
+
+UNRESOLVED = "trainer.kubeflow.org/unresolved"
+"""The API version of TrainJobs whose JobSet is not known: planning does not know it."""
+_CLUSTER_RUNTIME = "ClusterTrainingRuntime"
+_SINGLE = ("trainer", "dataset-initializer", "model-initializer")
+"""The parts whose Jobs have one replica."""
+_FOLLOWED_POLICIES = frozenset({"numNodes", "torch"})
+"""The fields of a runtime's mlPolicy whose effect on pods is known."""
+_Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
+
+
+def with_job_sets(documents: Iterable[Manifest]) -> list[Manifest]:
+    """Return documents with the JobSet of each TrainJob in its place."""
+    documents = list(documents)
+    runtimes: dict[tuple[Any, Any, Any], Manifest] = {}
+    for document in documents:
+        if document.get("apiVersion") == TRAINER_API and document["kind"] != "TrainJob":
+            is_of_cluster = document["kind"] == _CLUSTER_RUNTIME
+            namespace = "" if is_of_cluster else namespace_of(document)
+            runtimes[document["kind"], namespace, name_of(document)] = document
+    resolved: list[Manifest] = []
+    for document in documents:
+        is_train_job = (document.get("apiVersion"), document["kind"]) == (TRAINER_API, "TrainJob")
+        resolved.append(_job_set(document, runtimes) if is_train_job else document)
+    return resolved
+
+
+def _job_set(train_job: Manifest, runtimes: _Runtimes) -> Manifest:
+    """Return the JobSet of a TrainJob, or the TrainJob as a kind that planning does not know."""
+    spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
+    kind = reference.get("kind", _CLUSTER_RUNTIME)
+    namespace = "" if kind == _CLUSTER_RUNTIME else namespace_of(train_job)
+    runtime = runtimes.get((kind, namespace, reference.get("name")))
+    is_patched = spec.get("runtimePatches") or spec.get("managedBy") or UNKNOWN in spec.values()
+    if runtime is None or is_patched or not _is_followed(section(runtime, "spec")):
+        return {**train_job, "apiVersion": UNRESOLVED}
+    template = section(runtime, "spec", "template")
+    jobs: list[Manifest] = []
+    for job in items(section(template, "spec"), "replicatedJobs"):
+        jobs.append(_with_trainer(job, spec, section(runtime, "spec")))
+    metadata = {**section(train_job, "metadata")}
+    own = {labels.MADE_FROM: "TrainJob"}
+    if "torch" in section(runtime, "spec", "mlPolicy"):
+        # The processes of torchrun wait for each other.
+        own[labels.GANG] = "true"
+    # A JobSet has the annotations of the runtime's template. Those of a TrainJob are Kueue's.
+    metadata["annotations"] = {**annotations_of(train_job), **annotations_of(template), **own}
+    body = {**section(template, "spec"), "replicatedJobs": jobs}
+    return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=body)
+
+
+def _is_followed(runtime: Manifest) -> bool:
+    """Return whether planning knows what Trainer makes of a runtime's spec."""
+    policy = section(runtime, "mlPolicy")
+    is_known = policy.keys() <= _FOLLOWED_POLICIES and not runtime.get("podGroupPolicy")
+    return is_known and bool(items(section(runtime, "template", "spec"), "replicatedJobs"))
+
+
+def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:
+    """Return a Job of a runtime with the fields that a TrainJob sets."""
+    step = labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)
+    body = section(job, "template", "spec")
+    pods = section(body, "template")
+    trainer = section(spec, "trainer")
+    count: Any = body.get("parallelism", 1)
+    if step == "trainer":
+        if "mlPolicy" in runtime:
+            count = section(runtime, "mlPolicy").get("numNodes", 1)
+        count = trainer.get("numNodes", count)
+        containers = [
+            _of_trainer(container, trainer)
+            for container in items(section(pods, "spec"), "containers")
+        ]
+        pods = {**pods, "spec": {**section(pods, "spec"), "containers": containers}}
+    made = {**body, "template": pods, "parallelism": count, "completions": count}
+    single = {"replicas": 1} if step in _SINGLE else {}
+    return {**job, **single, "template": {**section(job, "template"), "spec": made}}
+
+
+def _of_trainer(container: Manifest, trainer: Manifest) -> Manifest:
+    """Return a container of the trainer's pods with the fields that a TrainJob sets."""
+    if container.get("name") != "node":
+        return container
+    own = {key: trainer[key] for key in ("image", "command", "args") if key in trainer}
+    if resources := trainer.get("resourcesPerNode"):
+        own["resources"] = resources
+    return {**container, **own}

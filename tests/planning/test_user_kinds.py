@@ -1,0 +1,126 @@
+"""Kinds that a user describes, by the page that says how."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE, KindError, user_kinds
+
+from tests.support.checkout import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "teach-the-proof-a-kind.md").read_text()
+[DESCRIPTION] = re.findall(r"<!-- kinds/pytorch_job.yaml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
+[SHOWN] = re.findall(r"```\n(PyTorchJob .*?)```", PAGE, re.DOTALL)
+
+
+def pods(replicas: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "i:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+
+
+def documents(nodes: int, **spec: Any) -> list[dict[str, Any]]:
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "llama", "namespace": "nlp"},
+        "spec": {
+            "nprocPerNode": "8",
+            "pytorchReplicaSpecs": {"Master": pods(1), "Worker": pods(3)},
+            **spec,
+        },
+    }
+    free = {"cpu": "8", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    made = [job]
+    for index in range(nodes):
+        labels = {"kubernetes.io/hostname": chr(97 + index)}
+        metadata = {"name": chr(97 + index), "labels": labels}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        made.append({**node, "status": {"allocatable": free}})
+    return made
+
+
+def judged(
+    folder: Path, shown: list[dict[str, Any]], description: str = DESCRIPTION
+) -> subprocess.CompletedProcess[str]:
+    kinds = folder / "kinds"
+    kinds.mkdir(exist_ok=True)
+    (kinds / "pytorch_job.yaml").write_text(description)
+    (folder / "all.yaml").write_text(yaml.safe_dump_all(shown))
+    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    printed = " ".join(judged(tmp_path, documents(1)).stdout.split())
+    assert " ".join(SHOWN.split()) in printed
+
+
+def test_it_fits_if_each_pod_has_its_gpus(tmp_path: Path) -> None:
+    assert "The stack fits" in judged(tmp_path, documents(4)).stdout
+    without_workers = {"pytorchReplicaSpecs": {"Master": pods(1)}}
+    assert "The stack fits" in judged(tmp_path, documents(1, **without_workers)).stdout
+
+
+def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
+    printed = judged(tmp_path, documents(4, elasticPolicy={"minReplicas": 1})).stdout
+    assert "PyTorchJob nlp/llama is undetermined" in printed
+    assert "spec.elasticPolicy: the description of its kind has no such field" in printed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("count:", "cuont:", "pods[0].cuont is not a key of a description. Did you mean count?"),
+        ("harmless:", "harmles:", "harmles is not a key of a description. Did you mean harmless?"),
+        ("version: v1", "", "version is required, as in apiVersion: group/version"),
+        ("group: kubeflow.org", "", "group is required, as in apiVersion: group/version"),
+        ("version: v1", "version: 1", "version must be text (numbers in quotes), not 1"),
+        ("pods:", "pod:", "pods is required: a list with the templates of the kind's pods"),
+        ("- template", "- tmplate", "pods[0].template is required: a list of paths, such as"),
+        ("template: [", "template: [1, ", "pods[0].template[0] must be a path, such as"),
+        ("template: [", "template: ['spec.x[].y', ", "pods[0].template must be names with dots"),
+        ("count: spec", "count: 2 # ", "pods[0].count must be a path, such as spec.replicas"),
+        ("count: spec", "bounds: [spec.x] # ", "pods[0].bounds must be two paths"),
+        ("count: spec", "unless: spec", "pods[0].unless must be a path and values, such as"),
+        ("count: spec", "sets: each # ", "pods[0].sets must be '', 'one' or 'per replica'"),
+        ("labels: {", "labels: {a: 1, ", "pods[0].labels.a must be text (numbers in quotes)"),
+        ("ends: kind=", "ends: kind: ", "is invalid YAML: mapping values are not allowed here"),
+        (DESCRIPTION, "", "kind is required"),
+        (DESCRIPTION, "[a]", "the file must be a mapping, not ['a']"),
+        ("kind: PyTorchJob", "kind: Job", "kind: Job is known already, from planning"),
+    ],
+)
+def test_an_invalid_description_is_refused(
+    before: str, after: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert before in DESCRIPTION
+    file = tmp_path / "pytorch_job.yaml"
+    file.write_text(DESCRIPTION.replace(before, after, 1))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(KindError, match=re.escape(f"{file}: {error}")):
+        user_kinds.__wrapped__()
+
+
+def test_an_invalid_description_ends_the_program(tmp_path: Path) -> None:
+    judged(tmp_path, documents(4))
+    (tmp_path / "kinds" / "torch.yaml").write_text(DESCRIPTION)
+    done = judged(tmp_path, documents(4))
+    assert done.returncode == 1
+    source = "kinds/pytorch_job.yaml"
+    assert done.stderr == f"kinds/torch.yaml: kind: PyTorchJob is known already, from {source}\n"
+
+
+def test_a_template_that_an_object_lacks_is_undetermined(tmp_path: Path) -> None:
+    description = DESCRIPTION.replace(
+        "template: [spec.pytorchReplicaSpecs.Master", "template: [spec.x"
+    )
+    printed = judged(tmp_path, documents(4), description).stdout
+    assert "the description of its kind has no such field" in printed
