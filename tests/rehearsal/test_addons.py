@@ -20,7 +20,8 @@ OF_GATEWAYS = [
     *("GCPBackendPolicy", "GCPRoutingExtension", "Gateway", "GatewayClass", "HTTPRoute"),
     *("HealthCheckPolicy", "InferencePool"),
 ]
-WITH_GATEWAYS = {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}
+CHECKPOINTING = {"addonsConfig": {"highScaleCheckpointingConfig": {"enabled": True}}}
+WITH_GATEWAYS = {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}} | CHECKPOINTING
 
 
 class Recorded:
@@ -59,7 +60,8 @@ def made(*clusters: dict[str, Any] | None) -> list[str]:
     [
         ([None], []),
         ([MULTI | RAPID | WITH_GATEWAYS], []),
-        ([MULTI | RAPID], OF_GATEWAYS),
+        ([MULTI | RAPID | CHECKPOINTING], OF_GATEWAYS),
+        ([MULTI | RAPID | WITH_GATEWAYS | {"addonsConfig": {}}], ["CheckpointConfiguration"]),
         ([WITH_GATEWAYS | RAPID], OF_NETWORKS),
         ([MULTI | WITH_GATEWAYS], ["AutoscalingMetric"]),
         ([MULTI | PROMETHEUS | WITH_GATEWAYS], ["AutoscalingMetric", "PodMonitoring"]),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 from threading import Event, Thread
 from typing import Any
 
@@ -230,7 +231,7 @@ def running_gang(cloud: Cloud, **more: Any) -> Iterator[Cloud]:
 
 @pytest.fixture
 def gang(cloud: Cloud, jobset: None) -> Iterator[Cloud]:
-    with running_gang(cloud) as running:
+    with running_gang(cloud, checkpoint_seconds=900) as running:
         yield running
 
 
@@ -270,24 +271,50 @@ def test_a_preempted_node_restarts_its_gang_once(gang: Cloud) -> None:
     lines = "\n".join(result.lines)
     assert "JobSet default/train restarted 1 time" in lines
     assert f"{result.idle_gpus} GPUs were idle" in lines
+    lost = "JobSet default/train loses its work since the last checkpoint, at most 900 s of 6 GPUs"
+    assert re.search(rf"{lost}: USD \d\.\d\d$", lines, re.MULTILINE)
     assert "less than USD 0.01. Each minute in which GKE has no new node costs USD 0.0" in lines
 
 
 def test_kueue_replaces_a_failed_node_and_the_gang_restarts(queued_gang: Cloud) -> None:
     lost = running_of(queued_gang, GANG)[0]["spec"]["nodeName"]
-    seen, ended = set[tuple[str, str]](), Event()
+    states, ended = ["True"], Event()
 
     def watch() -> None:
-        while not ended.wait(0.5):
+        while not ended.wait(0.1):
             for node in queued_gang.nodes("spot"):
-                ready = condition(node, "Ready")
-                seen.add((node["metadata"]["name"], ready.get("status", "")))
+                if node["metadata"]["name"] == lost:
+                    states.append(condition(node, "Ready")["status"])
 
     Thread(target=watch).start()
     result = take_away(queued_gang, node=lost, how="failure")
     ended.set()
-    assert (lost, "Unknown") in seen, "its kubelet reports nothing any more"
+    assert [state for state, _ in groupby(states)] == ["True", "Unknown"], "its kubelet is silent"
     assert result.restarts == {"JobSet default/train": 1}
     assert (result.pods_ended, result.not_as_before) == (3, [])
     assert lost not in {pod["spec"]["nodeName"] for pod in running_of(queued_gang, GANG)}
     assert result.reports[-1].startswith(f"JobSet default/train moved from {lost} to ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner", "named"),
+    [
+        ({"jobset.sigs.k8s.io/jobset-name": "llama"}, "Job", "JobSet ml/llama"),
+        (
+            {
+                "leaderworkerset.sigs.k8s.io/name": "r1",
+                "leaderworkerset.sigs.k8s.io/group-index": "0",
+            },
+            "StatefulSet",
+            "LeaderWorkerSet ml/r1 (group 0)",
+        ),
+        ({"pod-template-hash": "5d9f8c7b64"}, "ReplicaSet", "Deployment ml/made"),
+        ({}, "StatefulSet", "StatefulSet ml/made-1"),
+    ],
+)
+def test_pods_are_named_by_what_restarts_as_a_whole(
+    labels: dict[str, str], owner: str, named: str
+) -> None:
+    owners = [{"kind": owner, "name": "made-1"}]
+    metadata = {"namespace": "ml", "name": "a", "labels": labels, "ownerReferences": owners}
+    assert disruptions.workload_of({"metadata": metadata}) == named

@@ -308,13 +308,17 @@ def test_a_mirror_that_the_command_fills_serves_a_download(
 ) -> None:
     mirror.add("example.com/v1/sums", release.sha256.encode())
     sums = "https://example.com/v1/sums"
-    unpinned = dataclasses.replace(release, name="other", sha256="", checksums=sums)
+    # Two transfers of one address would write the same file.
+    mirror.add("example.com/v2/tool", CONTENT)
+    other = {"name": "other", "url": "https://example.com/v2/tool"}
+    unpinned = dataclasses.replace(release, **other, sha256="", checksums=sums)
     downloads.fill_mirror([release, unpinned], tmp_path / "mirror")
     filled: dict[str, bytes | Path] = {}
     for path in (tmp_path / "mirror").rglob("*"):
         if path.is_file():
             filled[str(path.relative_to(tmp_path / "mirror"))] = path
-    assert filled.keys() == {"example.com/v1/tool", "example.com/v1/sums"}
+    files = {"example.com/v1/tool", "example.com/v2/tool", "example.com/v1/sums"}
+    assert filled.keys() == files
     with serving(Mirror(filled)) as second:
         monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"{second.address}/")
         assert downloads.download([release, unpinned]) == {}

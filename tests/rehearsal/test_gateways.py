@@ -16,8 +16,13 @@ from tests.support.simulation import Cloud, Object, simulated_gke
 from tests.support.waiting import until
 
 NAMESPACE = "serving"
-CLUSTER = {"name": "ml", "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}
+CLUSTER = {
+    "name": "ml",
+    "network": "projects/p/global/networks/ml",
+    "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"},
+}
 NETWORK: Object = {"type": "gcp:compute/network:Network", "outputs": {"name": "ml"}}
+OF_GPUS: Object = {"type": "gcp:compute/network:Network", "outputs": {"name": "ml-gpu-0"}}
 PROXIES: Object = {
     "type": "gcp:compute/subnetwork:Subnetwork",
     "outputs": {"purpose": "REGIONAL_MANAGED_PROXY"},
@@ -29,6 +34,9 @@ PROXIES: Object = {
     [
         ([], True),
         ([NETWORK], False),
+        ([OF_GPUS], True),
+        ([OF_GPUS, NETWORK], False),
+        ([NETWORK, OF_GPUS], False),
         ([NETWORK, {**PROXIES, "outputs": {"purpose": "PRIVATE"}}], False),
         ([NETWORK, PROXIES], True),
     ],
@@ -36,7 +44,7 @@ PROXIES: Object = {
 def test_proxies_have_a_subnetwork_or_an_existing_network(
     recorded: list[Object], expected: bool
 ) -> None:
-    assert gateways.has_proxies(recorded) is expected
+    assert gateways.has_proxies(recorded, "ml") is expected
 
 
 @pytest.mark.parametrize(
@@ -184,3 +192,18 @@ def test_the_api_server_refuses_what_gke_refuses(cloud: Cloud) -> None:
     with pytest.raises(ApiError, match="Must have port for Service reference"):
         spec = {**route["spec"], "rules": rules}
         cloud.api.create(path(route), {**route, "metadata": {"name": "other"}, "spec": spec})
+
+
+@pytest.mark.replica
+def test_a_picker_that_does_not_answer_closes_its_pool_or_opens_it(cloud: Cloud) -> None:
+    until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)
+    pool = path(read(cloud, "InferencePool", "chat"), "chat")
+    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/chat-picker"
+    cloud.api.patch(deployment, {"spec": {"replicas": 0}})
+    until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 5)
+    cloud.api.patch(pool, {"spec": {"endpointPickerRef": {"failureMode": "FailClose"}}})
+    closed = "no healthy upstream (503): its endpoint picker does not answer, and is FailClose"
+    until(lambda: closed in events(cloud))
+    cloud.api.patch(pool, {"spec": {"endpointPickerRef": {"failureMode": "FailOpen"}}})
+    cloud.api.patch(deployment, {"spec": {"replicas": 1}})
+    until(lambda: len(cloud.pods(namespace=NAMESPACE)) == 6)

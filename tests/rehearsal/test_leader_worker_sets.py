@@ -10,19 +10,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from kubernetes import client, config, utils
+from kubernetes import client
 from ml_foundations.kubernetes.labels import ZONE
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.described_kinds import described_kinds
+from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.control_plane import controllers, kwok
-from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
-from tests.support.project import Project, fake_node
+from tests.support.h100_replica import h100_replica
+from tests.support.project import Project
 from tests.support.trials import sizes
 from tests.support.waiting import until
 
@@ -33,11 +33,6 @@ CONTROLLER = (
     "from ml_foundations import LeaderWorkerSetController\n"
     "lws = LeaderWorkerSetController('lws', {}, here)\n"
 )
-H100_NODE = {
-    "cloud.google.com/gke-nodepool": "h100",
-    "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
-    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-}
 POD = {
     "spec": {
         "containers": [{"name": "main", "image": "i"}],
@@ -59,26 +54,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
-    """The project's own replica with four nodes of 8 H100; the programs bring the controller, by its chart."""
-    rehearsal = Rehearsal.of("t", root)
-    rehearsal.make()
-    try:
-        kwok.start(rehearsal, tools)
-        cluster = Cluster(
-            rehearsal,
-            rehearsal.kubeconfig,
-            config.new_client_from_config(str(rehearsal.kubeconfig)),
-        )
-        for index in range(4):
-            block = {"cloud.google.com/gce-topology-block": f"block-{index % 2}"}
-            node = fake_node(f"h100-{index}", H100_NODE | block, gpus=8)
-            utils.create_from_dict(cluster.api, node)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}}
-        utils.create_from_dict(cluster.api, namespace)
+    with h100_replica(tools, root) as cluster:
         yield cluster
-    finally:
-        controllers.stop(rehearsal)
-        kwok.delete(rehearsal)
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +184,69 @@ def test_a_topology_key_that_no_node_has_stops_a_group(project: Project) -> None
     assert pods(project, "ring").keys() == {"ring-0", "ring-1"}
 
 
+def test_a_rollout_with_a_surge_stands_still_without_free_gpus(project: Project) -> None:
+    """The proof warns of it: test_a_rollout_that_adds_a_group_needs_spare_nodes."""
+    full: Any = copy.deepcopy(GROUPS)
+    template: Any = copy.deepcopy(POD)
+    gpus = {"nvidia.com/gpu": "8"}
+    template["spec"]["containers"][0]["resources"] = {"requests": gpus, "limits": gpus}
+    full["spec"]["leaderWorkerTemplate"] = {"size": 2, "workerTemplate": template}
+    rollout = {"maxSurge": 1, "maxUnavailable": 0}
+    strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rollout}
+    full["spec"]["rolloutStrategy"] = strategy
+    project.up(declared(full))
+    old = {"ring-0", "ring-0-1", "ring-1", "ring-1-1"}
+    until(lambda: running(project, "ring") == old)
+    template["spec"]["containers"][0]["image"] = "j"
+    project.up(declared(full))
+    until(lambda: "ring-2" in pods(project, "ring"))
+    until(lambda: "Insufficient nvidia.com/gpu" in why_pending(pods(project, "ring")["ring-2"]))
+    time.sleep(3)
+    assert running(project, "ring") == old
+    images = {pods(project, "ring")[name]["spec"]["containers"][0]["image"] for name in old}
+    assert images == {"i"}
+
+
+def why_pending(pod: dict[str, Any]) -> str:
+    conditions = pod["status"].get("conditions", ())
+    return " ".join(each.get("message", "") for each in conditions)
+
+
+DIVIDED = {"prefill": {"replicas": 2, "arguments": ["--model=m", "--tensor-parallel-size=8"]}}
+
+
+def test_prefill_and_decode_run_apart_and_only_decode_gets_requests(project: Project) -> None:
+    printed = project.up(served(**DIVIDED))
+    assert "chat-prefill" in printed
+    assert running(project, "chat") == {"chat-0", "chat-0-1"}
+    words = "app.kubernetes.io/name=chat,llm-d.ai/role="
+    prefill, decode = (
+        project.kubectl("get", "pods", "-n", "red", "-l", f"{words}{role}")["items"]
+        for role in ("prefill", "decode")
+    )
+    assert [pod["status"]["phase"] for pod in prefill] == ["Running"] * 2
+    assert len({pod["spec"]["nodeName"] for pod in (*prefill, *decode)}) == 4
+    leader = pods(project, "chat")["chat-0"]
+    by_name = "kubernetes.io/service-name=chat"
+    until(lambda: endpoints(project, by_name) == [(leader["status"]["podIP"], 8000)])
+    # Each pod that answers at the port of the pool has the label of the pool, and no worker has it.
+    serving = "app.kubernetes.io/name=chat,llm-d.ai/inference-serving=true"
+    pool = project.kubectl("get", "pods", "-n", "red", "-l", serving)["items"]
+    assert {pod["metadata"]["name"] for pod in pool} == {
+        "chat-0",
+        *(pod["metadata"]["name"] for pod in prefill),
+    }
+    assert "updated" not in project.up(served(**DIVIDED))
+
+
+def endpoints(project: Project, selector: str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for each in project.kubectl("get", "endpointslices", "-n", "red", "-l", selector)["items"]:
+        for endpoint in each["endpoints"] or ():
+            found += [(endpoint["addresses"][0], port["port"]) for port in each["ports"] or ()]
+    return found
+
+
 def exclusive(key: str) -> dict[str, Any]:
     annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": key}
     return GROUPS | {"metadata": GROUPS["metadata"] | {"annotations": annotations}}
@@ -304,7 +344,7 @@ def test_the_controller_makes_what_planning_thinks(project: Project, count: int)
                 f"{json.dumps(document)}: planning thinks {planned(document)}",
             )
             name = document["metadata"]["name"]
-            wanted = described.created(document, described.replicas_of(document))
+            wanted = Counter(described.created(document, described.replicas_of(document)))
             until(
                 lambda name=name, wanted=wanted: (
                     owned(project, name) == (wanted["count/statefulsets.apps"], wanted["services"])
@@ -371,3 +411,26 @@ def test_a_group_in_a_queue_runs_in_one_block(project: Project) -> None:
     # Kueue refuses other templates, so that a change replaces the object.
     image = {"image": "vllm/vllm-openai:v0.31.1"}
     assert "1 replaced" in project.up(queued(served(**WAITING, **image)))
+
+
+def test_kueue_refuses_to_group_pods_of_one_template(project: Project) -> None:
+    """Leader and workers share a domain by a group of two sets, and one template makes one set."""
+    project.up(queued(CONTROLLER))
+    grouped: Any = copy.deepcopy(GROUPS)
+    grouped["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    template = grouped["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    template["metadata"] = {"annotations": GROUPED}
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/red/leaderworkersets"
+    api = Api(Access(project.cluster.kubeconfig))
+    with pytest.raises(ApiError, match="can only define groups of exactly 2 pod sets"):
+        api.create(path, grouped)
+    grouped["spec"]["leaderWorkerTemplate"]["leaderTemplate"] = copy.deepcopy(template)
+    api.create(path, grouped)
+    api.delete(f"{path}/ring")
+    until(lambda: not list(pods_in_red(project)))
+
+
+GROUPED = {
+    "kueue.x-k8s.io/podset-required-topology": "cloud.google.com/gce-topology-block",
+    "kueue.x-k8s.io/podset-group-name": "ring",
+}

@@ -14,6 +14,7 @@ from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud import addons, volumes
 from ml_foundations.rehearsal.report import contents
 from ml_foundations.rehearsal.tools.toolchain import Tools
+from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.storage.volume import VolumeSpec
 
@@ -22,6 +23,7 @@ from tests.support.project import Project
 from tests.support.simulation import BUCKETS, L4, ZONES, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 
+CONFIGURATIONS = "/apis/checkpointing.gke.io/v1/checkpointconfigurations"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {
     "fast_ssd_zones": ["us-central1-a", "us-central1-b"],
@@ -494,3 +496,23 @@ def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Clou
     rows = {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads}
     assert "failed to find the sidecar container" in rows["claimed"]
     assert not rows["with-claimed"]
+
+
+def test_checkpoints_are_mounted_on_the_nodes_of_a_configuration_alone(
+    with_identity: Cloud,
+) -> None:
+    cloud = with_identity
+    addons = BUCKETS | {"highScaleCheckpointingConfig": {"enabled": True}}
+    identity = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
+    inputs = {"name": "ml", "addonsConfig": addons} | identity
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs})
+    until(lambda: cloud.api.find(CONFIGURATIONS) is not None)
+    bucket_pod(cloud, "kept", {"csi": {"driver": labels.CHECKPOINT_DRIVER}})
+    until(lambda: bool(refused_mounts(cloud, "kept")))
+    assert f"driver name {labels.CHECKPOINT_DRIVER} not found" in refused_mounts(cloud, "kept")[0]
+    args = {"project": "p", "bucket": "b", "in_memory_volume_size": "1Gi"}
+    args |= {"configuration_name": "ram", "node_selector": {labels.GKE_NODE_POOL: "system"}}
+    (configuration,) = check(CheckpointConfigurationSpec, "ram", args).manifests()
+    cloud.api.create(CONFIGURATIONS, configuration)
+    until(lambda: [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"])
+    cloud.api.delete(f"{CONFIGURATIONS}/ram")

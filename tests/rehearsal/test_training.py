@@ -127,7 +127,14 @@ def unchanged(project: Project, body: str) -> bool:
     return not any(f" {word}" in printed for word in ("created", "updated", "replaced", "deleted"))
 
 
-OF_CONTROLLERS = {"JobSet", "LeaderWorkerSet"}
+OF_CONTROLLERS = {
+    "JobSet",
+    "LeaderWorkerSet",
+    "RayCluster",
+    "RayJob",
+    "TrainingRuntime",
+    "TrainJob",
+}
 """Kinds that this replica does not serve."""
 SERVED = [
     case

@@ -151,6 +151,11 @@ class Api:
             ) from None
 
 
+def existing(api: Api, path: str) -> list[Object]:
+    """Return the objects of a collection; none if the cluster lacks their kind."""
+    return (api.find(path) or {"items": []})["items"]
+
+
 def pod_path(pod: Manifest) -> str:
     """Return the path of a pod."""
     return f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"

@@ -123,6 +123,14 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         help="simulate a stockout: these node pools get no nodes; may be repeated",
     )
     up.add_argument(
+        "--metric",
+        type=_metric_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="simulate load: autoscalers read this value of a metric, of each pod; may be repeated",
+    )
+    up.add_argument(
         "--job-seconds",
         type=int,
         default=0,
@@ -194,6 +202,20 @@ def _pool_and_count(text: str) -> tuple[str, int]:
     if not pool or not nodes.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is invalid. Write POOL=NODES, such as h100=1")
     return pool, int(nodes)
+
+
+def _metric_and_value(text: str) -> tuple[str, str]:
+    """Return the metric and the value of ``vllm:num_requests_waiting=20``."""
+    from ml_foundations.kubernetes.quantities import parse_quantity
+
+    metric, _, value = text.rpartition("=")
+    try:
+        if not metric or parse_quantity(value) < 0:
+            raise ValueError
+    except ValueError:
+        form = "Write NAME=VALUE, such as vllm:num_requests_waiting=20"
+        raise argparse.ArgumentTypeError(f"{text!r} is invalid. {form}") from None
+    return metric, value
 
 
 def _names(text: str) -> list[str]:

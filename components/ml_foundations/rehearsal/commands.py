@@ -86,6 +86,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         for cluster in rehearsal.replicas:
             stock = dict(args.max_nodes) | dict.fromkeys(args.stockout, 0)
             Store(cluster).put("stock", stock)
+            Store(cluster).put("metrics", dict(args.metric))
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
             if args.nodes:

@@ -25,7 +25,11 @@ _FREE, _ALLOW = (
     "Free some space",
     "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are",
 )
-_FIXES = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
+_FIXES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
+    **dict.fromkeys((errno.EROFS, errno.EACCES), _ALLOW),
+    errno.ENOTDIR: "A file is in the place of a folder: move it, or choose another folder",
+}
 """How to fix errors of the machine, by number."""
 
 

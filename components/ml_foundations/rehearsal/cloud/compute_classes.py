@@ -6,7 +6,7 @@ from dataclasses import replace
 from ml_foundations.catalog import compute_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, name_of, section
-from ml_foundations.rehearsal.api import Api, Object, by_name
+from ml_foundations.rehearsal.api import Api, Object, by_name, existing
 from ml_foundations.rehearsal.cloud.events import now
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -23,11 +23,11 @@ class ComputeClasses:
 
     def applied(self, pools: Mapping[str, Pool]) -> dict[str, Pool]:
         """Return the pools with their priorities, and report the faults of the classes."""
-        listed = self._api.find(PATH) or {"items": []}
+        listed = existing(self._api, PATH)
         declared = {name: declared_pool(pool) for name, pool in pools.items()}
-        for item in listed["items"]:
+        for item in listed:
             self._report(item, declared.values())
-        classes = by_name(listed["items"])
+        classes = by_name(listed)
         return {name: in_class(pool, classes, declared[name]) for name, pool in pools.items()}
 
     def _report(self, compute_class: Object, pools: Iterable[Manifest]) -> None:

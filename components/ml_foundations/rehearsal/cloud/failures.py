@@ -13,7 +13,8 @@ from ml_foundations.rehearsal.cloud.informer import attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
 DISRUPTED = "rehearsal.ml-foundations/disrupted"
-"""The annotation of a node that is to fail or to be drained."""
+"""The annotation of a node that is to fail or to be drained, and of the pods of a failed node. kwok
+plays no kubelet for what has the value ``failure`` (control_plane/kwokctl.yaml)."""
 DRAIN, FAILURE = "drain", "failure"
 _REPAIR_SECONDS = 10
 """GKE waits for about ten minutes (GKE, "Auto-repair nodes"). That is too long for a rehearsal."""
@@ -46,14 +47,13 @@ class NodeFailures:
 
     def _stop(self, node: Object, pods: Iterable[Object]) -> None:
         """Do what the node controller does when a node reports no status any more."""
-        path, annotations = f"/api/v1/nodes/{name_of(node)}", dict.fromkeys(nodes.KWOK_NODE)
-        self._api.patch(path, {"metadata": {"annotations": annotations}})
-        message = "Kubelet stopped posting node status."
-        unknown = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
-        self._set_ready(path, unknown)
         for pod in pods:
             if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod):
+                self._api.patch(pod_path(pod), {"metadata": {"annotations": {DISRUPTED: FAILURE}}})
                 self._set_ready(pod_path(pod), {"status": "False"})
+        message = "Kubelet stopped posting node status."
+        unknown = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
+        self._set_ready(f"/api/v1/nodes/{name_of(node)}", unknown)
 
     def _set_ready(self, path: str, state: Mapping[str, str]) -> None:
         # A strategic merge changes no other condition.

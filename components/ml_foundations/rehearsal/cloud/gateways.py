@@ -15,9 +15,10 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import Api, Object, condition, existing
 from ml_foundations.rehearsal.cloud.events import Recorder, now
 from ml_foundations.rehearsal.cloud.load_balancers import address
+from ml_foundations.rehearsal.cloud.networks import cluster_network
 
 _GATEWAY, _POOL = f"/apis/{facts.GATEWAY_API}", f"/apis/{facts.POOL_API}"
 _CONTROLLER = "networking.gke.io/gateway"
@@ -34,13 +35,17 @@ def has_gateways(cluster: Mapping[str, Any]) -> bool:
     return not cluster or facts.GATEWAY_GROUP not in missing_kinds(cluster)
 
 
-def has_proxies(recorded: Iterable[Object]) -> bool:
-    """Return whether there is a subnetwork for proxies, or the network exists already."""
-    purposes: dict[str, set[Any]] = {NETWORK: set(), SUBNETWORK: set()}
+def has_proxies(recorded: Iterable[Object], network: str) -> bool:
+    """Return whether there is a subnetwork for proxies, or the cluster's network exists already."""
+    is_existing = True
     for resource in recorded:
-        if resource["type"] in purposes:
-            purposes[resource["type"]].add(section(resource, "outputs").get("purpose"))
-    return not purposes[NETWORK] or facts.PROXY_PURPOSE in purposes[SUBNETWORK]
+        outputs = section(resource, "outputs")
+        if resource["type"] == SUBNETWORK and outputs.get("purpose") == facts.PROXY_PURPOSE:
+            return True
+        # A pool may create networks between its GPUs, which no load balancer is in.
+        if resource["type"] == NETWORK and outputs.get("name") == network:
+            is_existing = False
+    return is_existing
 
 
 class GatewayController:
@@ -51,7 +56,9 @@ class GatewayController:
         self._recorder = Recorder(api, _CONTROLLER)
         self._has_classes = False
 
-    def reconcile(self, pods: Sequence[Object], recorded: Iterable[Object]) -> None:
+    def reconcile(
+        self, pods: Sequence[Object], recorded: Iterable[Object], cluster: Mapping[str, Any]
+    ) -> None:
         """Look at all Gateways, routes and InferencePools once."""
         listed = self._api.find(f"{_GATEWAY}/gateways")
         if listed is None:
@@ -62,21 +69,18 @@ class GatewayController:
         gateways = [item for item in listed["items"] if _class(item) in classes]
         if not gateways:
             return
-        proxies = has_proxies(recorded)
+        proxies = has_proxies(recorded, cluster_network(cluster))
         for gateway in gateways:
             self._set_gateway(gateway, has_proxies=proxies)
-        routes = self._list(f"{_GATEWAY}/httproutes")
-        pools = {_key(pool): pool for pool in self._list(f"{_POOL}/inferencepools")}
-        policies = self._list(f"/apis/{facts.POLICY_API}/healthcheckpolicies")
+        routes = existing(self._api, f"{_GATEWAY}/httproutes")
+        pools = {_key(pool): pool for pool in existing(self._api, f"{_POOL}/inferencepools")}
+        policies = existing(self._api, f"/apis/{facts.POLICY_API}/healthcheckpolicies")
         by_name = {_key(gateway): gateway for gateway in gateways}
         for route in routes:
             named = facts.gateway_names(route)
             parents = [gateway for key, gateway in by_name.items() if key in named]
             if parents:
                 self._set_route(route, parents, pools, policies, pods)
-
-    def _list(self, path: str) -> list[Object]:
-        return (self._api.find(path) or {"items": []})["items"]
 
     def _create_classes(self) -> None:
         for name in (*facts.REGIONAL_CLASSES, *facts.GLOBAL_CLASSES):
@@ -129,6 +133,8 @@ class GatewayController:
         if "port" in reference:
             reason = f"the HTTPRoute names port {reference['port']}, and a pool has its own ports"
             self._report_unhealthy(pool, reason)
+        if not self._is_picked(pool, pods):
+            self._report_unhealthy(pool, "its endpoint picker does not answer, and is FailClose")
         policy = facts.policy_of(_key(pool), policies)
         config = section(policy or {}, "spec", "default", "config")
         if config.get("type", "HTTP") != "HTTP":
@@ -144,6 +150,20 @@ class GatewayController:
                 asked = f"health checks ask {path} on port {asked_port or port}"
                 self._report_unhealthy(pool, f"{asked}, and the servers answer {probed} on {port}")
                 return
+
+    def _is_picked(self, pool: Object, pods: Sequence[Object]) -> bool:
+        """Return whether an endpoint picker answers, or requests go on without it."""
+        picker, namespace = section(pool, "spec", "endpointPickerRef"), namespace_of(pool)
+        if picker.get("failureMode", "FailClose") != "FailClose":
+            return True
+        service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{picker['name']}")
+        behind = {"matchLabels": section(service or {}, "spec", "selector")}
+        return service is not None and any(
+            namespace_of(pod) == namespace
+            and condition(pod, "Ready").get("status") == "True"
+            and selects(behind, labels_of(pod))
+            for pod in pods
+        )
 
     def _report_unhealthy(self, pool: Object, reason: str) -> None:
         message = f"no healthy upstream (503): {reason}"

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
+from ml_foundations.planning.api_server import checkpoints
+from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.storage import claim_names
-from ml_foundations.rehearsal.api import Api, Object, condition, pod_path
+from ml_foundations.rehearsal.api import Api, Object, condition, existing, pod_path
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
+_CONFIGURATIONS = "/apis/checkpointing.gke.io/v1/checkpointconfigurations"
 _READY = "PodReadyToStartContainers"
 _MISSED = timedelta(seconds=8)
 _SHOWN = "rehearsal.ml-foundations/shown"
@@ -133,12 +136,21 @@ class Kubelet:
         bound = ((name_of(volume), volume["spec"]) for volume in self._bound_volumes(pod))
         for name, source in chain(inline, bound):
             driver = section(source, "csi").get("driver")
-            if driver in missing_drivers:
+            is_missing = driver in missing_drivers
+            if driver == labels.CHECKPOINT_DRIVER and not is_missing:
+                is_missing = not self._keeps_checkpoints(pod["spec"]["nodeName"])
+            if is_missing:
                 error = f"{_NO_CLIENT} {driver} not found in the list of registered CSI drivers"
                 return "FailedMount", _not_set_up(name, error)
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None
+
+    def _keeps_checkpoints(self, node: str) -> bool:
+        """Return whether a CheckpointConfiguration installs its driver on a node."""
+        configurations = existing(self._api, _CONFIGURATIONS)
+        known = node_class(self._api.get(f"/api/v1/nodes/{node}"))
+        return any(checkpoints.selects(section(item, "spec"), known) for item in configurations)
 
 
 def _has_volumes(pod: Object) -> bool:

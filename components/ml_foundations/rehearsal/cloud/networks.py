@@ -15,7 +15,7 @@ from ml_foundations.planning.input.networks import (
     last_part,
 )
 from ml_foundations.planning.input.program import NETWORK, SUBNETWORK
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, Object, condition, existing
 from ml_foundations.rehearsal.cloud.events import now
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -50,6 +50,11 @@ def in_networks(pool: Pool, networks: Networks, by_ip_only: bool) -> Pool:
     return replace(pool, networks=tuple(resources))
 
 
+def cluster_network(cluster: Mapping[str, Any]) -> str:
+    """Return the name of the VPC network that a cluster is in."""
+    return last_part(cluster.get("network")) or "default"
+
+
 class GoogleNetworks:
     """The VPC networks and subnetworks that a cluster's project has."""
 
@@ -57,7 +62,7 @@ class GoogleNetworks:
         self, recorded: Iterable[Object], pools: Iterable[Pool], cluster: Mapping[str, Any]
     ) -> None:
         """Collect the declared ones, and those that exist already: pools and clusters use them."""
-        self.of_cluster = last_part(cluster.get("network")) or "default"
+        self.of_cluster = cluster_network(cluster)
         self._region = "-".join(str(cluster.get("location") or "").split("-")[:2])
         self._vpcs, self._subnets = {"default", self.of_cluster}, set[str]()
         elsewhere = set[str]()
@@ -114,8 +119,8 @@ class NetworkController:
 
     def reconcile(self, google: GoogleNetworks) -> None:
         """Look at all Networks, and set their conditions."""
-        networks = (self._api.find(_NETWORKS) or {"items": []})["items"]
-        parameters = (self._api.find(_PARAMETERS) or {"items": []})["items"]
+        networks = existing(self._api, _NETWORKS)
+        parameters = existing(self._api, _PARAMETERS)
         ready: dict[str, Object] = {}
         faulty: set[str] = set()
         for item in parameters:

@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.cloud.store import Pool
 
 KUBERNETES_VERSION = "v1.36.3-gke.1000000"
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
-"""The annotation that lets kwok simulate a node."""
+"""kwok's annotation of the nodes that it simulates."""
 
 _HOST = labels.TOPOLOGY_LEVELS["host"]
 _LAST_LABELS = "node.gke.io/last-applied-node-labels"

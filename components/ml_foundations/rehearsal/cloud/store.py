@@ -128,7 +128,8 @@ class Store:
         network; ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: by pool,
         the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why no pool gets a
         node for it; ``hopeless``: the pods that can never have a node, and when the round began
-        that found this; ``ready``: by pool, the number of its nodes that are ready.
+        that found this; ``ready``: by pool, the number of its nodes that are ready; ``metrics``: by
+        metric, the value that autoscalers read.
         """
         write_json(self.root / f"{name}.json", data)
 

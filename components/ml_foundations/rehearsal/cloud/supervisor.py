@@ -29,6 +29,7 @@ from ml_foundations.rehearsal.cloud import (
     gateways,
     kubelet,
     load_balancers,
+    metrics,
     networks,
     nodes,
     operator,
@@ -49,6 +50,7 @@ from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, NodeFailur
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption, is_over
 from ml_foundations.rehearsal.cloud.provisioning import ProvisioningRequests
+from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
 from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
@@ -130,6 +132,8 @@ class Supervisor:
         self._failures = NodeFailures(self._api)
         self._drains = Drain(self._api)
         self._gateways = gateways.GatewayController(self._api)
+        self._ray_dashboard = RayDashboard(rehearsal)
+        self._metrics = metrics.MetricsServer(rehearsal, self._api, follow(metrics.APIS))
         self._load_balancers = load_balancers.LoadBalancerController(
             self._api,
             follow(load_balancers.SERVICES),
@@ -224,13 +228,19 @@ class Supervisor:
         missing = disabled.difference(map(name_of, self._csi_drivers.items()))
         with attempt("disks"):
             self._volume_provisioner.reconcile(self._nodes.items(), pods, missing)
+        with attempt("snapshots"):
+            self._volume_provisioner.take_snapshots()
         with attempt("the start of pods"):
             self._kubelet.reconcile(pods, missing)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         if gateways.has_gateways(cluster):
             with attempt("gateways"):
-                self._gateways.reconcile(pods, self._project.recorded())
+                self._gateways.reconcile(pods, self._project.recorded(), cluster)
+        with attempt("Ray's dashboards"):
+            self._ray_dashboard.reconcile()
+        with attempt("metrics"):
+            self._metrics.reconcile(cluster)
         with attempt("history"):
             removed = [self._removed_pods.popleft() for _ in range(len(self._removed_pods))]
             jobs = {job["metadata"]["uid"] for job in self._jobs.items()}

@@ -8,13 +8,15 @@ from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels, objects
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.storage import allowed_zones, claim_names
-from ml_foundations.rehearsal.api import Api, Object, by_name
+from ml_foundations.rehearsal.api import Api, Object, by_name, existing
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+_SNAPSHOTS = "/apis/snapshot.storage.k8s.io/v1"
 
 _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 """The annotation with which the controller manager asks a driver for a volume."""
@@ -79,6 +81,20 @@ class VolumeProvisioner:
             zones = zones_of_disk(storage_class, labels_of(node)[labels.GKE_ZONE], node_zones)
             self._api.ensure(VOLUMES, _volume(claim, storage_class, zones))
 
+    def take_snapshots(self) -> None:
+        """Mark each VolumeSnapshot whose claim has a volume as taken."""
+        snapshots = existing(self._api, f"{_SNAPSHOTS}/volumesnapshots")
+        if not snapshots:
+            return
+        written = {_key(claim) for claim in self._claims.items() if claim["spec"].get("volumeName")}
+        for snapshot in snapshots:
+            namespace, name = _key(snapshot)
+            source = section(snapshot, "spec", "source").get("persistentVolumeClaimName")
+            is_taken = section(snapshot, "status").get("readyToUse")
+            if (namespace, source) in written and not is_taken:
+                path = f"{_SNAPSHOTS}/namespaces/{namespace}/volumesnapshots/{name}/status"
+                self._api.patch(path, {"status": {"readyToUse": True}})
+
     def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
         """Return the zones in which a pod reaches all its disks, or None for all zones.
 
@@ -121,6 +137,10 @@ class VolumeProvisioner:
                 patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
                 with attempt(f"the reclaim policy of volume {name_of(volume)}"):
                     self._api.patch(f"{VOLUMES}/{name_of(volume)}", patch)
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return namespace_of(item), name_of(item)
 
 
 def _disk_of(storage_class: Object) -> str:

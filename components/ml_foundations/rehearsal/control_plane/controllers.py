@@ -1,4 +1,4 @@
-"""The controllers of Kueue, JobSet and LeaderWorkerSet, which run while their charts are released.
+"""The controllers of workloads, such as Kueue, which run while their charts are released.
 
 The replica gets the kinds and webhooks that a chart installs with the values of the release. On a
 cluster, the controller runs in a pod; here, a process on loopback runs it. The API server finds its
@@ -8,8 +8,10 @@ webhooks as on a cluster, by a Service, which leads to this machine (type Extern
 import base64
 import hashlib
 import json
+import os
 import shutil
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,27 +29,35 @@ from ml_foundations.rehearsal.control_plane.configuration import LOOPBACK
 from ml_foundations.rehearsal.files import read_json, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import Process, run
-from ml_foundations.rehearsal.progress import Step
+from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.tools import groups, toolchain
 from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 600
+_ESTABLISHED_SECONDS, _RETRY_SECONDS = 30, 0.1
 _TIMEOUT = f"--timeout={_READY_SECONDS}s"
+_CHART, _DEFINITIONS = "chart", "crds"
+"""What a group copies from the module: the chart, or the definitions if the chart is elsewhere."""
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _INSTALLED = ("CustomResourceDefinition", "Secret", *_WEBHOOKS)
 """The kinds of a chart that the replica needs. A process replaces the other objects."""
+_DEFAULT_CERTIFICATES = "k8s-webhook-server/serving-certs"
+"""The folder of the certificate of a controller without ``certDir``, below TMPDIR
+(controller-runtime v0.24.0, pkg/webhook/server.go)."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """In the order of writing: a controller expects the key once it sees the certificate."""
 
 _VALUES, _CONFIG, _CERTIFICATES = "values.json", "config.yaml", "certificates"
+_CHART_CONFIG = "controller_manager_config.yaml"
+"""The key of the configuration in the ConfigMap of a chart."""
 _PORTS, _PATHS = "ports.json", "paths.json"
 """The files of each controller, in its folder."""
 
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller that is published as a Go module with its Helm chart."""
+    """A controller that is published as a Go module, with its Helm chart or its definitions."""
 
     group: Group
     namespace: str
@@ -55,6 +65,10 @@ class Controller:
     """The values of its configuration that differ from the chart's."""
     makes_certificate: bool
     """Whether it creates the certificate of its webhooks. Otherwise it uses the control plane's."""
+    asks_dashboards: bool = False
+    """Whether it asks pods by HTTP. A server on its port ``dashboard`` answers for them."""
+    certificates: str = _CERTIFICATES
+    """The folder of the certificate. Without the default one, its configuration cannot set any."""
 
     @property
     def name(self) -> str:
@@ -84,7 +98,25 @@ LWS = Controller(
     # Otherwise it waits until it has written its certificate to a Secret and patched its webhooks.
     makes_certificate=False,
 )
-CONTROLLERS = (JOBSET, LWS, KUEUE)
+KUBERAY = Controller(
+    groups.KUBERAY,
+    "kuberay-system",
+    {
+        "apiVersion": "config.ray.io/v1alpha1",
+        "kind": "Configuration",
+        "enableLeaderElection": False,
+    },
+    makes_certificate=False,
+    asks_dashboards=True,
+)
+TRAINER = Controller(
+    groups.TRAINER,
+    "kubeflow-system",
+    {"certManagement": {"enable": False}},
+    makes_certificate=False,
+    certificates=_DEFAULT_CERTIFICATES,
+)
+CONTROLLERS = (JOBSET, LWS, KUBERAY, TRAINER, KUEUE)
 
 
 def start(
@@ -108,7 +140,8 @@ def start(
         with Step(f"starting {controller.name}"):
             process.stop()
             _install(rehearsal, tools, controller, values)
-            process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
+            environment = _environment(rehearsal, controller)
+            process.start(command, version, is_ready, _READY_SECONDS, cwd=folder, env=environment)
 
 
 def resume(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -130,6 +163,14 @@ def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
     shutil.rmtree(folder)
 
 
+def dashboard_port(rehearsal: Rehearsal) -> int | None:
+    """Return the port on which to answer for the dashboards of pods; None if nobody asks them."""
+    for controller in _installed(rehearsal):
+        if controller.asks_dashboards:
+            return read_json(_folder(rehearsal, controller) / _PORTS, {}).get("dashboard")
+    return None
+
+
 def stop(rehearsal: Rehearsal) -> None:
     """Stop all controllers. Their objects stay in the replica."""
     for controller in CONTROLLERS:
@@ -146,6 +187,15 @@ def _installed(rehearsal: Rehearsal) -> list[Controller]:
     return [item for item in CONTROLLERS if (_folder(rehearsal, item) / _VALUES).exists()]
 
 
+def _environment(rehearsal: Rehearsal, controller: Controller) -> dict[str, str]:
+    """Return the environment of a controller. Its requests to pods go to the dashboards' server."""
+    # Rehearsals must not share the folder in which a controller looks for its certificate.
+    own = {"TMPDIR": str(_folder(rehearsal, controller))}
+    if controller.asks_dashboards:
+        own["HTTP_PROXY"] = f"http://{LOOPBACK}:{dashboard_port(rehearsal)}"
+    return {**os.environ, **own}
+
+
 def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
     """Yield port, path and TLS settings of the requests that a ready controller answers."""
     # A controller listens for its webhooks before it serves their paths.
@@ -159,11 +209,12 @@ def _install(
     rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]
 ) -> None:
     folder = _folder(rehearsal, controller)
-    ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
+    names = ("health", "webhook", "dashboard")
+    ports = configuration.free_ports(names, read_json(folder / _PORTS, {}))
     write_json(folder / _PORTS, ports)
     write_json(folder / _VALUES, values)
     # The replica may have lost its data, and with it the Secret of this certificate.
-    shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
+    shutil.rmtree(folder / controller.certificates, ignore_errors=True)
     chart = _render(tools, controller, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
     clients = [webhook["clientConfig"] for item in objects for webhook in item.get("webhooks", ())]
@@ -171,26 +222,61 @@ def _install(
     options = ("--server-side", "--force-conflicts", "--field-manager=rehearsal")
     _kubectl(rehearsal, tools, objects, "apply", *options)
     # A controller that does not find its kinds looks for them again only after 10 seconds.
-    kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", _TIMEOUT)
+    kinds: list[Object] | Path = []
+    if _has_chart(controller):
+        kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
+    else:
+        kinds = toolchain.build(controller.group) / _DEFINITIONS
+        _kubectl(rehearsal, tools, kinds, "apply", *options)
+    _await_established(rehearsal, tools, kinds)
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
 
 
+def _await_established(rehearsal: Rehearsal, tools: Tools, kinds: list[Object] | Path) -> None:
+    """Wait until the API server serves kinds."""
+    deadline = time.monotonic() + _ESTABLISHED_SECONDS
+    while True:
+        try:
+            _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", _TIMEOUT)
+        except RehearsalError:
+            # kubectl fails if a definition has no conditions yet, or null in their place.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
 def _render(tools: Tools, controller: Controller, values: Path, *options: str) -> list[Object]:
-    """Return the objects of a controller's chart."""
-    chart = toolchain.build(controller.group) / "chart"
+    """Return the objects of a controller's chart; none if its module has no chart."""
+    if not _has_chart(controller):
+        return []
+    chart = values.with_name(_CHART)
+    shutil.copytree(toolchain.build(controller.group) / _CHART, chart, dirs_exist_ok=True)
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    # The module lacks the charts that it depends on. Other controllers run in their place.
+    write(chart / "Chart.yaml", yaml.safe_dump(about | {"dependencies": []}))
     command = [tools.helm, "template", controller.name, chart, "--namespace", controller.namespace]
     failure = f"the chart of {controller.name} cannot be rendered"
     output = run([*command, "--values", values, *options], failure)
     return [item for item in yaml.safe_load_all(output) if item]
 
 
-def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *words: str) -> None:
+def _has_chart(controller: Controller) -> bool:
+    return _CHART in controller.group.copies
+
+
+def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object] | Path, *words: str) -> None:
+    """Run kubectl with objects, or with the files of a folder."""
     folders = (f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}")
-    command = [tools.kubectl, *words, *folders, "--filename=-"]
-    run(command, f"kubectl {words[0]} failed", input=yaml.safe_dump_all(objects))
+    command = [tools.kubectl, *words, *folders]
+    failure = f"kubectl {words[0]} failed"
+    if isinstance(objects, Path):
+        run([*command, f"--filename={objects}"], failure)
+    else:
+        run([*command, "--filename=-"], failure, input=yaml.safe_dump_all(objects))
 
 
 def _objects(
@@ -231,21 +317,26 @@ def _configuration(
     folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]
 ) -> Object:
     """Return the chart's configuration, on loopback and for a single process."""
-    [config_map] = [item for item in chart if item["kind"] == "ConfigMap"]
-    [text] = config_map["data"].values()
-    certificates = str(folder / _CERTIFICATES)
+    health = f"{LOOPBACK}:{ports['health']}"
+    if not _has_chart(controller):
+        return {**controller.settings, "probeAddr": health, "metricsAddr": "0"}
+    config_maps = [item["data"] for item in chart if item["kind"] == "ConfigMap"]
+    [text] = [data[_CHART_CONFIG] for data in config_maps if _CHART_CONFIG in data]
+    webhook = {"host": LOOPBACK, "port": ports["webhook"]}
+    if controller.certificates == _CERTIFICATES:
+        webhook["certDir"] = str(folder / _CERTIFICATES)
     return {
         **merged(yaml.safe_load(text), controller.settings),
-        "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
+        "health": {"healthProbeBindAddress": health},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": LOOPBACK, "port": ports["webhook"], "certDir": certificates},
+        "webhook": webhook,
         "leaderElection": {"leaderElect": False},
     }
 
 
 def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
     """Write the webhooks' certificate to files once it exists, as a kubelet mounts its Secret."""
-    folder = _folder(rehearsal, controller) / _CERTIFICATES
+    folder = _folder(rehearsal, controller) / controller.certificates
     if folder.exists():
         return
     if controller.makes_certificate:
@@ -257,7 +348,7 @@ def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
         access = configuration.credentials(rehearsal)
         data = {"tls.key": access.key.read_bytes(), "tls.crt": access.cert.read_bytes()}
     if all(data.values()):
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, parents=True)
         for name in _CERTIFICATE_FILES:
             (folder / name).touch(mode=0o600)
             (folder / name).write_bytes(data[name])

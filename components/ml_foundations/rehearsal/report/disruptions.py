@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
+    annotations_of,
     items,
     labels_of,
     name_of,
@@ -17,7 +18,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.words import names, number
 from ml_foundations.planning.model.resources import gpus, pod_requests
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, Object, condition, existing
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_of_daemon_set, price
 from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -28,6 +29,15 @@ from ml_foundations.rehearsal.report.workloads import of_users
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _REPORTING = ("JobSet", "Workload")
 """The kinds whose controllers report how a gang ends and starts again."""
+_TRAININGS = {
+    "/apis/batch/v1/jobs": "Job",
+    _JOB_SETS: "JobSet",
+    # Trainer gives its JobSet the name of the TrainJob.
+    "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": "JobSet",
+}
+"""The kinds that may have checkpoints, each with the kind that owns its pods."""
+_OWNER_LABELS = {"JobSet": labels.JOB_SET_NAME, "RayCluster": labels.RAY_CLUSTER}
+"""The label by which pods name a workload that is not their owner."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class Disruption:
     idle_gpu_seconds: float
     idle_usd: float | None
     """None if a price is not known."""
+    losses: list[str] = field(default_factory=list[str])
+    """The work that trainings lose at most, as they write a checkpoint only so often."""
 
     @property
     def lines(self) -> Iterator[str]:
@@ -58,6 +70,7 @@ class Disruption:
         for name, count in self.restarts.items():
             yield f"{name} restarted {number(count, 'time')}"
         yield from self.reports
+        yield from self.losses
         if self.idle_gpu_seconds:
             idle = f"{self.idle_gpu_seconds:.0f} GPU-seconds"
             yield f"{number(self.idle_gpus, 'GPU')} were idle, {idle}{self._cost}"
@@ -103,6 +116,8 @@ class Observation:
         self._before = Counter({name: self._running[name] for name in live})
         self._nodes_before = self._held
         """The GPUs of each workload on each node, now and before."""
+        self._workloads = {pod["metadata"]["uid"]: workload_of(pod) for pod in self.pods}
+        self._prices = {name_of(node): self._price_of(node) for node in self.nodes.values()}
         self._ended: set[str] = set()
         self.idle_gpus = 0
         self.gpu_seconds = 0.0
@@ -155,6 +170,7 @@ class Observation:
             idle_gpus=self.idle_gpus,
             idle_gpu_seconds=self.gpu_seconds,
             idle_usd=self.usd,
+            losses=[*self._losses()],
         )
 
     def _incomplete(self) -> list[str]:
@@ -180,10 +196,27 @@ class Observation:
         self.gpu_seconds += idle * seconds
 
     def _add_cost(self, node: Object, gpu_hours: float) -> None:
+        cost = self._price_of(node) * gpu_hours
+        self.usd = None if self.usd is None or cost == float("inf") else self.usd + cost
+
+    def _price_of(self, node: Object) -> float:
+        """Return the price of one GPU of a node for an hour, in US dollars; infinite if unknown."""
         pool = self._pools.get(labels_of(node).get(labels.GKE_NODE_POOL, ""))
         per_node = float(price(pool)) if pool else float("inf")
-        cost = per_node * gpu_hours / max(1, gpus_of(node))
-        self.usd = None if self.usd is None or cost == float("inf") else self.usd + cost
+        return per_node / max(1, gpus_of(node))
+
+    def _losses(self) -> Iterator[str]:
+        """Yield the most work that each disrupted training loses since its last checkpoint."""
+        disrupted = set(map(self._workloads.get, self._ended))
+        for workload, seconds in _checkpoint_seconds(self._api).items():
+            held, usd = 0, 0.0
+            for (name, node), count in self._nodes_before.items():
+                if name == workload:
+                    held, usd = held + count, usd + self._prices[node] * count * seconds / 3600
+            if workload in disrupted and held:
+                lost = f"at most {seconds} s of {number(held, 'GPU')}"
+                cost = f": USD {usd:.2f}" if usd < float("inf") else ""
+                yield f"{workload} loses its work since the last checkpoint, {lost}{cost}"
 
     def _moves(self) -> Iterator[str]:
         """Yield the nodes that workloads have left, and those that they have now."""
@@ -196,10 +229,14 @@ class Observation:
 
 
 def workload_of(pod: Manifest) -> str:
-    """Return kind, namespace and name of the workload that a pod belongs to."""
+    """Return kind, namespace and name of the workload, or the group, that a pod belongs to."""
     namespace, pod_labels = namespace_of(pod), labels_of(pod)
-    if job_set := pod_labels.get(labels.JOB_SET_NAME):
-        return f"JobSet {namespace}/{job_set}"
+    for kind, label in _OWNER_LABELS.items():
+        if name := pod_labels.get(label):
+            return f"{kind} {namespace}/{name}"
+    if (group := pod_labels.get(labels.LWS_GROUP_INDEX)) is not None:
+        # A group restarts as a whole, and the other groups go on.
+        return f"LeaderWorkerSet {namespace}/{pod_labels[labels.LWS_NAME]} (group {group})"
     owner = next(iter(items(pod["metadata"], "ownerReferences")), {})
     kind, name = owner.get("kind", "Pod"), owner.get("name", name_of(pod))
     if kind == "ReplicaSet" and labels.TEMPLATE_HASH in pod_labels:
@@ -210,10 +247,20 @@ def workload_of(pod: Manifest) -> str:
 def _restarts(api: Api) -> Counter[str]:
     """Return how often each JobSet has restarted."""
     counts: Counter[str] = Counter()
-    for item in (api.find(_JOB_SETS) or {"items": []})["items"]:
+    for item in existing(api, _JOB_SETS):
         name = f"JobSet {namespace_of(item)}/{name_of(item)}"
         counts[name] = section(item, "status").get("restarts", 0)
     return counts
+
+
+def _checkpoint_seconds(api: Api) -> dict[str, int]:
+    """Return the seconds between the checkpoints of each training that declares them."""
+    found: dict[str, int] = {}
+    for path, kind in _TRAININGS.items():
+        for item in existing(api, path):
+            if seconds := annotations_of(item).get(labels.CHECKPOINT_SECONDS):
+                found[f"{kind} {namespace_of(item)}/{name_of(item)}"] = int(seconds)
+    return found
 
 
 def _reports(events: Iterable[Object], since: str) -> list[str]:

@@ -13,7 +13,7 @@ from ml_foundations.rehearsal.report.workloads import Workload
 
 _TOO_MANY = {"dev": 8, "staging": 8, "prod": 30}
 """More replicas than the quota and the pool of a stack of this project allow."""
-_REPLICAS = re.compile(r"\breplicas: (\d+)")
+_REPLICAS, _MOST = re.compile(r"\breplicas: (\d+)"), re.compile(r"\bmaxReplicas: (\d+)")
 
 
 def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
@@ -65,23 +65,27 @@ def _edits(rehearsal: Rehearsal) -> list[str]:
     if rehearsal.project != SOURCE_ROOT.parent or not too_many:
         return []
     file = project_files.source_stack_file(rehearsal)
-    replicas = _REPLICAS.search(file.read_text())
+    replicas, most = _REPLICAS.search(file.read_text()), _MOST.search(file.read_text())
     if not replicas:
         return []
     path, up = shlex.quote(os.path.relpath(file)), rehearsal.command("up")
 
-    def edit(count: int) -> str:
-        return f"    sed -i 's/ replicas: [0-9]*/ replicas: {count}/' {path} && {up}"
+    def edit(count: int, bound: str = "") -> str:
+        script = f"s/ replicas: [0-9]*/ replicas: {count}/"
+        # An autoscaler's bound changes with it.
+        script += f"; s/ maxReplicas: [0-9]*/ maxReplicas: {bound}/" if most and bound else ""
+        return f"    sed -i '{script}' {path} && {up}"
 
     now = int(replicas[1])
     fewer = 1 if now == 2 else 2
+    changes = "the Deployment and its autoscaler change" if most else "the Deployment changes"
     return [
-        f"  Run {fewer} of its model servers. Only the Deployment changes:",
+        f"  Run {fewer} of its model servers. Only {changes}:",
         edit(fewer),
         f"  Ask for {too_many}. The proof refuses them, and what runs stays:",
-        edit(too_many),
+        edit(too_many, str(too_many)),
         f"  Set it back to {now}:",
-        edit(now),
+        edit(now, most[1] if most else ""),
     ]
 
 

@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.objects import items, section
 from ml_foundations.kubernetes.selectors import selects_node
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict.cost import price_of
-from ml_foundations.rehearsal.api import Api, Object, by_name
+from ml_foundations.rehearsal.api import Api, by_name, existing
 from ml_foundations.rehearsal.cloud.compute_classes import PATH, declared_pool, in_class
 from ml_foundations.rehearsal.cloud.nodes import node_template
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -40,7 +40,7 @@ def purchases(api: Api, pools: Mapping[str, Pool], rows: Sequence[Workload]) -> 
     """Yield the purchases of the workloads with a ComputeClass, or with a queue of many flavors."""
     if not any(row.queue or _class_of(row) for row in rows):
         return
-    classes = by_name(_all(api, PATH))
+    classes = by_name(existing(api, PATH))
     members = [in_class(pool, classes, declared_pool(pool)) for pool in pools.values()]
     flavors = _flavors(api)
     for row in rows:
@@ -74,10 +74,10 @@ def _class_of(row: Workload) -> str | None:
 
 def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:
     """Return the node labels of the flavors of each queue, by its namespace and name, in order."""
-    flavors = by_name(_all(api, f"{_KUEUE}/resourceflavors"))
-    queues = by_name(_all(api, f"{_KUEUE}/clusterqueues"))
+    flavors = by_name(existing(api, f"{_KUEUE}/resourceflavors"))
+    queues = by_name(existing(api, f"{_KUEUE}/clusterqueues"))
     found: dict[tuple[str, str], list[Mapping[str, str]]] = {}
-    for local in _all(api, f"{_KUEUE}/localqueues"):
+    for local in existing(api, f"{_KUEUE}/localqueues"):
         ordered = found[local["metadata"]["namespace"], local["metadata"]["name"]] = []
         queue = queues.get(local["spec"]["clusterQueue"], {})
         for group in items(section(queue, "spec"), "resourceGroups"):
@@ -87,10 +87,6 @@ def _flavors(api: Api) -> dict[tuple[str, str], list[Mapping[str, str]]]:
                 if spec.get("nodeLabels"):
                     ordered.append(spec["nodeLabels"])
     return found
-
-
-def _all(api: Api, path: str) -> list[Object]:
-    return (api.find(path) or {"items": []})["items"]
 
 
 def _price(pool: Pool) -> Decimal | None:

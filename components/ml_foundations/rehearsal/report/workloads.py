@@ -6,12 +6,18 @@ from functools import cache, partial
 from typing import Any
 
 from ml_foundations.catalog.kueue import API_VERSION
-from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
+from ml_foundations.kubernetes.labels import (
+    GPU_RESOURCE,
+    JOB_SET_NAME,
+    KUEUE_QUEUE,
+    LWS_NAME,
+    RAY_CLUSTER,
+)
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
-from ml_foundations.planning.model.described_kinds import described_kinds
+from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.planning.model.workloads import template_path
-from ml_foundations.rehearsal.api import Api, Object, condition, owners
+from ml_foundations.rehearsal.api import Api, Object, condition, existing, owners
 
 _JOBS = "/apis/batch/v1/jobs"
 _AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -67,7 +73,7 @@ def collect(
 
     @cache
     def list_all(path: str) -> list[Object]:
-        return of_users((api.find(path) or {"items": []})["items"])  # add-ons may be missing
+        return of_users(existing(api, path))  # add-ons may be missing
 
     @cache
     def warnings(namespace: str) -> list[Object]:
@@ -121,6 +127,12 @@ class _Observations:
         namespace = namespace_of(workload)
         pods = filter(lambda pod: namespace_of(pod) == namespace, self.all_pods)
         return [pod for pod in pods if selector <= labels_of(pod).items()]
+
+    @staticmethod
+    def labelled(workload: Object, pod_labels: Mapping[str, str]) -> Object:
+        """Return a workload with the labels of its pods as its selector."""
+        selector = {"matchLabels": pod_labels}
+        return {**workload, "spec": {**workload["spec"], "selector": selector}}
 
     def nodes(self, workload: Object) -> list[str]:
         names = {pod["spec"].get("nodeName") for pod in self.pods(workload)} - {None, ""}
@@ -231,14 +243,54 @@ def _replicated(kind: str, item: Object, seen: _Observations) -> Workload:
 
 def _leader_worker_set(item: Object, seen: _Observations) -> Workload:
     """Return a LeaderWorkerSet, whose replicas are groups."""
-    described = described_kinds()["LeaderWorkerSet"]
-    selector = {"matchLabels": {described.name_label: name_of(item)}}
-    shown = {
-        **item,
-        "spec": {**item["spec"], "selector": selector},
-        "status": section(item, "status"),
-    }
-    return _replicated(described.kind, shown, seen)
+    pods = seen.labelled(item, {LWS_NAME: name_of(item)})
+    return _replicated("LeaderWorkerSet", pods | {"status": section(item, "status")}, seen)
+
+
+def _ray_cluster(item: Object, seen: _Observations) -> Workload:
+    status = section(item, "status")
+    pods = seen.labelled(item, {RAY_CLUSTER: name_of(item)})
+    desired, available = (
+        status.get(f"{word}WorkerReplicas", 0) for word in ("desired", "available")
+    )
+    is_ready = status.get("state") == "ready" and available == desired
+    ready = ("Ready", f"{available}/{desired} workers")
+    pending = ("Pending", seen.reason(pods))
+    suspended = seen.suspended(item) if item["spec"].get("suspend") else None
+    state, reason = suspended or (ready if is_ready else pending)
+    return _row("RayCluster", item, state, seen.nodes(pods), reason)
+
+
+_RAY_JOB_STATES = {"Complete": "Completed", "Failed": "Failed", "Running": "Running"}
+"""How states of a RayJob are shown (kuberay v1.6.2, rayjob_types.go). All others are pending."""
+
+
+def _ray_job(item: Object, seen: _Observations) -> Workload:
+    """Return a RayJob. Its own cluster ends with it, and its submitter stays."""
+    status = section(item, "status")
+    pods = seen.labelled(item, {RAY_CLUSTER: status.get("rayClusterName", "")})
+    state = _RAY_JOB_STATES.get(status.get("jobDeploymentStatus", ""), "Pending")
+    reason = status.get("message", "") if state == "Failed" else ""
+    if state == "Pending":
+        reason = seen.reason(pods)
+        if item["spec"].get("suspend"):
+            state, reason = seen.suspended(item)
+    nodes = {*seen.nodes(pods), *_nodes_of_jobs(item, seen)}
+    return _row("RayJob", item, state, sorted(nodes), reason)
+
+
+def _train_job(item: Object, seen: _Observations) -> Workload:
+    """Return a TrainJob, whose pods are those of the JobSet of its name."""
+    name = {JOB_SET_NAME: name_of(item)}
+    pods = seen.labelled(item, name)
+    running = any(pod["status"]["phase"] == "Running" for pod in seen.pods(pods))
+    nodes = set(seen.nodes(pods))
+    for job in seen.all_jobs:
+        if namespace_of(job) == namespace_of(item) and name.items() <= labels_of(job).items():
+            nodes.update(seen.nodes(job))
+    under_way = ("Running", "") if running else ("Pending", seen.reason(pods))
+    state, reason = _ended_or_suspended(item, seen) or under_way
+    return _row("TrainJob", item, state, sorted(nodes), reason)
 
 
 def _daemon_set(item: Object, seen: _Observations) -> Workload:
@@ -263,7 +315,7 @@ def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Worklo
     """Return a row with its queue and the spec of its pods."""
     jobs = items(section(item, "spec"), "replicatedJobs")
     holder = section(jobs[0], "template") if jobs else item
-    pods = section(holder, *filter(None, template_path(row.kind).split(".")))
+    pods = at(holder, template_path(row.kind)) or {}
     for pod_set in items(section(queued.get(item["metadata"]["uid"], {}), "spec"), "podSets")[:1]:
         pods = section(pod_set, "template")
     queue = labels_of(item).get(KUEUE_QUEUE, "")
@@ -279,6 +331,9 @@ _ROWS: Mapping[str, Callable[[Object, _Observations], Workload]] = {
     "/apis/batch/v1/cronjobs": _cron_job,
     "/apis/jobset.x-k8s.io/v1alpha2/jobsets": _job_set,
     "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets": _leader_worker_set,
+    "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": _train_job,
+    "/apis/ray.io/v1/rayclusters": _ray_cluster,
+    "/apis/ray.io/v1/rayjobs": _ray_job,
     "/apis/apps/v1/deployments": partial(_replicated, "Deployment"),
     "/apis/apps/v1/replicasets": partial(_replicated, "ReplicaSet"),
     "/apis/apps/v1/statefulsets": partial(_replicated, "StatefulSet"),

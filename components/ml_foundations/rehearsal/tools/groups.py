@@ -98,4 +98,5 @@ GROUPS = {
 }
 KUBERNETES, HELM, PULUMI = GROUPS["kubernetes"], GROUPS["helm"], GROUPS["pulumi"]
 LANGUAGE_YAML, KUEUE = GROUPS["language-yaml"], GROUPS["kueue"]
-JOBSET, LWS = GROUPS["jobset"], GROUPS["lws"]
+JOBSET, LWS, KUBERAY = GROUPS["jobset"], GROUPS["lws"], GROUPS["kuberay-operator"]
+TRAINER = GROUPS["kubeflow-trainer"]
