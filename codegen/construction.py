@@ -1,6 +1,7 @@
 """A program that constructs each component. The page of a component shows the statement."""
 
 from ml_foundations import (
+    CheckpointConfiguration,
     ComputeClass,
     CpuNodePool,
     DeviceClasses,
@@ -14,15 +15,23 @@ from ml_foundations import (
     InferenceService,
     JobSetController,
     LeaderWorkerSetController,
+    MetricsAdapter,
+    ModelCache,
     NcclTest,
+    RayCluster,
+    RayJob,
+    RayOperator,
     ScheduledTraining,
     ShardedSet,
     StorageClasses,
     Sweep,
     Task,
     TeamNamespace,
+    TrainerController,
     TrainingJob,
     TrainingQueue,
+    TrainingRuntime,
+    TrainJob,
     Volume,
 )
 
@@ -40,14 +49,20 @@ def construct() -> None:
     GpuMonitor("dcgm", cluster=cluster, monitoring="google")
     DeviceClasses("claims", cluster=cluster, classes={"large": {"memory": "40Gi"}})
     StorageClasses("storage", cluster=cluster, retain=True)
+    MetricsAdapter("metrics", cluster=cluster)
     JobSetController("jobset", cluster=cluster)
     LeaderWorkerSetController("lws", cluster=cluster)
+    RayOperator("ray", cluster=cluster)
+    TrainerController("trainer", cluster=cluster)
     team = TeamNamespace("nlp", cluster=cluster, gpus=8, cpu="64", memory="512Gi", storage="4Ti")
     TrainingQueue(
         "queue",
         cluster=cluster,
         flavors=[{"name": "l4", "pool": pool}],
         teams=[{"team": team, "cpu": "64", "memory": "512Gi", "gpus": {"l4": 8}}],
+    )
+    CheckpointConfiguration(
+        "ram", cluster=cluster, pool=pool, bucket="my-checkpoints", in_memory_volume_size="8Gi"
     )
     data = Volume("data", team=team, size="500Gi")
     TrainingJob(
@@ -107,13 +122,35 @@ def construct() -> None:
         image="nvidia/cuda:12.6.3-base-ubuntu24.04",
         command=["nvidia-smi"],
     )
+    cache = ModelCache("qwen", team=team, bucket="my-models")
     chat = InferenceService(
         "chat",
         team=team,
         pool=pool,
         image="vllm/vllm-openai:v0.31.0",
-        arguments=["--model=Qwen/Qwen3-4B"],
+        arguments=["--model=/models/qwen3-4b"],
+        model_cache=cache,
         port=8000,
     )
     InferenceGateway("llm", team=team, servers=[chat], proxy_only_cidr="10.21.0.0/23")
     ShardedSet("index", team=team, shards=3, image="qdrant/qdrant:v1.19.0-unprivileged", port=6333)
+    RayCluster("nb", team=team, pool=pool, workers=2, gpus=1, image="rayproject/ray:2.52.0-gpu")
+    RayJob(
+        "score",
+        team=team,
+        pool=pool,
+        workers=2,
+        gpus=1,
+        image="rayproject/ray:2.52.0-gpu",
+        entrypoint=["python", "/data/score.py"],
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    runtime = TrainingRuntime(
+        "torch",
+        team=team,
+        pool=pool,
+        gpus=1,
+        image="pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        mounts=[{"volume": data, "path": "/data"}],
+    )
+    TrainJob("mistral", runtime=runtime, nodes=2, command=["torchrun", "/data/train.py"])

@@ -1,6 +1,6 @@
 """Write the schema of the kinds that planning judges, in short: their fields and types.
 
-It is the OpenAPI of a replica's API server with Kueue, JobSet and LeaderWorkerSet. Run it after an
+It is the OpenAPI of a replica's API server with the controllers of a rehearsal. Run it after an
 update of one of them: ``python -m codegen.kubernetes_schema``. A test then names each field that
 planning does not classify.
 """
@@ -27,6 +27,7 @@ _PREFIXES = (
     "io.k8s.apimachinery.pkg.",
     "io.k8s.api.",
     "io.x-k8s.",
+    "io.",
 )
 _SCALARS = {
     "api.resource.Quantity": "quantity",
@@ -40,6 +41,15 @@ _SHARED = {
     "spec.leaderWorkerTemplate.leaderTemplate": "core.v1.PodTemplateSpec",
     "spec.leaderWorkerTemplate.workerTemplate": "core.v1.PodTemplateSpec",
     "spec.leaderWorkerTemplate.volumeClaimTemplates": "core.v1.PersistentVolumeClaim",
+    "headGroupSpec.template": "core.v1.PodTemplateSpec",
+    "workerGroupSpecs.template": "core.v1.PodTemplateSpec",
+    "spec.submitterPodTemplate": "core.v1.PodTemplateSpec",
+    "autoscalerOptions": "any",
+    "gcsFaultToleranceOptions": "any",
+    "RayJob.spec.deletionStrategy": "any",
+    "RayJob.status.rayClusterStatus": "any",
+    "headGroupSpec.headService": "core.v1.Service",
+    "RayJob.spec.rayClusterSpec": "ray.v1.RayCluster.spec",
     "ResourceFlavor.spec.nodeTaints": "core.v1.Taint",
     "ResourceFlavor.spec.tolerations": "core.v1.Toleration",
 }
@@ -118,6 +128,7 @@ def versions() -> dict[str, str]:
         "sigs.k8s.io/kueue": groups.KUEUE,
         "sigs.k8s.io/jobset": groups.JOBSET,
         "sigs.k8s.io/lws": groups.LWS,
+        "github.com/ray-project/kuberay/ray-operator": groups.KUBERAY,
     }
     return {module: group.pinned(module) for module, group in pinned.items()}
 
@@ -197,7 +208,8 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
 
     def type_name(path: str, schema: Any) -> str:
         if shared := next((_SHARED[end] for end in _SHARED if path.endswith(f".{end}")), None):
-            collect(shared, by_short[shared])
+            if shared in by_short:
+                collect(shared, by_short[shared])
             return f"[{shared}]" if schema["type"] == "array" else shared
         if referred := _referred(schema):
             if referred in _SCALARS:

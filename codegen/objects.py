@@ -32,6 +32,7 @@ _MORE: dict[str, _Arguments] = {
     "Sweep": {"command": ["python", "train.py"], "parameters": {"LR": {"values": [0.1]}}},
     "ScheduledTraining": {"schedule": "@daily"},
     "ShardedSet": {"shards": 2},
+    "RayJob": {"entrypoint": ["python", "train.py"]},
 }
 """The arguments that a workload requires in addition to its pod."""
 
@@ -46,6 +47,8 @@ LEAST: dict[str, _Arguments] = {
         "servers": [_SERVER],
         "proxy_only_cidr": "10.21.0.0/23",
     },
+    "ModelCache": {"namespace": "ml", "bucket": "my-models"},
+    "TrainJob": {"namespace": "ml", "runtime": "torch"},
     "GpuMonitor": {},
     "TrainingQueue": {"flavors": [{"name": "l4", "gpu": "L4"}], "teams": [_TEAM]},
 }
@@ -68,6 +71,12 @@ CHOICES: dict[str, _Arguments] = {
     "files": {"files": {"/a.yaml": "a: 1"}},
     "service: false": {"service": False},
     "port: 0": {"port": 0},
+    "image": {"bucket": None, "image": "models/r1@sha256:0"},
+    "size": {
+        "bucket": None,
+        "size": "1Ti",
+        "download": {"image": "google/cloud-sdk", "command": ["gcloud"]},
+    },
     "create_namespace: false": {"create_namespace": False},
     "install: false": {"install": False},
 }

@@ -5,16 +5,20 @@ from ml_foundations.gke.cluster import GkeCluster as GkeCluster
 from ml_foundations.gke.compute_class import ComputeClass as ComputeClass
 from ml_foundations.gke.cpu_node_pool import CpuNodePool as CpuNodePool
 from ml_foundations.gke.gpu_node_pool import GpuNodePool as GpuNodePool
+from ml_foundations.gke.metrics_adapter import MetricsAdapter as MetricsAdapter
 from ml_foundations.gpu.device_classes import DeviceClasses as DeviceClasses
 from ml_foundations.gpu.monitor import GpuMonitor as GpuMonitor
 from ml_foundations.gpu.operator import GpuOperator as GpuOperator
 from ml_foundations.proof import Proof as Proof
+from ml_foundations.storage.checkpoints import CheckpointConfiguration as CheckpointConfiguration
 from ml_foundations.storage.classes import StorageClasses as StorageClasses
 from ml_foundations.storage.volume import Volume as Volume
-from ml_foundations.tenancy.jobset_controller import JobSetController as JobSetController
-from ml_foundations.tenancy.leader_worker_set_controller import (
+from ml_foundations.tenancy.controllers import JobSetController as JobSetController
+from ml_foundations.tenancy.controllers import (
     LeaderWorkerSetController as LeaderWorkerSetController,
 )
+from ml_foundations.tenancy.controllers import RayOperator as RayOperator
+from ml_foundations.tenancy.controllers import TrainerController as TrainerController
 from ml_foundations.tenancy.team_namespace import TeamNamespace as TeamNamespace
 from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
 from ml_foundations.typed_args import *  # noqa: F403
@@ -22,12 +26,17 @@ from ml_foundations.typed_args import Mount as Mount
 from ml_foundations.workloads.distributed_training import DistributedTraining as DistributedTraining
 from ml_foundations.workloads.inference_gateway import InferenceGateway as InferenceGateway
 from ml_foundations.workloads.inference_service import InferenceService as InferenceService
+from ml_foundations.workloads.model_cache import ModelCache as ModelCache
 from ml_foundations.workloads.nccl_test import NcclTest as NcclTest
+from ml_foundations.workloads.ray_cluster import RayCluster as RayCluster
+from ml_foundations.workloads.ray_job import RayJob as RayJob
 from ml_foundations.workloads.scheduled_training import ScheduledTraining as ScheduledTraining
 from ml_foundations.workloads.sharded_set import ShardedSet as ShardedSet
 from ml_foundations.workloads.sweep import Sweep as Sweep
 from ml_foundations.workloads.task import Task as Task
+from ml_foundations.workloads.train_job import TrainJob as TrainJob
 from ml_foundations.workloads.training_job import TrainingJob as TrainingJob
+from ml_foundations.workloads.training_runtime import TrainingRuntime as TrainingRuntime
 
 __version__: str
 COMPONENTS: dict[str, str]

@@ -22,11 +22,14 @@ from ml_foundations.component.outputs import KnownOutput
 
 if TYPE_CHECKING:
     from ml_foundations import (
+        CheckpointConfiguration,
         CpuNodePool,
         GkeCluster,
         GpuNodePool,
         InferenceService,
+        ModelCache,
         TeamNamespace,
+        TrainingRuntime,
         Volume,
     )
 
@@ -34,17 +37,20 @@ __all__ = [
     "AutoscalingArgs",
     "AwaitedArgs",
     "CapacityArgs",
+    "CheckpointConfigurationArgs",
     "ClaimTemplateArgs",
     "ClusterNetworkArgs",
     "CompletionsArgs",
     "ComputeClassArgs",
     "ContainerPortArgs",
+    "ControllerArgs",
     "CpuNodePoolArgs",
     "DcgmExporterArgs",
     "DeviceClassesArgs",
     "DevicePluginArgs",
     "DiskClassArgs",
     "DistributedTrainingArgs",
+    "DividedServerArgs",
     "DriverArgs",
     "EnvironmentSourceArgs",
     "ExtraServiceArgs",
@@ -74,7 +80,10 @@ __all__ = [
     "MachineShapeArgs",
     "MaintenanceExclusionArgs",
     "MaintenanceWindowArgs",
+    "MetricsAdapterArgs",
     "MigArgs",
+    "ModelCacheArgs",
+    "ModelDownloadArgs",
     "ModelServerArgs",
     "Mount",
     "MountArgs",
@@ -85,7 +94,12 @@ __all__ = [
     "NodePoolArgs",
     "ParameterArgs",
     "PortArgs",
+    "PrefillServersArgs",
     "QueuesArgs",
+    "RayArgs",
+    "RayClusterArgs",
+    "RayJobArgs",
+    "RayOperatorArgs",
     "RequestArgs",
     "ScheduledTrainingArgs",
     "SecondaryBootDiskArgs",
@@ -107,8 +121,11 @@ __all__ = [
     "TenancyArgs",
     "TolerationArgs",
     "TopologySliceArgs",
+    "TrainJobArgs",
+    "TrainerControllerArgs",
     "TrainingJobArgs",
     "TrainingQueueArgs",
+    "TrainingRuntimeArgs",
     "UpgradeArgs",
     "VolumeArgs",
     "WorkloadArgs",
@@ -292,6 +309,9 @@ class GkeClusterArgs(ClusterNetworkArgs):
     """Allow Parallelstore volumes. The default is false."""
     stateful_ha: NotRequired[Known[bool]]
     """Move pods with a regional disk to another zone if their zone fails. The default is false."""
+    multi_tier_checkpointing: NotRequired[Known[bool]]
+    """Let trainings keep checkpoints in the memory of nodes, by a CheckpointConfiguration. The
+    default is false. It needs gcs_fuse and GKE 1.32.4-gke.1415000."""
     node_local_dns: NotRequired[Known[bool]]
     """Run a DNS cache on every node. The default is false."""
     gateway_api: NotRequired[Known[bool]]
@@ -662,6 +682,21 @@ class ComputeClassArgs(TypedDict):
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
     declared earlier."""
+
+
+class MetricsAdapterArgs(TypedDict):
+    """Arguments of a MetricsAdapter."""
+
+    project: NotRequired[pulumi.Input[str]]
+    """The Google Cloud project whose metrics it reads. By default, the setting gcp:project."""
+    grant: NotRequired[Known[bool]]
+    """Grant its pods the role roles/monitoring.viewer in the project. The default is true. Set it
+    to false if you may not change IAM policies, and have the role granted."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the created objects, by kind. They are merged over the component's: maps are
+    merged, lists are replaced, and null removes a field."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It sets project and provides the Kubernetes provider."""
 
 
 class DriverArgs(TypedDict):
@@ -1068,6 +1103,34 @@ class VolumeArgs(TypedDict):
     """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
 
 
+class CheckpointConfigurationArgs(TypedDict):
+    """Arguments of a CheckpointConfiguration."""
+
+    configuration_name: NotRequired[Known[str]]
+    """The name of the CheckpointConfiguration. By default, the name of the component."""
+    project: NotRequired[pulumi.Input[str]]
+    """The Google Cloud project of the cluster. By default, the setting gcp:project."""
+    bucket: pulumi.Input[str]
+    """The name of the bucket for the copies, with a hierarchical namespace. Without that, no
+    copies are made."""
+    in_memory_volume_size: Known[str | int | float]
+    """The memory of each node for checkpoints, such as 200Gi. Pods have the rest."""
+    node_selector: NotRequired[Known[dict[str, str]]]
+    """Labels of the nodes, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[Known[list[TolerationArgs]]]
+    """Taints of the nodes, such as GpuNodePool.tolerations."""
+    grant: NotRequired[Known[bool]]
+    """Grant GKE's agent the role roles/storage.objectUser on the bucket. The default is true. Set
+    it to false if you may not change IAM policies, and have the role granted."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the created object, by kind. They are merged over the component's: maps are merged,
+    lists are replaced, and null removes a field."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It sets project and provides the Kubernetes provider."""
+    pool: NotRequired["GpuNodePool"]
+    """The GpuNodePool whose nodes keep the checkpoints. It sets node_selector and tolerations."""
+
+
 class ServiceAccountArgs(TypedDict):
     """The service account of the team's pods."""
 
@@ -1245,12 +1308,26 @@ class QueuesArgs(TypedDict):
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their
     driver and the image."""
     kinds: NotRequired[
-        Known[list[Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"]]]
+        Known[
+            list[
+                Literal[
+                    "Job",
+                    "JobSet",
+                    "TrainJob",
+                    "RayCluster",
+                    "RayJob",
+                    "Pod",
+                    "Deployment",
+                    "StatefulSet",
+                    "LeaderWorkerSet",
+                ]
+            ]
+        ]
     ]
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment, StatefulSet or
-    LeaderWorkerSet. The default is Job and JobSet. A stack file adds the kinds of its workloads
-    with a queue. If Kueue does not answer, its webhooks for the last four kinds block the pods of
-    their namespaces."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, TrainJob, RayCluster,
+    RayJob, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and JobSet. A stack
+    file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
+    the last four kinds block the pods of their namespaces."""
     queue_name: NotRequired[Known[str]]
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     topology: NotRequired[Known[list[str]]]
@@ -1284,30 +1361,33 @@ class TrainingQueueArgs(QueuesArgs):
     declared earlier."""
 
 
-class JobSetControllerArgs(TypedDict):
+class ControllerArgs(TypedDict):
+    """Arguments of a controller that a Helm chart installs."""
+
+    install: NotRequired[Known[bool]]
+    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
+    already."""
+    values: NotRequired[dict[str, Any]]
+    """Values of the chart."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
+
+
+class JobSetControllerArgs(ControllerArgs):
     """Arguments of a JobSetController."""
 
-    install: NotRequired[Known[bool]]
-    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
-    already."""
-    values: NotRequired[dict[str, Any]]
-    """Values of the chart."""
-    cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
-    declared earlier."""
 
-
-class LeaderWorkerSetControllerArgs(TypedDict):
+class LeaderWorkerSetControllerArgs(ControllerArgs):
     """Arguments of a LeaderWorkerSetController."""
 
-    install: NotRequired[Known[bool]]
-    """Install it by its Helm chart. The default is true. Set it to false if the cluster has it
-    already."""
-    values: NotRequired[dict[str, Any]]
-    """Values of the chart."""
-    cluster: NotRequired["GkeCluster"]
-    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
-    declared earlier."""
+
+class RayOperatorArgs(ControllerArgs):
+    """Arguments of a RayOperator."""
+
+
+class TrainerControllerArgs(ControllerArgs):
+    """Arguments of a TrainerController."""
 
 
 class KeyArgs(TypedDict):
@@ -1369,6 +1449,10 @@ class MountArgs(TypedDict):
     """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: NotRequired[pulumi.Input[str]]
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
+    checkpoints: NotRequired["CheckpointConfiguration | Known[Literal[True]]"]
+    """Source: the memory of the node that a CheckpointConfiguration reserves for checkpoints.
+
+    A CheckpointConfiguration. It must exist before the pods."""
     volume: NotRequired["Volume | dict[str, Any]"]
     """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path":
     "/"}}.
@@ -1597,6 +1681,9 @@ class AwaitedArgs(JobArgs):
     wait_for_completion: NotRequired[Known[bool]]
     """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when
     the Job is accepted."""
+    checkpoint_seconds: NotRequired[Known[int]]
+    """Seconds between its checkpoints, at most. A disruption loses so much of its work, which the
+    report of a rehearsed disruption prices."""
 
 
 class CompletionsArgs(JobArgs):
@@ -1841,6 +1928,10 @@ class ServerArgs(WorkloadArgs):
 
     image: pulumi.Input[str]
     """The container image."""
+    model_cache: NotRequired["ModelCache | MountArgs"]
+    """The weights of its model, such as ModelCache.model_cache. They are mounted read-only.
+
+    The ModelCache with the weights of its model. It sets model_cache to its mount."""
     port: NotRequired[Known[int]]
     """The port that the server listens on. The default is 8080."""
     port_name: NotRequired[Known[str]]
@@ -1911,6 +2002,23 @@ class ShardedSetArgs(ServerArgs):
     """The port of shard 0 for the rendezvous, MASTER_PORT. The default is 29500."""
 
 
+class PrefillServersArgs(TypedDict):
+    """Pods that process prompts for the pods of an InferenceService, which then answer."""
+
+    replicas: NotRequired[Known[int]]
+    """The number of pods, or of groups. The default is 1."""
+    nodes: NotRequired[Known[int]]
+    """Nodes of each replica. The default is 1."""
+    gpus: NotRequired[Known[int]]
+    """GPUs of each pod. By default, those of the service."""
+    cpu: NotRequired[Known[str | int | float]]
+    """CPU that each pod requests. By default, that of the service."""
+    memory: NotRequired[Known[str | int | float]]
+    """Memory that each pod requests. By default, that of the service."""
+    arguments: NotRequired[list[pulumi.Input[str]]]
+    """Arguments of the command. By default, those of the service."""
+
+
 class AutoscalingArgs(TypedDict):
     """The limits and the metric for the number of pods or groups of an InferenceService."""
 
@@ -1968,7 +2076,18 @@ class GroupedServerArgs(ServerArgs):
     and tolerations."""
 
 
-class InferenceServiceArgs(GroupedServerArgs):
+class DividedServerArgs(GroupedServerArgs):
+    """Arguments of servers that may have other pods for prompts than for answers."""
+
+    prefill: NotRequired[PrefillServersArgs]
+    """Pods that process prompts (prefill). The service's own pods then only answer (decode).
+
+    vLLM moves its cache from one to the other by NIXL. The endpoint picker of an InferenceGateway
+    chooses a pod of each for a long prompt; without one, prefill pods get no requests. By default,
+    each pod does both."""
+
+
+class InferenceServiceArgs(DividedServerArgs):
     """Arguments of an InferenceService."""
 
     gpus: NotRequired[Known[int]]
@@ -2025,6 +2144,9 @@ class ModelServerArgs(TypedDict):
     metrics_path: NotRequired[Known[str]]
     """The path of the metrics by which the endpoint picker chooses a pod. The default is
     /metrics."""
+    is_divided: NotRequired[Known[bool]]
+    """Its pods have the roles prefill and decode, by the label llm-d.ai/role. The default is
+    false."""
     served_models: NotRequired[Known[list[str]]]
     """The names of the models and LoRA adapters that it serves, as requests name them. By default,
     it gets all requests, so it must be the only server."""
@@ -2069,6 +2191,181 @@ class InferenceGatewayArgs(TypedDict):
     """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It sets proxy_only_cidr."""
+
+
+class RayArgs(WorkloadArgs):
+    """Arguments of Ray clusters, whether they serve one job or several.
+
+    The other arguments are about the workers. The head has the same image, environment and volumes.
+    """
+
+    image: pulumi.Input[str]
+    """The container image."""
+    workers: NotRequired[Known[int]]
+    """The number of workers. The default is 1. If each requests all GPUs of a node, it is the
+    number of nodes."""
+    head_cpu: NotRequired[Known[str | int | float]]
+    """CPU of the head, which runs no tasks. The default is 4."""
+    head_memory: NotRequired[Known[str | int | float]]
+    """Memory of the head. The default is 16Gi."""
+    ray_version: NotRequired[Known[str]]
+    """The version of Ray in the image, such as 2.52.0."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Workers that
+    request all GPUs of a node get it, as the pods of a DistributedTraining do."""
+    pool: NotRequired["GpuNodePool | CpuNodePool"]
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
+
+
+class RayClusterArgs(RayArgs):
+    """Arguments of a RayCluster."""
+
+    cluster_name: NotRequired[Known[str]]
+    """The name of the RayCluster. By default, the name of the component."""
+
+
+class RayJobArgs(RayArgs):
+    """Arguments of a RayJob."""
+
+    job_name: NotRequired[Known[str]]
+    """The name of the RayJob. By default, the name of the component."""
+    entrypoint: list[pulumi.Input[str]]
+    """The command that runs on the head, such as ["python", "/data/score.py"]. Its tasks run on the
+    workers."""
+    runtime_env: NotRequired[dict[str, Any]]
+    """Ray's runtime environment, such as {"pip": ["torch==2.9.0"]}."""
+    backoff_limit: NotRequired[Known[int]]
+    """How often the job is started again on a new cluster after a failure. The default is 0."""
+    active_deadline_seconds: NotRequired[Known[int]]
+    """The most seconds that it may run."""
+    ttl_seconds_after_finished: NotRequired[Known[int]]
+    """Seconds that its cluster stays after its end, such as for its logs. The default is 0."""
+
+
+class ModelDownloadArgs(TypedDict):
+    """The Job that writes the weights to the disk, at the path of the cache."""
+
+    image: pulumi.Input[str]
+    """The container image, such as one with huggingface_hub or the Google Cloud CLI."""
+    command: Known[list[str]]
+    """The command, such as ["gcloud", "storage", "cp", "-r", "gs://my-models/r1", "/models"]."""
+    env: NotRequired[Known[dict[str, str]]]
+    """Environment variables."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
+    "key": "token"}}."""
+    service_account: NotRequired[Known[str]]
+    """The service account of its pod. By default, that of the namespace."""
+    cpu: NotRequired[Known[str | int | float]]
+    """CPU of its pod. The default is 4."""
+    memory: NotRequired[Known[str | int | float]]
+    """Memory of its pod. The default is 16Gi."""
+    seconds: NotRequired[Known[int]]
+    """The most seconds that it may run. The default is 7200."""
+    node_selector: NotRequired[Known[dict[str, str]]]
+    """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
+    attach to all machines."""
+    tolerations: NotRequired[Known[list[TolerationArgs]]]
+    """Taints that its pod tolerates, such as GpuNodePool.tolerations."""
+
+
+class ModelCacheArgs(TypedDict):
+    """Arguments of a ModelCache."""
+
+    cache_name: NotRequired[Known[str]]
+    """The name of the cache. By default, the name of the component."""
+    namespace: NotRequired[pulumi.Input[str]]
+    """The namespace of the servers."""
+    path: NotRequired[Known[str]]
+    """The path of the weights in servers. The default is /models."""
+    bucket: NotRequired[pulumi.Input[str]]
+    """Source: a Cloud Storage bucket with the weights."""
+    bucket_location: NotRequired[Known[str]]
+    """The location of the bucket, such as us-east4. With the cluster, it is checked: reading from
+    another region is slow and billed."""
+    serving_profile: NotRequired[Known[bool]]
+    """For a bucket: use GKE's profile for serving, which sizes the caches of Cloud Storage FUSE by
+    the node. It needs GKE 1.35.1-gke.1616000, and a bucket in the region of the cluster. The
+    default is false."""
+    image: NotRequired[pulumi.Input[str]]
+    """Source: an OCI image with the weights, such as one by digest, which nodes pull once."""
+    size: NotRequired[Known[str | int | float]]
+    """Source: a Hyperdisk ML disk of this size, such as 1Ti, which all servers mount read-only.
+
+    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``datasets``
+    (``dataset_zones`` of StorageClasses). Another size, image, command or environment of the
+    download creates new disks."""
+    download: NotRequired[ModelDownloadArgs]
+    """For a disk: the Job that fills it."""
+    location: NotRequired[Known[str]]
+    """The region or zone of the cluster, such as GkeCluster.location."""
+    team: NotRequired["TeamNamespace"]
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It sets location."""
+
+
+class TrainingRuntimeArgs(WorkloadArgs):
+    """Arguments of a TrainingRuntime."""
+
+    image: pulumi.Input[str]
+    """The container image."""
+    container_name: NotRequired[Known[str]]
+    """The name of its container, which Trainer changes. The default is node."""
+    runtime_name: NotRequired[Known[str]]
+    """The name of the runtime. By default, the name of the component."""
+    nodes: NotRequired[Known[int]]
+    """The nodes of a TrainJob that sets none. The default is 1."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. A TrainJob cannot
+    add it."""
+    pool: NotRequired["GpuNodePool | CpuNodePool"]
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
+
+
+class TrainJobArgs(TypedDict):
+    """Arguments of a TrainJob."""
+
+    job_name: NotRequired[Known[str]]
+    """The name of the TrainJob. By default, the name of the component."""
+    namespace: NotRequired[pulumi.Input[str]]
+    """The namespace."""
+    runtime: NotRequired["TrainingRuntime | Known[str]"]
+    """The name of the TrainingRuntime in the namespace, such as TrainingRuntime.runtime_name.
+
+    The TrainingRuntime. It sets runtime, namespace and command_prefix."""
+    nodes: NotRequired[Known[int]]
+    """The nodes that train together. By default, those of the runtime."""
+    image: NotRequired[pulumi.Input[str]]
+    """The container image. By default, that of the runtime."""
+    command: NotRequired[list[pulumi.Input[str]]]
+    """The command, such as ["torchrun", "train.py"]. By default, that of the runtime. torchrun
+    reads its arguments from the environment."""
+    command_prefix: NotRequired[Known[list[str]]]
+    """What comes before the command, such as TrainingRuntime.command_prefix."""
+    arguments: NotRequired[list[pulumi.Input[str]]]
+    """Arguments of the command."""
+    env: NotRequired[dict[str, pulumi.Input[str]]]
+    """More environment variables."""
+    processes_per_node: NotRequired[Known[int]]
+    """Processes of torchrun in each pod. By default, one for each GPU."""
+    queue: NotRequired[pulumi.Input[str]]
+    """The Kueue LocalQueue in which it waits. Kueue starts it when all its pods can start."""
+    queue_priority: NotRequired[pulumi.Input[str]]
+    """The Kueue WorkloadPriorityClass, which decides its order in the queue."""
+    active_deadline_seconds: NotRequired[Known[int]]
+    """The most seconds that it may run."""
+    checkpoint_seconds: NotRequired[Known[int]]
+    """Seconds between its checkpoints, at most. A disruption loses so much of its work, which the
+    report of a rehearsed disruption prices."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the created object, by kind, such as {"TrainJob": {"spec": {…}}}. They are merged
+    over the component's: maps are merged, lists are replaced, and null removes a field."""
+    cluster: NotRequired["GkeCluster"]
+    """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
+    declared earlier."""
 
 
 Mount = MountArgs
@@ -2132,6 +2429,22 @@ class ComputeClassComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[ComputeClassArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class MetricsAdapterComponent(Component[S]):
+    """The constructor of MetricsAdapter."""
+
+    @overload
+    def __init__(self, name: str, args: MetricsAdapterArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[MetricsAdapterArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
@@ -2219,6 +2532,24 @@ class VolumeComponent(Component[S]):
         super().__init__(name, args, opts, **kwargs)
 
 
+class CheckpointConfigurationComponent(Component[S]):
+    """The constructor of CheckpointConfiguration."""
+
+    @overload
+    def __init__(
+        self, name: str, args: CheckpointConfigurationArgs, opts: Options = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[CheckpointConfigurationArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
 class TeamNamespaceComponent(Component[S]):
     """The constructor of TeamNamespace."""
 
@@ -2278,6 +2609,38 @@ class LeaderWorkerSetControllerComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[LeaderWorkerSetControllerArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class RayOperatorComponent(Component[S]):
+    """The constructor of RayOperator."""
+
+    @overload
+    def __init__(self, name: str, args: RayOperatorArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[RayOperatorArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class TrainerControllerComponent(Component[S]):
+    """The constructor of TrainerController."""
+
+    @overload
+    def __init__(self, name: str, args: TrainerControllerArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainerControllerArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
@@ -2418,6 +2781,86 @@ class InferenceGatewayComponent(Component[S]):
     @overload
     def __init__(
         self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceGatewayArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class RayClusterComponent(Component[S]):
+    """The constructor of RayCluster."""
+
+    @overload
+    def __init__(self, name: str, args: RayClusterArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[RayClusterArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class RayJobComponent(Component[S]):
+    """The constructor of RayJob."""
+
+    @overload
+    def __init__(self, name: str, args: RayJobArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[RayJobArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class ModelCacheComponent(Component[S]):
+    """The constructor of ModelCache."""
+
+    @overload
+    def __init__(self, name: str, args: ModelCacheArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[ModelCacheArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class TrainingRuntimeComponent(Component[S]):
+    """The constructor of TrainingRuntime."""
+
+    @overload
+    def __init__(self, name: str, args: TrainingRuntimeArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingRuntimeArgs]
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+
+class TrainJobComponent(Component[S]):
+    """The constructor of TrainJob."""
+
+    @overload
+    def __init__(self, name: str, args: TrainJobArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainJobArgs]
     ) -> None: ...
 
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:

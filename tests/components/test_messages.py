@@ -232,6 +232,13 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "CpuNodePool": {**A_PLACE, "machine_type": "n2-standard-8"},
     "GpuNodePool": {**A_PLACE, "machine_type": "g2-standard-8"},
     "ComputeClass": {"pools": ["p"]},
+    "CheckpointConfiguration": {
+        "project": "some-project",
+        "bucket": "my-checkpoints",
+        "in_memory_volume_size": "8Gi",
+        "node_selector": {"pool": "l4"},
+    },
+    "MetricsAdapter": {"project": "some-project"},
     "TeamNamespace": {"gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1Gi"},
     "Volume": {"namespace": "ml", "size": "1Gi"},
 }

@@ -27,6 +27,16 @@ KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 
 REFUSED = {
     "overlapping addresses": ({"node_cidr": "10.16.0.0/20"}, "pod_cidr", "overlaps with node_cidr"),
+    "checkpoints without buckets": (
+        {"multi_tier_checkpointing": True, "gcs_fuse": False},
+        "gcs_fuse",
+        "set it",
+    ),
+    "checkpoints of an older version": (
+        {"multi_tier_checkpointing": True, "kubernetes_version": "1.31"},
+        "kubernetes_version",
+        "needs 1.32.4-gke.1415000",
+    ),
     "addresses that are none": ({"node_cidr": "10.0.0.1/20"}, "node_cidr", "IPv4"),
     "a control plane of another size": (
         {"control_plane_cidr": "172.16.0.0/27"},
@@ -285,6 +295,12 @@ def test_maintenance() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_add_ons(argument: str, key: str, on: bool) -> None:
     assert cluster(**{argument: on})["addonsConfig"][key] == {"enabled": on}
+
+
+def test_only_a_cluster_with_checkpointing_names_it() -> None:
+    key = "highScaleCheckpointingConfig"
+    assert key not in cluster()["addonsConfig"]
+    assert cluster(multi_tier_checkpointing=True)["addonsConfig"][key] == {"enabled": True}
 
 
 def test_the_rest_of_what_gke_is_told() -> None:

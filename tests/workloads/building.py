@@ -7,11 +7,15 @@ from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 from ml_foundations.workloads.nccl_test import NcclTestSpec
+from ml_foundations.workloads.ray_cluster import RayClusterSpec, RaySpec
+from ml_foundations.workloads.ray_job import RayJobSpec
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
 from ml_foundations.workloads.sweep import SweepSpec
 from ml_foundations.workloads.task import TaskSpec
+from ml_foundations.workloads.train_job import TrainJobSpec
 from ml_foundations.workloads.training_job import TrainingJobSpec
+from ml_foundations.workloads.training_runtime import TrainingRuntimeSpec
 
 from tests.support.parts import manifest_of
 
@@ -140,6 +144,11 @@ def nccl_spec(name: str, **more: Any) -> NcclTestSpec:
     return check(NcclTestSpec, "NcclTest", own | more)
 
 
+def ray_spec(spec: type[RaySpec], **args: Any) -> list[dict[str, Any]]:
+    least = WORKLOAD | {"workers": 2}
+    return check(spec, "Ray", least | GPU | args).manifests()
+
+
 CASES: dict[str, list[dict[str, Any]]] = {
     "task": [pod(command=["nvidia-smi"], gpu="L4", gpus=1)],
     "preprocessing": [job(mounts=DATA[:1], parallelism=4, completions=16)],
@@ -164,6 +173,33 @@ CASES: dict[str, list[dict[str, Any]]] = {
         arguments=["--model=m", "--tensor-parallel-size=8", "--pipeline-parallel-size=2"],
         queue="research",
         topology="required:block",
+    ).manifests(),
+    "inference-service-with-prefill": service_spec(
+        image="vllm/vllm-openai:v0.31.0",
+        **GPU,
+        port=8000,
+        arguments=["--model=m", "--tensor-parallel-size=8"],
+        prefill={"replicas": 2, "gpus": 4, "arguments": ["--model=m", "-tp=4"]},
+    ).manifests(),
+    "ray-cluster": ray_spec(RayClusterSpec, cluster_name="notebooks"),
+    "ray-job-in-a-queue": ray_spec(
+        RayJobSpec, job_name="score", entrypoint=["python", "score.py"], queue="research"
+    ),
+    "training-runtime": check(
+        TrainingRuntimeSpec, "TrainingRuntime", WORKLOAD | GPU | {"runtime_name": "torch"}
+    ).manifests(),
+    "train-job-in-a-queue": check(
+        TrainJobSpec,
+        "TrainJob",
+        {
+            "job_name": "llama",
+            "namespace": "ml",
+            "runtime": "torch",
+            "nodes": 2,
+            "command": ["torchrun", "train.py"],
+            "env": {"LR": "0.1"},
+            "queue": "research",
+        },
     ).manifests(),
     "training-job-with-a-claim": job_spec(**CLAIM).manifests(),
     "training-job-with-everything": [

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from ml_foundations import GkeCluster, InferenceGateway, InferenceService, TeamNamespace
 from ml_foundations.catalog import inference_gateways as facts
+from ml_foundations.catalog.versions import DIVIDED_PICKER_IMAGE, ENDPOINT_PICKER_IMAGE
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.spec import check
 from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
@@ -124,6 +125,24 @@ def test_agents_listen_on_the_ports_that_others_know() -> None:
     config = made(servers=[server("chat", metrics_path="/stats")])["ConfigMap", "chat-picker"]
     plugins = yaml.safe_load(config["data"]["picker.yaml"])["plugins"]
     assert plugins[3]["parameters"]["path"] == "/stats"
+
+
+def test_a_picker_of_divided_servers_chooses_a_pod_for_each_role() -> None:
+    objects = made(servers=[server("chat", is_divided=True)])
+    text = objects["ConfigMap", "chat-picker"]["data"]["picker.yaml"]
+    config = yaml.safe_load(text)
+    types = {plugin["type"] for plugin in config["plugins"]}
+    assert {"disagg-profile-handler", "prefill-filter", "decode-filter"} <= types
+    for profile in config["schedulingProfiles"]:
+        names = [plugin["pluginRef"] for plugin in profile["plugins"]]
+        assert {*names} <= types
+        assert names[0] == f"{profile['name']}-filter"
+    assert {profile["name"] for profile in config["schedulingProfiles"]} == {"prefill", "decode"}
+    (container,) = objects["Deployment", "chat-picker"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == DIVIDED_PICKER_IMAGE
+    (whole,) = made()["Deployment", "chat-picker"]["spec"]["template"]["spec"]["containers"]
+    assert whole["image"] == ENDPOINT_PICKER_IMAGE
+    assert "disagg" not in made()["ConfigMap", "chat-picker"]["data"]["picker.yaml"]
 
 
 MANY = [f"m{number}" for number in range(64)]

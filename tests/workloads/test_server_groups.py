@@ -147,6 +147,10 @@ def test_a_group_uses_the_network_between_its_gpus() -> None:
         for main in mains(**fabric, launcher=launcher, arguments=sizes):
             assert main["command"][:2] == ["bash", "-c"]
             assert main["command"][2].endswith('exec "$@"')
+    del fabric["command"]
+    for main in mains(**fabric):
+        assert main["command"][-2:] == ["vllm", "serve"]
+    assert "command" not in mains(gpu_fabric=None)[0]
     alone = service_spec(**VLLM | fabric | {"nodes": 1})
     assert "initContainers" not in manifest_of(alone, "Deployment")["spec"]["template"]["spec"]
     assert not list(alone.warnings())
@@ -192,7 +196,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "topology_slices: divides the pods of a workload",
     ),
     (
-        {"gpu_fabric": FABRICS["tcpxo"] | {"gpus_per_node": 8}},
+        {"gpu_fabric": FABRICS["tcpxo"] | {"gpus_per_node": 8}, "launcher": "none"},
         "command: is required: it first reads",
     ),
     ({"nodes": 1, "launcher": "vllm"}, "launcher: starts a group of pods, and nodes is 1"),

@@ -40,6 +40,14 @@ IN_CLUSTER = ObjectArgument(
 )
 """The cluster that an object of Kubernetes is in."""
 
+IN_PROJECT = ObjectArgument(
+    ("GkeCluster",),
+    "The GkeCluster. It sets project and provides the Kubernetes provider.",
+    {"project": "project"},
+    gives_provider=True,
+)
+"""The cluster of an object that also needs the project."""
+
 TEAM = ObjectArgument(
     ("TeamNamespace",),
     "The TeamNamespace. It sets namespace and provides the Kubernetes provider.",

@@ -12,7 +12,12 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.gke_kinds import CSI_ADDONS
+from ml_foundations.catalog.gke_kinds import (
+    CHECKPOINTING,
+    CHECKPOINTS_SINCE,
+    CSI_ADDONS,
+    begins_before,
+)
 from ml_foundations.component.base import Child, OptionalChild
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
 from ml_foundations.component.data import yaml_file
@@ -116,6 +121,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """Allow Parallelstore volumes. The default is false."""
     stateful_ha: bool = False
     """Move pods with a regional disk to another zone if their zone fails. The default is false."""
+    multi_tier_checkpointing: bool = False
+    """Let trainings keep checkpoints in the memory of nodes, by a CheckpointConfiguration. The
+    default is false. It needs gcs_fuse and GKE 1.32.4-gke.1415000."""
     node_local_dns: bool = False
     """Run a DNS cache on every node. The default is false."""
     gateway_api: bool = False
@@ -143,6 +151,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         if self.endpoint == "public" and not self.authorized_networks:
             reason = "are needed: the public endpoint refuses every address that is not listed"
             yield "authorized_networks", reason
+        if self.multi_tier_checkpointing:
+            yield from self._checkpoint_errors()
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
@@ -152,6 +162,14 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
                 reason = f"is {self.secrets_key}; write {form}: a key in the cluster's region"
                 yield "secrets_key", reason
+
+    def _checkpoint_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.gcs_fuse:
+            yield "gcs_fuse", "is false, and multi_tier_checkpointing copies to buckets; set it"
+        version = self.kubernetes_version
+        if begins_before({"minMasterVersion": version}, CHECKPOINTS_SINCE):
+            reason = f"is {version}, and multi_tier_checkpointing needs {CHECKPOINTS_SINCE}"
+            yield "kubernetes_version", f"{reason}; raise it, or leave it out"
 
     def _node_account_errors(self) -> Iterator[tuple[str, str]]:
         try:
@@ -374,4 +392,7 @@ def _addons(spec: GkeClusterSpec) -> dict[str, Any]:
         key: getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()
     }
     addons = drivers | {"statefulHaConfig": spec.stateful_ha, "dnsCacheConfig": spec.node_local_dns}
+    if not spec.multi_tier_checkpointing:
+        # Older clusters were made without it, and need no update.
+        del addons[CHECKPOINTING]
     return {addon: {"enabled": enabled} for addon, enabled in addons.items()}

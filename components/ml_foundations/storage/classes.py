@@ -37,6 +37,9 @@ _TIERS: dict[str, str] = {"basic-hdd": "standard"}
 README)."""
 
 NFS_CLASS = "nfs-client"
+GCS_FUSE_SERVING = "gcsfusecsi-serving"
+"""GKE's class for buckets with weights, whose caches GKE sizes (GKE, "Cloud Storage FUSE
+profiles")."""
 GCS_FUSE_CLASS = "gcs-fuse"
 """The class that volumes of buckets name. Nothing is provisioned: there is no such object."""
 

@@ -17,7 +17,7 @@ from ml_foundations.component.types import InputName, InputStr, InputText, Name,
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.storage.classes import GCS_FUSE_CLASS
+from ml_foundations.storage.classes import GCS_FUSE_CLASS, GCS_FUSE_SERVING
 from ml_foundations.typed_args import VolumeComponent
 
 _AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
@@ -113,7 +113,11 @@ class VolumeSpec(ComponentSpec):
             yield "size", "is required, unless bucket is set"
         if self.disk is not None and self.storage_class is None:
             yield "storage_class", "is required for an existing disk: it names the type of the disk"
-        if self.bucket is not None and self.storage_class not in (None, GCS_FUSE_CLASS):
+        if self.bucket is not None and self.storage_class not in (
+            None,
+            GCS_FUSE_CLASS,
+            GCS_FUSE_SERVING,
+        ):
             yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
 
     @property

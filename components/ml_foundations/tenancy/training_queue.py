@@ -136,7 +136,17 @@ class TeamQueue(Spec):
                 yield f"lend_gpus.{flavor}", reason
 
 
-QueuedKind = Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"]
+QueuedKind = Literal[
+    "Job",
+    "JobSet",
+    "TrainJob",
+    "RayCluster",
+    "RayJob",
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "LeaderWorkerSet",
+]
 """A kind of workload that Kueue can manage."""
 
 
@@ -160,10 +170,10 @@ class Queues(Spec):
     of them and queues the workload again. The default is 1200, which is enough for new nodes, their
     driver and the image."""
     kinds: list[QueuedKind] = Field(default=["Job", "JobSet"], min_length=1)
-    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment, StatefulSet or
-    LeaderWorkerSet. The default is Job and JobSet. A stack file adds the kinds of its workloads
-    with a queue. If Kueue does not answer, its webhooks for the last four kinds block the pods of
-    their namespaces."""
+    """The kinds of workloads that may wait in queues: Job, JobSet, TrainJob, RayCluster,
+    RayJob, Pod, Deployment, StatefulSet or LeaderWorkerSet. The default is Job and JobSet. A stack
+    file adds the kinds of its workloads with a queue. If Kueue does not answer, its webhooks for
+    the last four kinds block the pods of their namespaces."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue. Workloads set it as queue. The default is training."""
     topology: list[TopologyLevel] = []

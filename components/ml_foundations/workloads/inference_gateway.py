@@ -8,7 +8,11 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog import inference_gateways as facts
-from ml_foundations.catalog.versions import BODY_ROUTER_IMAGE, ENDPOINT_PICKER_IMAGE
+from ml_foundations.catalog.versions import (
+    BODY_ROUTER_IMAGE,
+    DIVIDED_PICKER_IMAGE,
+    ENDPOINT_PICKER_IMAGE,
+)
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.data import yaml_file
@@ -141,7 +145,7 @@ class InferenceGatewaySpec(ComponentSpec):
             yield from _server_children(self, server)
         if self.is_routed:
             name = f"{self.gateway_name}{_ROUTER}"
-            yield from _agent(self, "router", "router", {"agent": name})
+            yield from _agent(self, ("router",), "router", {"agent": name})
         pools = [f"{server.name}-pool" for server in self.servers]
         yield ChildResource("route", _route(self), depends_on=["gateway", *pools])
 
@@ -225,11 +229,14 @@ def _server_children(spec: InferenceGatewaySpec, server: ModelServer) -> Iterato
         yield ChildResource(suffix, api_object(facts.POLICY_API, kind, metadata, spec=policy))
     yield ChildResource(f"{server.name}-network", _server_policy(spec, server))
     words = {"agent": picker, "pool": server.name, "metrics_path": server.metrics_path}
-    yield from _agent(spec, "picker", f"{server.name}-picker", words)
+    if server.is_divided:
+        words |= {"picker_image": DIVIDED_PICKER_IMAGE}
+    kinds = ("picker", "divided") if server.is_divided else ("picker",)
+    yield from _agent(spec, kinds, f"{server.name}-picker", words)
 
 
 def _agent(
-    spec: InferenceGatewaySpec, kind: str, suffix: str, words: Mapping[str, str]
+    spec: InferenceGatewaySpec, kinds: Iterable[str], suffix: str, words: Mapping[str, str]
 ) -> Iterator[ChildResource]:
     """Yield the objects of an endpoint picker or of the body-based router."""
     all_words = {
@@ -242,8 +249,12 @@ def _agent(
         "router_image": BODY_ROUTER_IMAGE,
         **words,
     }
+    parts: Manifest = yaml_file("workloads", "gateway_agents.yaml", **all_words)
+    objects: dict[str, Any] = {}
+    for kind in kinds:
+        objects |= parts[kind]
     earlier: list[str] = []
-    for role, manifest in yaml_file("workloads", "gateway_agents.yaml", **all_words)[kind].items():
+    for role, manifest in objects.items():
         metadata = _metadata(spec, manifest["metadata"]["name"])
         if role == "service":
             metadata["annotations"] = NOT_AWAITED

@@ -7,6 +7,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.inference_gateways import PREFILL
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, Ref, cloud_child
@@ -19,10 +20,10 @@ from ml_foundations.typed_args import InferenceServiceComponent
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 from ml_foundations.workloads.pod_template import pod_template
-from ml_foundations.workloads.server_groups import GroupedServerSpec
+from ml_foundations.workloads.prefill import DividedServerSpec
 
 
-class InferenceServiceSpec(GroupedServerSpec):
+class InferenceServiceSpec(DividedServerSpec):
     """Arguments of an InferenceService."""
 
     name_field = "service_name"
@@ -78,11 +79,12 @@ class InferenceServiceSpec(GroupedServerSpec):
         return {
             "name": self.service_name,
             "namespace": self.namespace,
-            "selector": self.app_labels,
+            "selector": self.scraped_labels,
             "port": self.port,
             "health_path": self.health_path,
             "metrics_path": self.metrics_path,
             "served_models": self.served_models,
+            **({"is_divided": True} if self.role else {}),
         }
 
     @property
@@ -161,20 +163,13 @@ class InferenceServiceSpec(GroupedServerSpec):
 
     @override
     def workload_children(self, depends_on: list[str]) -> Iterator[ChildResource]:
-        options = pulumi.ResourceOptions(
-            # Under another name, the new pods come first only where there are GPUs for both.
-            delete_before_replace=not self.surge,
-            ignore_changes=["spec.replicas"] if self.autoscaling else None,
-            # Kueue's webhook keeps the templates of a LeaderWorkerSet in a queue as they are.
-            replace_on_changes=["spec.leaderWorkerTemplate"] if self.is_in_queue else None,
-            custom_timeouts=self.timeouts,
-        )
         if self.api_key_env:
             yield from _api_key_children(self, depends_on)
             depends_on = [*depends_on, "api-key-secret"]
-        served = _leader_worker_set(self) if self.is_grouped else _deployment(self)
-        role = "groups" if self.is_grouped else "deployment"
-        yield ChildResource(role, served, depends_on, options)
+        server = _server(self, "groups" if self.is_grouped else "deployment", depends_on)
+        yield server
+        if (prefill := self.prefill_spec) is not None:
+            yield _server(prefill, PREFILL, depends_on)
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
             yield self.service_child(self.service_name, numbers, {"type": self.service_type})
@@ -184,6 +179,7 @@ class InferenceServiceSpec(GroupedServerSpec):
                 scraped = (self.port_numbers[self.scraped_port], self.metrics_path)
                 metric = scaling.served_metric(metadata, self.service_name, *scraped)
                 yield ChildResource("autoscaling-metric", metric)
+            served = server.manifest
             target = {"apiVersion": served["apiVersion"], "kind": served["kind"]}
             target |= {"name": self.deployment}
             autoscaler = scaling.manifest(metadata, target, self.replicas)
@@ -212,6 +208,8 @@ class InferenceService(InferenceServiceComponent[InferenceServiceSpec]):
     """The Deployment. None if replicas have several nodes."""
     leader_worker_set = OptionalChild("groups")
     """The LeaderWorkerSet. None if replicas have one node."""
+    prefill_servers = OptionalChild(PREFILL)
+    """The Deployment or LeaderWorkerSet of prefill. None without prefill."""
     service = OptionalChild("service")
     """The Service. None if service is false."""
     autoscaler = OptionalChild("autoscaler")
@@ -227,6 +225,20 @@ def _api_key_children(spec: InferenceServiceSpec, depends_on: list[str]) -> Iter
     yield ChildResource("api-key-secret", secret, depends_on=["api-key"])
 
 
+def _server(spec: InferenceServiceSpec, role: str, depends_on: list[str]) -> ChildResource:
+    """Return the Deployment or the LeaderWorkerSet of a spec."""
+    options = pulumi.ResourceOptions(
+        # Under another name, the new pods come first only where there are GPUs for both.
+        delete_before_replace=not spec.surge,
+        ignore_changes=["spec.replicas"] if spec.autoscaling else None,
+        # Kueue's webhook keeps the templates of a LeaderWorkerSet in a queue as they are.
+        replace_on_changes=["spec.leaderWorkerTemplate"] if spec.is_in_queue else None,
+        custom_timeouts=spec.timeouts,
+    )
+    served = _leader_worker_set(spec) if spec.is_grouped else _deployment(spec)
+    return ChildResource(role, served, depends_on, options)
+
+
 def _answering(spec: InferenceServiceSpec) -> dict[str, Any]:
     """Return the fields of a container that answers requests."""
     sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
@@ -234,23 +246,27 @@ def _answering(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _leader_worker_set(spec: InferenceServiceSpec) -> Manifest:
-    made = spec.leader_worker_set(_answering(spec))
-    if spec.scales_by_gke:
-        leader = made["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
-        leader["metadata"]["labels"][POD_LABEL] = spec.service_name
+    made = spec.leader_worker_set(_answering(spec), spec.sidecars())
+    leader = made["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    leader["metadata"]["labels"].update(_answering_labels(spec))
     return made
+
+
+def _answering_labels(spec: InferenceServiceSpec) -> dict[str, str]:
+    """Return the labels that only pods which answer requests have."""
+    scaled = {POD_LABEL: spec.service_name} if spec.scales_by_gke else {}
+    return scaled | spec.answering_labels
 
 
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
     container = _answering(spec)
     spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides
     pod = {"topologySpreadConstraints": _spread(spec)} if spread else {}
-    template = pod_template(spec, "Always", container, pod=pod)
-    if spec.scales_by_gke:
-        template["metadata"]["labels"][POD_LABEL] = spec.service_name
+    template = pod_template(spec, "Always", container, pod=pod | spec.sidecars())
+    template["metadata"]["labels"].update(_answering_labels(spec))
     deployment = {
         "replicas": spec.replicas,
-        "selector": {"matchLabels": spec.app_labels},
+        "selector": {"matchLabels": spec.app_labels | spec.role_labels},
         "strategy": _strategy(spec),
         "progressDeadlineSeconds": spec.progress,
         "template": template,
@@ -273,7 +289,7 @@ def _spread(spec: InferenceServiceSpec) -> list[dict[str, Any]]:
     common = {
         "maxSkew": 1,
         "whenUnsatisfiable": "DoNotSchedule" if spec.spread == "required" else "ScheduleAnyway",
-        "labelSelector": {"matchLabels": spec.app_labels},
+        "labelSelector": {"matchLabels": spec.app_labels | spec.role_labels},
         "matchLabelKeys": ["pod-template-hash"],  # counts the pods of each rollout separately
     }
     return [{**common, "topologyKey": key} for key in (known.ZONE, known.HOSTNAME)]

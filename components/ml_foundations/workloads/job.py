@@ -10,6 +10,7 @@ from typing_extensions import override
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import derived
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS, WorkloadSpec
@@ -29,6 +30,11 @@ _IMMUTABLE = [
 
 _AWAITED = {"pulumi.com/replaceUnready": "true"}
 """A failed Job stays failed, so that the next update replaces it."""
+
+
+def checkpoint_annotations(seconds: int | None) -> dict[str, str]:
+    """Return the annotation of a training that writes a checkpoint at least so often."""
+    return {} if seconds is None else {labels.CHECKPOINT_SECONDS: str(seconds)}
 
 
 class ContainerPort(Spec):
@@ -206,6 +212,14 @@ class AwaitedSpec(JobSpec):
     wait_for_completion: bool = False
     """Wait in pulumi up until the Job has completed. The default is false: pulumi up continues when
     the Job is accepted."""
+    checkpoint_seconds: int | None = Field(None, ge=1)
+    """Seconds between its checkpoints, at most. A disruption loses so much of its work, which the
+    report of a rehearsed disruption prices."""
+
+    @property
+    def checkpoint_annotations(self) -> dict[str, str]:
+        """The annotation with checkpoint_seconds."""
+        return checkpoint_annotations(self.checkpoint_seconds)
 
     @property
     def may_hang(self) -> str | None:
@@ -220,6 +234,9 @@ class AwaitedSpec(JobSpec):
         deadline = self.active_deadline_seconds
         if deadline is not None and self.grace_seconds >= deadline:
             yield "grace_seconds", f"is {self.grace_seconds}; the whole Job may run {deadline}"
+        if deadline is not None and (self.checkpoint_seconds or 0) >= deadline:
+            reason = f"is {self.checkpoint_seconds}; the whole Job may run {deadline}"
+            yield "checkpoint_seconds", reason
         if self.wait_for_completion:
             yield from self._wait_errors()
 
@@ -243,7 +260,8 @@ class AwaitedSpec(JobSpec):
     ) -> ChildResource:
         """Return the Job, with more annotations and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
-        metadata = self.metadata(annotations=awaited | dict(annotations or {}))
+        own = awaited | self.checkpoint_annotations | dict(annotations or {})
+        metadata = self.metadata(annotations=own)
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
         return ChildResource("job", manifest, depends_on, self.replacing("Job", _IMMUTABLE, ignore))
 

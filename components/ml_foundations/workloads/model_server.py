@@ -23,6 +23,9 @@ class ModelServer(Spec):
     metrics_path: str = Field("/metrics", pattern="^/")
     """The path of the metrics by which the endpoint picker chooses a pod. The default is
     /metrics."""
+    is_divided: bool = False
+    """Its pods have the roles prefill and decode, by the label llm-d.ai/role. The default is
+    false."""
     served_models: list[str] = Field([], max_length=MOST_MODELS)
     """The names of the models and LoRA adapters that it serves, as requests name them. By default,
     it gets all requests, so it must be the only server."""

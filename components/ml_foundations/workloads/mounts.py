@@ -1,7 +1,7 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import Manifest
 
 _NAMED = ("claim", "secret", "config_map", "bucket")
-_SOURCES = (*_NAMED, "scratch", "image", "volume")
+_SOURCES = (*_NAMED, "scratch", "image", "checkpoints", "volume")
 
 
 class Mount(Spec):
@@ -25,7 +25,12 @@ class Mount(Spec):
             ("Volume",),
             "A Volume. It sets claim and fuse.",
             {"claim": "claim_name", "fuse": "fuse"},
-        )
+        ),
+        "checkpoints": ObjectArgument(
+            ("CheckpointConfiguration",),
+            "A CheckpointConfiguration. It must exist before the pods.",
+            {"checkpoints": "checkpoints"},
+        ),
     }
 
     path: str | None = Field(None, pattern="^/")
@@ -47,6 +52,8 @@ class Mount(Spec):
     """Source: an empty volume on the node's disk, of at most this size, such as 100Gi."""
     image: NonEmpty | None = None
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
+    checkpoints: Literal[True] | None = None
+    """Source: the memory of the node that a CheckpointConfiguration reserves for checkpoints."""
     volume: dict[str, Any] | None = None
     """Source: any other volume in Kubernetes' form, such as {"nfs": {"server": "…", "path":
     "/"}}."""
@@ -100,6 +107,7 @@ class Mount(Spec):
             "bucket": {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": bucket}},
             "scratch": {"emptyDir": {"sizeLimit": self.scratch}},
             "image": {"image": {"reference": self.image}},
+            "checkpoints": {"csi": {"driver": labels.CHECKPOINT_DRIVER}},
             "volume": self.volume,
         }
         given = (made for name, made in sources.items() if getattr(self, name) is not None)

@@ -1,6 +1,6 @@
 """The arguments that all workloads have, and which of them contradict each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -176,6 +176,11 @@ class WorkloadSpec(ComponentSpec):
     For the pod, use pod_overrides."""
 
     @property
+    def all_mounts(self) -> Sequence[Mount]:
+        """Its volumes, with those that other arguments add."""
+        return self.mounts
+
+    @property
     def workload_name(self) -> str:
         """The name of the workload's main object."""
         return getattr(self, self.name_field or "")
@@ -212,6 +217,16 @@ class WorkloadSpec(ComponentSpec):
     def program(self) -> list[str] | None:
         """The command of its container."""
         return self.fabric.command(self.command)
+
+    @property
+    def program_arguments(self) -> list[Any] | None:
+        """The arguments of its command."""
+        return self.arguments
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        """The labels of its pods."""
+        return self.labels | self.app_labels
 
     @property
     def user(self) -> int | None:
@@ -252,7 +267,7 @@ class WorkloadSpec(ComponentSpec):
     def has_tmp(self) -> bool:
         """Return whether the pod needs a /tmp, because its root file system is read-only."""
         overrides = self.overrides_of("containers", self.container_name)
-        given = [mount.path for mount in self.mounts]
+        given = [mount.path for mount in self.all_mounts]
         given += [mount["mountPath"] for each in overrides for mount in items(each, "volumeMounts")]
         return self.read_only_root and not {files.TMP, f"{files.TMP}/"}.intersection(given)
 
@@ -273,7 +288,7 @@ class WorkloadSpec(ComponentSpec):
         """Return the empty volumes that the component adds: name, path and emptyDir fields."""
         # It counts against the container's memory limit, which bounds one without a size.
         memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
-        is_mounted = _SHARED_MEMORY_PATH in [mount.path for mount in self.mounts]
+        is_mounted = _SHARED_MEMORY_PATH in [mount.path for mount in self.all_mounts]
         if self.shared_memory or (self.fabric.is_used and not is_mounted):
             yield _SHARED_MEMORY, _SHARED_MEMORY_PATH, without_none(memory)
         if self.has_home:
@@ -305,7 +320,7 @@ class WorkloadSpec(ComponentSpec):
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
-        yield from mount_errors(self.mounts, self.own_mounts)
+        yield from mount_errors(self.all_mounts, self.own_mounts)
         for field in ("labels", "object_labels"):
             for label in self.app_labels.keys() & getattr(self, field).keys():
                 reason = "is set by the component, whose selectors know it; leave it out"

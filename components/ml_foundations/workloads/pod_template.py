@@ -65,12 +65,13 @@ def pod_template(
             "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
             "resourceClaims": _resource_claims(spec) or None,
-            "initContainers": [*inits, *spec.fabric.daemons] or None,
+            "initContainers": [*inits, *spec.fabric.daemons, *items(pod or {}, "initContainers")]
+            or None,
             "containers": [_container(spec, env or {}) | dict(container), *sides],
-            "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
+            "volumes": [*volume_manifests(spec.all_mounts), *spec.own_volumes] or None,
         }
     )
-    metadata: dict[str, Any] = {"labels": spec.labels | spec.app_labels}
+    metadata: dict[str, Any] = {"labels": spec.pod_labels}
     if annotations := _annotations(spec):
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
@@ -136,13 +137,13 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": spec.program,
-        "args": spec.arguments,
+        "args": spec.program_arguments,
         "workingDir": spec.working_dir,
         "env": variables or None,
         "envFrom": environment_sources(spec.env_from) or None,
         "resources": _resources(spec),
         "securityContext": security,
-        "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
+        "volumeMounts": [*mount_manifests(spec.all_mounts), *spec.own_mounts] or None,
     }
     return without_none(fields)
 
@@ -155,8 +156,8 @@ def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> di
 
 def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     """Return the annotations. A pod with a bucket gets GKE's sidecar by one of them."""
-    drivers = [section(mount.source(), "csi").get("driver") for mount in spec.mounts]
-    is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.mounts)
+    drivers = [section(mount.source(), "csi").get("driver") for mount in spec.all_mounts]
+    is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.all_mounts)
     fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
     topology = topology_annotations(spec.topology, spec.topology_slices)
     return {**fuse, **topology, **spec.fabric.annotations, **spec.annotations}

@@ -18,7 +18,6 @@ from ml_foundations.workloads.fabric_rules import (
     used_fabric,
 )
 from ml_foundations.workloads.gpu_fabric import GpuFabric
-from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import ServerSpec
 
@@ -45,7 +44,7 @@ _OWN_ARGUMENT = re.compile(
 class GroupedServerSpec(ServerSpec):
     """Arguments of servers whose replicas may have several nodes."""
 
-    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
+    objects = {**ServerSpec.objects, "pool": FABRIC_POOL}
 
     deployment_name: Name | None = None
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
@@ -99,6 +98,14 @@ class GroupedServerSpec(ServerSpec):
         return self.app_labels | (LEADERS if self.is_grouped else {})
 
     @property
+    @override
+    def program(self) -> list[str] | None:
+        # A fabric's script comes before a command, also before the image's own, which is vLLM's.
+        is_vllm = self.is_grouped and self.started_by != "none"
+        needs_command = is_vllm and self.fabric.script is not None
+        return self.fabric.command(self.command or (_SERVE if needs_command else None))
+
+    @property
     def started_by(self) -> str:
         """The launcher."""
         return self.launcher or "vllm"
@@ -118,7 +125,7 @@ class GroupedServerSpec(ServerSpec):
             yield from self.peer_name_errors()
             yield from self._group_errors()
             yield from self._launch_errors()
-            yield from self._parallel_errors()
+            yield from self.parallel_errors()
             yield from fabric_errors(self, self.gpu_fabric)
         elif self.launcher is not None:
             yield "launcher", "starts a group of pods, and nodes is 1; set nodes, or leave it out"
@@ -146,22 +153,27 @@ class GroupedServerSpec(ServerSpec):
         """The most pods or groups that there ever are."""
         return self.replicas
 
+    def script_errors(self, argument: str, other_fix: str = "") -> Iterator[tuple[str, str]]:
+        """Yield a command to which an argument of the component cannot add arguments."""
+        if "-c" in (self.command or [])[:2]:
+            reason = f"is a script, to which the {argument} cannot add arguments"
+            yield "command", f"{reason}; set command to [vllm, serve]{other_fix}"
+
     def _launch_errors(self) -> Iterator[tuple[str, str]]:
         if self.started_by == "none":
             return
         if self.rendezvous_port in self.port_numbers.values():
             reason = f"is {self.rendezvous_port}, which serves already; choose another"
             yield "rendezvous_port", reason
-        if "-c" in (self.command or [])[:2]:
-            fix = "set command to [vllm, serve], or launcher to none"
-            yield "command", f"is a script, to which the launcher cannot add arguments; {fix}"
+        yield from self.script_errors("launcher", ", or launcher to none")
         arguments: list[Any] = self.arguments or []
         for index, word in enumerate(arguments):
             if isinstance(word, str) and _OWN_ARGUMENT.match(word):
                 reason = f"{word} is set by the launcher {self.started_by}; leave it out"
                 yield f"arguments[{index}]", reason
 
-    def _parallel_errors(self) -> Iterator[tuple[str, str]]:
+    def parallel_errors(self) -> Iterator[tuple[str, str]]:
+        """Yield parallel sizes that do not use the GPUs of a replica."""
         if self.started_by == "none" or self.parallel is None:
             return
         if not self.gpus:
@@ -170,7 +182,8 @@ class GroupedServerSpec(ServerSpec):
         tensor, pipeline = self.parallel
         product, of_group = tensor * pipeline, self.nodes * self.gpus
         has = f"tensor times pipeline parallel is {tensor} times {pipeline}"
-        if self.started_by == "vllm-data-parallel":
+        # On one node, vLLM may run several engines, with arguments of its own.
+        if self.started_by == "vllm-data-parallel" or not self.is_grouped:
             if self.gpus % product:
                 fix = f"set --tensor-parallel-size to a divisor of {self.gpus}"
                 yield "arguments", f"{has}, which does not divide the {self.gpus} GPUs; {fix}"
@@ -179,10 +192,10 @@ class GroupedServerSpec(ServerSpec):
             group = f"a group has {of_group} GPUs ({self.nodes} nodes of {self.gpus})"
             yield "arguments", f"{has} = {product}, but {group}; set {sizes}"
 
-    def leader_worker_set(self, leader: dict[str, Any]) -> Manifest:
-        """Return the LeaderWorkerSet, with more fields of the leader's container."""
+    def leader_worker_set(self, leader: dict[str, Any], pod: dict[str, Any]) -> Manifest:
+        """Return the LeaderWorkerSet, with more fields of the leader's container and of its pod."""
         templates = {
-            "leaderTemplate": self._template(leader | _launch(self, is_leader=True)),
+            "leaderTemplate": self._template(leader | _launch(self, is_leader=True), pod),
             "workerTemplate": self._template(_launch(self, is_leader=False)),
         }
         rollout = {"maxSurge": 0, "maxUnavailable": self.max_unavailable}
@@ -199,8 +212,10 @@ class GroupedServerSpec(ServerSpec):
         metadata = self.metadata(name=self.deployment, annotations=awaited)
         return api_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", metadata, spec=spec)
 
-    def _template(self, container: dict[str, Any]) -> dict[str, Any]:
-        template = pod_template(self, "Always", container)
+    def _template(
+        self, container: dict[str, Any], pod: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        template = pod_template(self, "Always", container, pod=pod)
         if self.topology not in (None, "unconstrained"):
             # Otherwise Kueue looks for a domain for the leader, and for another for its workers.
             group = {known.KUEUE_GROUP: self.workload_name}
@@ -210,7 +225,7 @@ class GroupedServerSpec(ServerSpec):
 
 def _launch(spec: GroupedServerSpec, *, is_leader: bool) -> dict[str, Any]:
     """Return the command and the arguments of a leader, or of a worker."""
-    given = [*(spec.arguments or [])]
+    given = spec.program_arguments or []
     match spec.started_by:
         case "vllm":
             master = [f"--master-addr={_LEADER}", f"--master-port={spec.rendezvous_port}"]

@@ -1,7 +1,7 @@
 """The arguments that servers share: ports, probes, timeouts, callers and metrics."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
@@ -9,6 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
+from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import Probe
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputName, InputText, Name
@@ -17,6 +18,7 @@ from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.kubernetes.objects import Manifest, api_object, items
 from ml_foundations.kubernetes.spelling import not_among
+from ml_foundations.workloads.mounts import Mount
 from ml_foundations.workloads.pod import WorkloadSpec
 
 PROBE = "^(/|tcp$)"
@@ -60,12 +62,24 @@ class ExtraService(Spec):
             yield "headless", f"is true, so type is ClusterIP, not {self.type}"
 
 
+MODEL_CACHE = ObjectArgument(
+    ("ModelCache",),
+    "The ModelCache with the weights of its model. It sets model_cache to its mount.",
+    {"model_cache": "model_cache"},
+)
+"""The weights of a server."""
+
+
 class ServerSpec(WorkloadSpec):
     """Arguments that all servers have.
 
     They set ports, probes, rollouts and metrics.
     """
 
+    objects = {**WorkloadSpec.objects, "model_cache": MODEL_CACHE}
+
+    model_cache: Mount | None = None
+    """The weights of its model, such as ModelCache.model_cache. They are mounted read-only."""
     port: int = Field(8080, ge=1, le=65535)
     """The port that the server listens on. The default is 8080."""
     port_name: str = Field("http", pattern=_PORT_NAME, max_length=15)
@@ -106,6 +120,11 @@ class ServerSpec(WorkloadSpec):
     """The name of the port with the metrics. By default, port_name."""
 
     @property
+    @override
+    def all_mounts(self) -> Sequence[Mount]:
+        return [*self.mounts, *([] if self.model_cache is None else [self.model_cache])]
+
+    @property
     def port_numbers(self) -> dict[str, int]:
         """The container's ports, by name."""
         return {self.port_name: self.port} | {port.name: port.port for port in self.ports}
@@ -114,6 +133,15 @@ class ServerSpec(WorkloadSpec):
     def serving_labels(self) -> dict[str, str]:
         """The labels of the pods that answer requests."""
         return self.app_labels
+
+    @property
+    def scraped_labels(self) -> dict[str, str]:
+        """The labels of all pods that have the server's port."""
+        return self.serving_labels
+
+    def target_port(self, name: str) -> int | str:
+        """Return the port of pods to which a Service leads, by the name of the server's port."""
+        return name
 
     @property
     def scraped_port(self) -> str:
@@ -208,7 +236,9 @@ class ServerSpec(WorkloadSpec):
         """Return a Service with these ports, by name."""
         ports: list[Manifest] = []
         for key, port in numbers.items():
-            ports.append({"name": key, "port": port, "targetPort": key, "protocol": "TCP"})
+            ports.append(
+                {"name": key, "port": port, "targetPort": self.target_port(key), "protocol": "TCP"}
+            )
         # Pulumi waits for the pods, not for the Service's endpoints.
         metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
         fields = {**spec, "selector": self.serving_labels, "ports": ports}
@@ -227,7 +257,7 @@ class ServerSpec(WorkloadSpec):
         if self.callers is not None:
             yield ChildResource("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
-            scraped = (self.serving_labels, self.scraped_port, self.metrics_path)
+            scraped = (self.scraped_labels, self.scraped_port, self.metrics_path)
             monitor = monitor_manifest(self.monitoring, self.metadata(), *scraped)
             yield ChildResource("monitoring", monitor)
 

@@ -1,0 +1,211 @@
+"""The weights of a model, once for all servers: in a bucket, on a disk or in an image."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+from pydantic import Field
+from typing_extensions import override
+
+from ml_foundations.component.base import OptionalChild
+from ml_foundations.component.children import ChildResource
+from ml_foundations.component.objects import TEAM, ObjectArgument
+from ml_foundations.component.outputs import KnownOutput
+from ml_foundations.component.spec import ComponentSpec, Spec, check
+from ml_foundations.component.tolerations import Toleration
+from ml_foundations.component.types import InputName, InputStr, Name, NonEmpty, Quantity
+from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.storage.classes import GCS_FUSE_SERVING
+from ml_foundations.storage.volume import VolumeSpec
+from ml_foundations.typed_args import ModelCacheComponent
+from ml_foundations.workloads.environment import Key
+from ml_foundations.workloads.training_job import TrainingJobSpec
+
+_OPTIONS = [
+    *("implicit-dirs", "metadata-cache:ttl-secs:-1", "file-cache:max-size-mb:-1"),
+    *("file-cache:enable-parallel-downloads:true", "read_ahead_kb=1024"),
+]
+"""Mount options for weights: files do not change, and one file is read by several downloads (GKE,
+"Optimize Cloud Storage FUSE CSI driver for GKE performance")."""
+_SNAPSHOT_API = "snapshot.storage.k8s.io/v1"
+_MOST_NAME = 40
+"""With the hash of the content and the names of the parts, a name stays within 63 characters."""
+
+
+class ModelDownload(Spec):
+    """The Job that writes the weights to the disk, at the path of the cache."""
+
+    image: NonEmpty
+    """The container image, such as one with huggingface_hub or the Google Cloud CLI."""
+    command: list[str] = Field(min_length=1)
+    """The command, such as ["gcloud", "storage", "cp", "-r", "gs://my-models/r1", "/models"]."""
+    env: dict[str, str] = {}
+    """Environment variables."""
+    secret_env: dict[str, Key] = {}
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
+    "key": "token"}}."""
+    service_account: str | None = None
+    """The service account of its pod. By default, that of the namespace."""
+    cpu: Quantity = "4"
+    """CPU of its pod. The default is 4."""
+    memory: Quantity = "16Gi"
+    """Memory of its pod. The default is 16Gi."""
+    seconds: int = Field(7200, ge=1)
+    """The most seconds that it may run. The default is 7200."""
+    node_selector: dict[str, str] = {}
+    """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
+    attach to all machines."""
+    tolerations: list[Toleration] = []
+    """Taints that its pod tolerates, such as GpuNodePool.tolerations."""
+
+
+class ModelCacheSpec(ComponentSpec):
+    """Arguments of a ModelCache."""
+
+    objects = {
+        "team": TEAM,
+        "cluster": ObjectArgument(
+            ("GkeCluster",), "The GkeCluster. It sets location.", {"location": "location"}
+        ),
+    }
+
+    name_field = "cache_name"
+
+    cache_name: Name = Field(max_length=_MOST_NAME)
+    """The name of the cache. By default, the name of the component."""
+    namespace: InputName
+    """The namespace of the servers."""
+    path: str = Field("/models", pattern="^/")
+    """The path of the weights in servers. The default is /models."""
+    bucket: InputStr = None
+    """Source: a Cloud Storage bucket with the weights."""
+    bucket_location: str | None = None
+    """The location of the bucket, such as us-east4. With the cluster, it is checked: reading from
+    another region is slow and billed."""
+    serving_profile: bool = False
+    """For a bucket: use GKE's profile for serving, which sizes the caches of Cloud Storage FUSE by
+    the node. It needs GKE 1.35.1-gke.1616000, and a bucket in the region of the cluster. The
+    default is false."""
+    image: NonEmpty | None = None
+    """Source: an OCI image with the weights, such as one by digest, which nodes pull once."""
+    size: Quantity | None = None
+    """Source: a Hyperdisk ML disk of this size, such as 1Ti, which all servers mount read-only.
+
+    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``datasets``
+    (``dataset_zones`` of StorageClasses). Another size, image, command or environment of the
+    download creates new disks.
+    """
+    download: ModelDownload | None = None
+    """For a disk: the Job that fills it."""
+    location: str | None = None
+    """The region or zone of the cluster, such as GkeCluster.location."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        sources = [name for name in ("bucket", "image", "size") if getattr(self, name) is not None]
+        if len(sources) != 1:
+            given = " and ".join(sources) or "no source"
+            yield "bucket", f"a cache has {given}; set exactly one of bucket, image and size"
+        if (self.size is None) != (self.download is None):
+            yield "download", "size and download go together; set both, or neither"
+        if self.bucket is None:
+            for field in ("bucket_location", "serving_profile"):
+                if getattr(self, field):
+                    yield field, "is for a bucket; set bucket, or leave it out"
+        elif self.serving_profile and self.bucket_location is None:
+            reason = "is required with serving_profile, whose bucket is in the cluster's region"
+            yield "bucket_location", f"{reason}; set it to the bucket's location"
+        if self._is_far:
+            reason = f"is {self.bucket_location}, and the cluster is in {self.location}"
+            yield "bucket_location", f"{reason}: copy the weights to a bucket in its region"
+
+    @property
+    def _is_far(self) -> bool:
+        """Return whether the bucket is in another region than the cluster, if both are known."""
+        if not (isinstance(self.location, str) and self.bucket_location):
+            return False
+        # A cluster may be in a zone, and a bucket in several regions.
+        bucket = self.bucket_location.lower()
+        is_region = bucket.count("-") == 1 and bucket[-1].isdigit()
+        is_near = is_region and f"{self.location}-".startswith(f"{bucket}-")
+        return not is_near and (is_region or self.serving_profile)
+
+    @property
+    def claim_name(self) -> str:
+        """The claim that servers mount; empty for an image."""
+        if self.download is None or self.size is None:
+            return "" if self.bucket is None else self.cache_name
+        # Another machine or deadline fills no new disk.
+        fields = {"image", "command", "env", "secret_env"}
+        content = f"{self.size} {self.path} {self.download.model_dump_json(include=fields)}"
+        return f"{self.cache_name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+    @property
+    def model_cache(self) -> dict[str, Any]:
+        """The mount of a server."""
+        mount = {"path": self.path, "name": self.cache_name, "read_only": True}
+        if self.image is not None:
+            return {**mount, "image": self.image}
+        return {**mount, "claim": self.claim_name, "fuse": self.bucket is not None}
+
+    @override
+    def children(self) -> Iterator[ChildResource]:
+        if self.bucket is not None:
+            storage_class = {"storage_class": GCS_FUSE_SERVING} if self.serving_profile else {}
+            options = [] if self.serving_profile else _OPTIONS
+            yield from self._volume(
+                self.claim_name, bucket=self.bucket, mount_options=options, **storage_class
+            ).children()
+        elif self.download is not None and self.size is not None:
+            yield from self._disk(self.download, self.size)
+
+    def _volume(self, claim_name: str, **more: Any) -> VolumeSpec:
+        named = {"claim_name": claim_name, "namespace": self.namespace, "data": False}
+        return check(VolumeSpec, "Volume", {**named, "access_mode": "ReadOnlyMany", **more})
+
+    def _disk(self, download: ModelDownload, size: Quantity) -> Iterator[ChildResource]:
+        """Yield a disk with its Job, its snapshot, and the claim of its copies."""
+        name = self.claim_name
+        source = f"{name}-source"
+        written = {"size": size, "access_mode": "ReadWriteOnce", "storage_class": "hyperdisk-ml"}
+        [disk] = self._volume(source, **written).children()
+        yield replace(disk, suffix="source")
+        job = {
+            **download.model_dump(exclude={"seconds"}, exclude_none=True),
+            "job_name": f"{name}-fill",
+            "namespace": self.namespace,
+            "active_deadline_seconds": download.seconds,
+            "wait_for_completion": True,
+            "mounts": [{"claim": source, "path": self.path}],
+        }
+        [fill] = check(TrainingJobSpec, "TrainingJob", job).children()
+        yield replace(fill, suffix="fill", depends_on=["source"])
+        ready = {"pulumi.com/waitFor": "jsonpath={.status.readyToUse}=true"}
+        metadata = {"name": name, "namespace": self.namespace, "annotations": ready}
+        of_source = {"persistentVolumeClaimName": source}
+        spec = {"volumeSnapshotClassName": "disk-snapshots", "source": of_source}
+        snapshot = api_object(_SNAPSHOT_API, "VolumeSnapshot", metadata, spec=spec)
+        yield ChildResource("snapshot", snapshot, ["fill"])
+        copies = {"size": size, "storage_class": "datasets", "snapshot": name}
+        [claim] = self._volume(name, **copies).children()
+        yield replace(claim, depends_on=["snapshot"])
+
+
+class ModelCache(ModelCacheComponent[ModelCacheSpec]):
+    """The weights of a model, once for all servers. Servers accept it as ``model_cache``.
+
+    They mount it read-only, and start when it is filled. A bucket costs least, a disk loads
+    fastest, and an image needs no other service.
+    """
+
+    model_cache: KnownOutput[dict[str, Any]]
+    """The mount of a server. InferenceService and ShardedSet accept it as model_cache."""
+    namespace: pulumi.Output[str]
+    """Its namespace."""
+    claim = OptionalChild("claim")
+    """The claim that servers mount. None for an image."""
+    fill = OptionalChild("fill")
+    """The Job that fills the disk. None for a bucket or an image."""

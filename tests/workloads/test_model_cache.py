@@ -1,0 +1,117 @@
+"""ModelCache: weights in a bucket, on a disk or in an image, mounted read-only by all servers."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.spec import check
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.model_cache import ModelCacheSpec
+
+from tests.support.declaring import declared, inputs
+
+DOWNLOAD = {"image": "google/cloud-sdk:slim", "command": ["gcloud", "storage", "cp"]}
+DISK: dict[str, Any] = {"size": "1Ti", "download": DOWNLOAD}
+BUCKET = {"bucket": "my-models"}
+
+
+def cache(**args: Any) -> ModelCacheSpec:
+    return check(ModelCacheSpec, "ModelCache", {"cache_name": "r1", "namespace": "ml"} | args)
+
+
+def server(**args: Any) -> dict[str, Any]:
+    least = {"service_name": "chat", "namespace": "ml", "image": "i", "gpu": "H100"}
+    made = check(InferenceServiceSpec, "InferenceService", least | args).manifests()[0]
+    return made["spec"]["template"]
+
+
+@pytest.mark.parametrize(
+    ("args", "source"),
+    [
+        (BUCKET, {"persistentVolumeClaim": {"claimName": "r1"}}),
+        ({"image": "m@sha256:0"}, {"image": {"reference": "m@sha256:0"}}),
+        (DISK, {"persistentVolumeClaim": {"claimName": cache(**DISK).claim_name}}),
+    ],
+)
+def test_servers_mount_it_read_only(args: dict[str, Any], source: dict[str, Any]) -> None:
+    template = server(model_cache=cache(**args).model_cache)
+    assert {"name": "r1"} | source in template["spec"]["volumes"]
+    mount = {"name": "r1", "mountPath": "/models", "readOnly": True}
+    assert mount in template["spec"]["containers"][0]["volumeMounts"]
+    annotated = template["metadata"].get("annotations", {}).get("gke-gcsfuse/volumes")
+    assert annotated == ("true" if args is BUCKET else None)
+
+
+def test_a_disk_is_filled_copied_and_then_mounted() -> None:
+    source, job, snapshot, claim = cache(**DISK).manifests()
+    assert source["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert source["spec"]["storageClassName"] == "hyperdisk-ml"
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/models"
+    assert snapshot["spec"]["source"] == {"persistentVolumeClaimName": source["metadata"]["name"]}
+    assert claim["spec"]["dataSource"]["name"] == snapshot["metadata"]["name"]
+    assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (
+        ["ReadOnlyMany"],
+        "datasets",
+    )
+
+
+def test_another_download_is_another_disk() -> None:
+    other = DOWNLOAD | {"command": ["gcloud", "version"]}
+    assert cache(**DISK).claim_name != cache(**DISK | {"download": other}).claim_name
+    assert cache(**DISK).claim_name != cache(**DISK | {"size": "2Ti"}).claim_name
+    longer = DOWNLOAD | {"seconds": 9000, "cpu": "8"}
+    assert cache(**DISK).claim_name == cache(**DISK | {"download": longer}).claim_name
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({}, "bucket: a cache has no source"),
+        (BUCKET | {"image": "i"}, "bucket: a cache has bucket and image"),
+        ({"size": "1Ti"}, "download: size and download go together"),
+        ({"image": "i", "serving_profile": True}, "serving_profile: is for a bucket"),
+        (BUCKET | {"serving_profile": True}, "bucket_location: is required"),
+        (
+            BUCKET | {"bucket_location": "us-east4", "location": "us-central1"},
+            "bucket_location: is us-east4, and the cluster is in us-central1",
+        ),
+        (
+            BUCKET | {"bucket_location": "US", "location": "us-central1", "serving_profile": True},
+            "bucket_location: is US",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentsError, match=message):
+        cache(**args)
+
+
+@pytest.mark.parametrize("location", ["us-central1", "us-central1-a"])
+def test_a_bucket_in_the_region_of_the_cluster_is_near(location: str) -> None:
+    near = {"bucket_location": "US-CENTRAL1", "location": location}
+    _, claim = cache(**BUCKET, **near, serving_profile=True).manifests()
+    assert claim["spec"]["storageClassName"] == "gcsfusecsi-serving"
+    # A bucket in several regions is valid, and its traffic is billed.
+    cache(**BUCKET, bucket_location="US", location=location)
+
+
+def test_a_mount_at_its_path_is_refused() -> None:
+    mount = {"path": "/models", "scratch": "1Gi"}
+    with pytest.raises(ArgumentsError, match="/models is taken"):
+        server(mounts=[mount], model_cache=cache(**BUCKET).model_cache)
+
+
+def test_servers_wait_for_the_claim() -> None:
+    def program() -> None:
+        from ml_foundations import InferenceService, ModelCache
+
+        disk: Any = {"namespace": "ml", **DISK}
+        made = ModelCache("r1", disk)
+        InferenceService("chat", namespace="ml", image="i", gpu="H100", model_cache=made)
+
+    made = declared(program)
+    name = cache(**DISK).claim_name
+    volumes = inputs(made["chat-deployment"])["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "r1", "persistentVolumeClaim": {"claimName": name}} in volumes
+    assert any(urn.endswith("::r1-claim") for urn in made["chat-deployment"].dependencies)
