@@ -18,16 +18,15 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import violations
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
+from ml_foundations.planning.model.described_kinds import at
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_paths
 
 Violation = tuple[Manifest, str, str]
 """The object, the path of the field, and what is wrong with it."""
 Check = Callable[[list[Manifest]], Iterator[Violation]]
 
-POD_SPECS = {
-    kind: f"{template_path(kind)}.spec".lstrip(".") for kind in sorted(WORKLOAD_KINDS - {"JobSet"})
-}
-"""The path of the pods' spec in objects of each kind."""
+POD_KINDS = WORKLOAD_KINDS - {"JobSet"}
+"""The kinds whose objects have pod templates."""
 SERVERS = ("Deployment", "StatefulSet")
 CHECKPOINT = "ml-foundations/checkpoint"
 """The annotation with which a training pod says where it keeps its checkpoints."""
@@ -58,16 +57,16 @@ def guard(remedy: str, mandatory: bool = False) -> Callable[[Check], Check]:
 
 
 class Pods(NamedTuple):
-    """An object that has pods, with the path of their spec and the spec."""
+    """An object that has pods, with the path of their spec and their template."""
 
     item: Manifest
     path: str
-    spec: Manifest
+    template: Manifest
 
     @property
-    def template(self) -> Manifest:
-        """The template of the pods: their spec and metadata."""
-        return section(self.item, *filter(None, template_path(self.item["kind"]).split(".")))
+    def spec(self) -> Manifest:
+        """The spec of the pods."""
+        return section(self.template, "spec")
 
     @property
     def containers(self) -> Iterator[tuple[str, Manifest]]:
@@ -90,10 +89,12 @@ class Pods(NamedTuple):
 def pods_of(objects: list[Manifest], *kinds: str) -> Iterator[Pods]:
     """Yield every object that has pods, of some kinds or of all."""
     for item in objects:
-        path = POD_SPECS.get(item["kind"])
-        spec = section(item, *path.split(".")) if path else {}
-        if path and spec and (not kinds or item["kind"] in kinds):
-            yield Pods(item, path, spec)
+        if item["kind"] not in (kinds or POD_KINDS):
+            continue
+        for path in template_paths(item):
+            pods = Pods(item, f"{path}.spec".lstrip("."), at(item, path) or {})
+            if pods.spec:
+                yield pods
 
 
 @guard("Name a tag or a digest.")
@@ -148,9 +149,10 @@ def job_ttl(objects: list[Manifest]) -> Iterator[Violation]:
 @guard("Leave activeDeadlineSeconds out.", mandatory=True)
 def server_without_deadline(objects: list[Manifest]) -> Iterator[Violation]:
     """Deployments and StatefulSets have no deadline: a server with one is killed when it passes."""
-    for item, path, spec in pods_of(objects, *SERVERS):
-        if _deadline(spec) is not None:
-            yield item, f"{path}.activeDeadlineSeconds", "pods of a server end when it passes"
+    for pods in pods_of(objects, *SERVERS):
+        if _deadline(pods.spec) is not None:
+            path = f"{pods.path}.activeDeadlineSeconds"
+            yield pods.item, path, "pods of a server end when it passes"
 
 
 @guard("Add a readinessProbe.")
@@ -249,7 +251,7 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
 @guard("Leave it out: the device plugin sets it.", mandatory=True)
 def visible_devices(objects: list[Manifest]) -> Iterator[Violation]:
     """Only DaemonSets set NVIDIA_VISIBLE_DEVICES: others would use GPUs of other pods."""
-    for pods in pods_of(objects, *(POD_SPECS.keys() - {"DaemonSet"})):
+    for pods in pods_of(objects, *(POD_KINDS - {"DaemonSet"})):
         for path, container in pods.containers:
             for index, entry in enumerate(items(container, "env")):
                 if entry.get("name") == "NVIDIA_VISIBLE_DEVICES":

@@ -45,6 +45,8 @@ def _environment(settings: stack_file.Settings) -> None:
     for name, spec in named.items():
         if spec is not None:
             platform.append(_declare(name, spec, **in_cluster))
+    if settings.metrics_adapter is not None:
+        _declare("metrics-adapter", settings.metrics_adapter, **in_cluster)
     for name, monitor in settings.gpu_monitors.items():
         _declare(name, monitor, **in_cluster)
     namespaces: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.compute_class import ComputeClassSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.gke.metrics_adapter import MetricsAdapterSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import Mode
 from ml_foundations.kubernetes import labels
@@ -38,6 +39,7 @@ DERIVED: Mapping[type[Spec], tuple[str, ...]] = {
     CpuNodePoolSpec: _OF_POOLS,
     GpuNodePoolSpec: (*_OF_POOLS, "multi_networking"),
     ComputeClassSpec: ("compute_class",),
+    MetricsAdapterSpec: ("project",),
     GpuMonitorSpec: ("monitor_name",),
     TeamQueue: ("namespace",),
     **{spec: ("namespace", spec.name_field or "") for spec in SECTIONS.values()},
@@ -225,6 +227,8 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
     for name, compute_class in _entries(sections, "computeClasses"):
         path = f"computeClasses.{name}"
         yield _derived(path, compute_class, ComputeClassSpec, compute_class=name)
+    if isinstance(adapter := sections.get("metricsAdapter"), dict):
+        yield _derived("metricsAdapter", adapter, MetricsAdapterSpec, project=project)
     for name, monitor in _entries(sections, "gpuMonitors"):
         yield _derived(f"gpuMonitors.{name}", monitor, GpuMonitorSpec, monitor_name=name)
     for team_name, team in _entries(sections, "teams"):

@@ -25,6 +25,7 @@ from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.compute_class import ComputeClassSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.gke.metrics_adapter import MetricsAdapterSpec
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSpec
@@ -35,8 +36,7 @@ from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.verdict.findings import RULES
 from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.storage.classes import StorageClassesSpec
-from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
-from ml_foundations.tenancy.leader_worker_set_controller import LeaderWorkerSetControllerSpec
+from ml_foundations.tenancy.controllers import JobSetControllerSpec, LeaderWorkerSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 from ml_foundations.tenancy.training_queue import Queues, TrainingQueueSpec
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
@@ -102,6 +102,8 @@ class Settings(Spec):
     """The NVIDIA GPU Operator. Pools with the driver `operator` or `installer` need it."""
     device_classes: DeviceClassesSpec | None = None
     """Claims for GPUs (DRA). Workloads with a `gpuClaim` need it."""
+    metrics_adapter: MetricsAdapterSpec | None = None
+    """Google's adapter. Servers that scale by a metric need it, or another adapter."""
     gpu_monitors: dict[str, GpuMonitorSpec] = {}
     """DaemonSets that watch GPU nodes, by name."""
     storage: StorageClassesSpec = StorageClassesSpec()
@@ -186,6 +188,7 @@ class Settings(Spec):
             "storage": self.storage,
             "gpuOperator": self.gpu_operator,
             "deviceClasses": self.device_classes,
+            "metricsAdapter": self.metrics_adapter,
         }
         one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
         one |= {"leaderWorkerSetController": self.leader_worker_sets}

@@ -41,6 +41,14 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
         "Job nccl": ("Completed", "gke-a3mega-reserved-"),
         "JobSet llama": ("Completed", "gke-a3mega-reserved-"),
     },
+    "deepseek-two-nodes": {
+        "Deployment r1-picker": ("Ready", "gke-deepseek-system-"),
+        "LeaderWorkerSet r1": ("Ready", "gke-deepseek-h100-"),
+    },
+    "ray-and-trainjob": {
+        "TrainJob llama": ("Completed", "gke-ml-h100-"),
+        "RayJob score": ("Completed", "gke-ml-"),
+    },
     "a4-dranet": {f"Job {name}": ("Completed", "gke-a4-b200-") for name in ("nccl", "llama")},
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""

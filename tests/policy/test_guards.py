@@ -5,6 +5,7 @@ from typing import Any
 
 import guards
 import pytest
+from ml_foundations.planning.model.workloads import template_path
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
 
@@ -194,21 +195,26 @@ GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("resources", "rule", "words"), GPUS_AS_THE_API_SERVER_REFUSES_THEM)
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
-@pytest.mark.parametrize("kind", guards.POD_SPECS)
+@pytest.mark.parametrize("kind", sorted(guards.POD_KINDS))
 def test_the_policy_pack_refuses_invalid_gpu_requests(
     kind: str, field: str, resources: dict[str, Any], rule: str, words: str
 ) -> None:
     """Also where the nodes are not known. No guard repeats the rule."""
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i:1"}]}
     spec[field] = [{"name": "gpus", "image": "i:1", "resources": resources}]
-    for key in reversed(guards.POD_SPECS[kind].split(".")):
-        spec = {key: spec}
+    head = {"template": {"spec": {"containers": [{"name": "main", "image": "i:1"}]}}}
+    for key in reversed(f"{template_path(kind)}.spec".lstrip(".").split(".")):
+        is_group = key.endswith("[0]")
+        spec = {key.removesuffix("[0]"): [spec | {"groupName": "g"}] if is_group else spec}
+        spec |= {"headGroupSpec": head} if is_group else {}
     version = {
         "Pod": "v1",
         "ReplicationController": "v1",
         "Job": "batch/v1",
         "CronJob": "batch/v1",
         "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+        "RayCluster": "ray.io/v1",
+        "RayJob": "ray.io/v1",
     }.get(kind, "apps/v1")
     item = {
         "apiVersion": version,
