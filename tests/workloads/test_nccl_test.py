@@ -66,6 +66,7 @@ def test_it_fails_if_the_benchmark_fails_or_measures_nothing(tmp_path: Path) -> 
         folder = tmp_path / str(index)
         folder.mkdir()
         assert ran(folder, mpirun).returncode in (1, 7)
+        assert "touch" not in (folder / "ssh").read_text()
 
 
 def test_the_first_pod_waits_for_the_others_and_counts_their_gpus(tmp_path: Path) -> None:
@@ -73,7 +74,11 @@ def test_the_first_pod_waits_for_the_others_and_counts_their_gpus(tmp_path: Path
     assert done.returncode == 0, done.stderr
     hosts = [f"network-{index}.network slots=8" for index in range(3)]
     assert (tmp_path / "hosts").read_text().splitlines() == hosts
-    assert len((tmp_path / "ssh").read_text().splitlines()) == 4
+    calls = (tmp_path / "ssh").read_text().splitlines()
+    assert len(calls) == 7, "four to find them, three to let them end"
+    assert [call.split()[-3:] for call in calls[4:]] == [
+        [f"network-{index}.network", "touch", f"{tmp_path}/passed"] for index in range(3)
+    ]
     called = (tmp_path / "mpirun").read_text()
     assert "-np 24 " in called
     assert "-x NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY" in called
@@ -81,20 +86,36 @@ def test_the_first_pod_waits_for_the_others_and_counts_their_gpus(tmp_path: Path
     assert "all_gather_perf -b 8G -e 8G" in called
 
 
-def test_the_other_pods_wait_until_they_are_stopped() -> None:
+def other_pod(folder: Path) -> subprocess.Popen[bytes]:
     command = container_of(nccl_spec("managed", gpu="H200").manifests()[-1])["command"]
     quiet = command[2].replace("/scripts/container_entry.sh daemon &", "true")
-    environment = {"PATH": os.environ["PATH"], "JOB_COMPLETION_INDEX": "1"}
-    with subprocess.Popen([*command[:2], quiet], env=environment, start_new_session=True) as pod:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "JOB_COMPLETION_INDEX": "1",
+        "TMPDIR": str(folder),
+    }
+    return subprocess.Popen([*command[:2], quiet], env=environment, start_new_session=True)
+
+
+def test_the_other_pods_succeed_when_the_first_one_has_passed(tmp_path: Path) -> None:
+    with other_pod(tmp_path) as pod:
         time.sleep(0.5)
         assert pod.poll() is None
-        os.killpg(pod.pid, signal.SIGTERM)
+        (tmp_path / "passed").touch()
         assert pod.wait(10) == 0
 
 
-def test_the_job_ends_with_the_first_pod() -> None:
+def test_the_other_pods_fail_when_they_are_stopped(tmp_path: Path) -> None:
+    with other_pod(tmp_path) as pod:
+        time.sleep(0.5)
+        os.killpg(pod.pid, signal.SIGTERM)
+        assert pod.wait(10) not in (0, None)
+
+
+def test_no_pod_is_deleted_before_the_job_succeeds() -> None:
+    """A success policy deletes pods, and after a conflict the Job controller finds them failed."""
     body = nccl_spec("tcpx", gpu="H100").manifests()[-1]["spec"]
-    assert body["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    assert "successPolicy" not in body
     assert body["backoffLimit"] == 0
     assert body["activeDeadlineSeconds"] == 3600
 

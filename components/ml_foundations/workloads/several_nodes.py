@@ -91,11 +91,6 @@ class SeveralNodesSpec(AwaitedSpec):
         return {}
 
     @property
-    def success_policy(self) -> dict[str, Any] | None:
-        """When the Job succeeds before all pods have; None for the default."""
-        return None
-
-    @property
     def headless_service(self) -> str:
         """The headless Service, through which the pods have names."""
         return self.service_name or self.job_name
@@ -188,5 +183,5 @@ def _job_body(spec: SeveralNodesSpec) -> dict[str, Any]:
     # JobSet names the pods' Service itself.
     pod = {} if spec.jobset else {"subdomain": spec.headless_service}
     count = {"completions": spec.nodes, "parallelism": spec.nodes}
-    indexes = {"completionMode": "Indexed", **count, "successPolicy": spec.success_policy}
+    indexes = {"completionMode": "Indexed", **count}
     return spec.job_body(indexes, spec.template(spec.rendezvous(), pod=pod))
