@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import drain
@@ -49,8 +50,9 @@ def main(
         if options.without is not None:
             return tell(_without(manifests, options.without.split(",")), style)
     except documents.UnreadableError as error:
-        for text in error.errors:
-            print(f"error: {text}", file=sys.stderr)
+        print(printable.lines(f"error: {text}" for text in error.errors), file=sys.stderr)
+        if style == "markdown":
+            _print(markdown.of_errors(error.errors))
         return _UNREADABLE
     verdicts = judge_documents(manifests)
     if style == "json":
@@ -61,7 +63,7 @@ def main(
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = printable.Parser(
         prog=prog,
         description="Whether workloads fit the nodes, quotas and limits that YAML documents"
         " declare.",
@@ -132,9 +134,9 @@ def tell(comparison: Comparison, style: str) -> int:
 def _print(verdicts: Any) -> None:
     text = verdicts if isinstance(verdicts, str) else json.dumps(verdicts, indent=2)
     try:
-        print(text.encode(errors="replace").decode(), flush=True)
+        print(printable.text(text), flush=True)
     except OSError as error:
-        sys.exit(f"error: the verdicts cannot be written: {error.strerror}")
+        sys.exit(printable.line(f"error: the verdicts cannot be written: {error.strerror}"))
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import listed, number, verb
 from ml_foundations.planning.model.decisions import RANKS, Verdict
 from ml_foundations.planning.verdict import report
@@ -167,7 +168,7 @@ def as_text(comparison: Comparison) -> str:
     lines += comparison.notes
     for name, old, new in comparison.costs():
         lines.append(f"Cost of {name} per hour in USD: {old}, then {new}.")
-    return "\n".join(lines)
+    return printable.lines(lines)
 
 
 def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> list[tuple[str, _T | None, _T | None]]:

@@ -1,8 +1,11 @@
 """Verdicts as a comment on a pull request: the answer first, the details folded."""
 
 import html
+import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.compare import Comparison
@@ -14,8 +17,21 @@ MARK = "<!-- ml-foundations plan -->"
 _MARKS = {Verdict.FITS: "✅", Verdict.CANNOT_FIT: "❌", Verdict.UNDETERMINED: "❔"}
 _OUTCOMES = {0: "✅", 1: "❌", 3: "❔", 4: "❔", 5: "⚠️"}
 _MOST_ROWS = 50
-"""A comment of GitHub holds 65,536 characters."""
-_ESCAPED = str.maketrans({"\n": " "} | {mark: f"&#{ord(mark)};" for mark in "|@`*_[#"})
+_ROWS_BYTES, _LIST_BYTES, _TEXT_BYTES = 36_000, 7_000, 3_000
+"""The most bytes of the table of workloads, of each other section, and of a cell or bullet.
+
+A comment of GitHub holds 65,536 characters. There are three other sections.
+"""
+_BREAK = "\u200b"
+"""A space without width, which ends a link or a mention before it is one."""
+_REFERENCE = re.compile(
+    r"@|[#!$~%^&](?=[\w\"])"  # of users, issues, merge requests, snippets, labels, formulas
+    r"|:(?=//|[\w+-]+:)|www(?=\.)|gh(?=-\d)",  # of addresses, emoji, issues
+    re.IGNORECASE,
+)
+"""What GitHub and GitLab look for in text, after entities have become characters."""
+_ESCAPED = str.maketrans({mark: f"&#{ord(mark)};" for mark in f"|@`*_[]#~\\${{}}{_BREAK}"})
+_BEGINS_LIST = re.compile(r"^(\d*)([-+.)])(?=[-+ ]|$)")
 
 
 def of_verdicts(verdicts: Verdicts) -> str:
@@ -24,15 +40,14 @@ def of_verdicts(verdicts: Verdicts) -> str:
     rows: list[tuple[str, ...]] = []
     for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS):
         findings = (*item.reasons, *item.warnings)
-        why = "\n".join(sentence(finding, item.workload) for finding in findings)
+        why = " ".join(sentence(finding, item.workload) for finding in findings)
         verdict = f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}"
         rows.append((str(item.workload), verdict, why, gpus_text(item.gpus) if item.gpus else ""))
-    workloads = _table(("workload", "verdict", "why", "its GPUs"), rows)
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
-        _folded(_count(rows, "workload"), workloads, rows),
-        _findings(map(sentence, verdicts.of_stack)),
-        _folded("Quotas and cost", _bullets(rest), rest),
+        _table(number(len(rows), "workload"), ("workload", "verdict", "why", "its GPUs"), rows),
+        _bullets("finding of the stack", list(map(sentence, verdicts.of_stack))),
+        _bullets("Quotas and cost", rest, is_counted=False),
     )
 
 
@@ -41,49 +56,74 @@ def of_comparison(comparison: Comparison) -> str:
     rows: list[tuple[str, ...]] = []
     for change in comparison.changes:
         before, after = change.verdicts(comparison.absent)
-        rows.append((change.name, before, after, "\n".join(change.reasons)))
-    workloads = _table(("workload", "before", "after", "why"), rows)
+        rows.append((change.name, before, after, " ".join(change.reasons)))
     cost = f"Cost of the stack per hour in USD: {comparison.after.cost.text}, as before."
     if costs := comparison.costs():
-        cost = _table(("USD per hour", "before", "after"), costs)
+        columns = ("USD per hour", "before", "after")
+        cost = _head(columns) + _within(_rows(costs), len(costs), _LIST_BYTES)[0]
     return _comment(
         f"{_OUTCOMES[comparison.exit_code]} {comparison.answer}",
         cost,
-        _folded(_count(rows, "changed workload"), workloads, rows),
-        _findings(map(sentence, comparison.findings)),
-        _findings(comparison.notes, "note"),
+        _table(number(len(rows), "changed workload"), ("workload", "before", "after", "why"), rows),
+        _bullets("finding of the stack", list(map(sentence, comparison.findings))),
+        _bullets("note", comparison.notes),
     )
+
+
+def of_errors(errors: Iterable[str]) -> str:
+    """Return what is wrong with unreadable input as a comment."""
+    return _comment("⚠️ The input cannot be judged.", _bullets("error", list(errors)))
 
 
 def _comment(answer: str, *parts: str) -> str:
     return "\n\n".join([MARK, f"**{_escape(answer)}**", *filter(None, parts)])
 
 
-def _findings(sentences: Iterable[str], what: str = "finding of the stack") -> str:
-    lines = list(sentences)
-    return _folded(_count(lines, what), _bullets(lines[:_MOST_ROWS]), lines)
+def _bullets(what: str, sentences: Sequence[str], *, is_counted: bool = True) -> str:
+    title = number(len(sentences), what) if is_counted else what
+    lines = [f"- {_escape(text)}" for text in sentences[:_MOST_ROWS]]
+    return _folded(title, lines, len(sentences), _LIST_BYTES)
 
 
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_escape(line)}" for line in lines)
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _folded(title, _rows(rows), len(rows), _ROWS_BYTES, _head(columns))
 
 
-def _folded(title: str, text: str, rows: Sequence[object]) -> str:
-    """Return a section that opens at a click, or nothing if it has no rows."""
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>" if rows else ""
+def _head(columns: Sequence[str]) -> str:
+    return "\n".join([*_rows([columns]), f"{'| --- ' * len(columns)}|\n"])
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    shown = [columns, ["---"] * len(columns)]
-    shown += [list(map(_escape, row)) for row in rows[:_MOST_ROWS]]
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(map(_escape, row))} |" for row in rows[:_MOST_ROWS]]
 
 
-def _count(rows: Sequence[object], what: str) -> str:
-    more = f", of which {_MOST_ROWS} are shown" if len(rows) > _MOST_ROWS else ""
-    return f"{number(len(rows), what)}{more}"
+def _folded(title: str, lines: Sequence[str], count: int, most: int, head: str = "") -> str:
+    """Return a section that opens at a click, or nothing if it has no lines."""
+    text, shown = _within(lines, count, most)
+    title += f", of which {shown} are shown" if shown < count else ""
+    folded = f"<details><summary>{title}</summary>\n\n{head}{text}\n\n</details>"
+    return folded if lines else ""
+
+
+def _within(lines: Sequence[str], count: int, most_bytes: int) -> tuple[str, int]:
+    """Return the first of ``count`` lines, with how many more there are, and their number."""
+    # One always fits, as its cells are cut.
+    sizes = accumulate(len(line.encode()) + 1 for line in lines)
+    shown = sum(size <= most_bytes for size in sizes)
+    rest = f"\n\nand {count - shown} more" if shown < count else ""
+    return "\n".join(lines[:shown]) + rest, shown
 
 
 def _escape(text: str) -> str:
-    """Return text without mark-up in it and without mentions of users."""
-    return html.escape(text, quote=False).translate(_ESCAPED)
+    """Return text without mark-up, links and mentions in it, cut if it is long."""
+    shown = printable.line(text[: _TEXT_BYTES + 1]).strip()
+    kept = shown[:_TEXT_BYTES]
+    while len((escaped := _with_entities(kept)).encode()) > _TEXT_BYTES:
+        kept = kept[: len(kept) * 3 // 4]
+    return escaped if kept == shown else f"{escaped}…"
+
+
+def _with_entities(text: str) -> str:
+    text = _REFERENCE.sub(rf"\g<0>{_BREAK}", text)
+    text = html.escape(text, quote=False).translate(_ESCAPED)
+    return _BEGINS_LIST.sub(lambda found: f"{found[1]}&#{ord(found[2])};", text)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.words import listed, number
 from ml_foundations.planning.model.decisions import Verdict
@@ -73,7 +74,7 @@ def as_text(verdicts: Verdicts) -> str:
             most = f"{run.amount:.2f} {verdicts.cost.currency} at most"
             lines.append(f"  A run costs {most}: {run.nodes} x {run.pool} for {run.hours:.1f} h.")
     lines += map(sentence, verdicts.of_stack)
-    return "\n".join([*lines, as_summary(verdicts)])
+    return printable.lines([*lines, *as_summary(verdicts).splitlines()])
 
 
 def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
@@ -104,7 +105,7 @@ def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
     if verdicts.needs:
         lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
-    return "\n".join(lines)
+    return printable.lines(lines)
 
 
 def answer(verdicts: Verdicts, accepted: int = 0) -> str:

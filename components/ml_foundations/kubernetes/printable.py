@@ -1,0 +1,58 @@
+r"""The one place through which text leaves for people: a terminal, a log, a comment, Pulumi.
+
+Names, values and files are written by others. What a reader would obey is shown instead, as
+Python's ``repr`` does: an escape sequence of a terminal is ``\x1b[31m``.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable
+from typing import NoReturn
+
+from typing_extensions import override
+
+_COMMAND = re.compile(
+    r"(?:^|(?<=\s))::"  # GitHub, at the start of a line; any word may come there when it is wrapped
+    r"|##(?=\w*\[)"  # GitHub and Azure Pipelines, anywhere in a line
+    r"|<(?=\{%)",  # a colour of Pulumi, whose engine ends if it does not know it
+    re.MULTILINE,
+)
+"""The beginning of a command (actions/runner, ActionCommand.cs; pulumi, colors.go)."""
+
+
+def text(given: str) -> str:
+    """Return a text of one or more lines in which nothing is a command.
+
+    Control characters, line separators, and marks that are invisible or change the direction of
+    what follows are shown. Each newline stays, so a value from others goes through ``line`` first.
+    """
+    shown = "\n".join(map(_escaped, given.expandtabs().split("\n")))
+    return _COMMAND.sub(lambda found: f"\\x{ord(found[0][0]):x}{found[0][1:]}", shown)
+
+
+def line(given: str) -> str:
+    """Return a text as one line in which nothing is a command."""
+    return text(_escaped(given))
+
+
+def lines(given: Iterable[str]) -> str:
+    """Return a line for each text."""
+    return "\n".join(map(line, given))
+
+
+def _escaped(given: str) -> str:
+    # A space is the only separator that is printable.
+    if given.isprintable():
+        return given
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in given
+    )
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of arguments, such as names of files, whose errors are printable."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and an error in one line, and end the program with status 2."""
+        super().error(line(message))
