@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guards import GUARDS, Guard
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
@@ -77,7 +78,8 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
         urns = {id(item): urn for item, urn in known}
         for item, path, wrong in guard.check([item for item, _ in known]):
             name = f"{item['kind']} {name_of(item)}".strip()
-            report_violation(f"{name}: {path}: {wrong}. {guard.remedy}", urns[id(item)])
+            text = f"{name}: {path}: {wrong}. {guard.remedy}"
+            report_violation(printable.line(text), urns[id(item)])
 
     return _policy(guard.id, guard.about, validate, guard.mandatory)
 
@@ -109,7 +111,7 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
             if (finding.severity is Severity.ERROR) == mandatory:
                 rule, about = f"{finding.severity} {finding.rule}", finding.object
                 text = f"{rule}: {about}: {finding.message}. {finding.remedy}"
-                report_violation(text, urns.get(finding.object))
+                report_violation(printable.line(text), urns.get(finding.object))
 
     return _policy(name, about, validate, mandatory)
 

@@ -29,7 +29,7 @@ from ml_foundations.gke.metrics_adapter import MetricsAdapterSpec
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSpec
-from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.kubernetes.words import number
@@ -267,7 +267,8 @@ def load() -> Settings:
     try:
         return parse(given, found)
     except ValueError as error:
-        raise pulumi.RunError(f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}") from None
+        text = f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}"
+        raise pulumi.RunError(printable.text(text)) from None
 
 
 def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None) -> Settings:
@@ -288,8 +289,9 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
         found += while_valid(_built_errors(settings))
         found += cross_checks.errors(settings)
     if settings is None or found:
-        lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
-        raise ValueError(f"{number(len(found), 'invalid value')}:{lines}")
+        lines = [f"{number(len(found), 'invalid value')}:"]
+        lines += [f"  {_in_file(path)}: {reason}" for path, reason in found]
+        raise ValueError(printable.lines(lines))
     return settings
 
 

@@ -18,6 +18,7 @@ from ml_foundations.component import _pulumi_internals as internals
 from ml_foundations.component import refused
 from ml_foundations.component.base import Component
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
 from ml_foundations.planning.verdict import report
@@ -145,9 +146,8 @@ class Proof:
             raise
         except Exception as error:
             # What cannot be judged is not registered either.
-            self._refusal = pulumi.RunError(
-                f"the proof could not judge the program: {type(error).__name__}: {error}"
-            )
+            text = f"the proof could not judge the program: {type(error).__name__}: {error}"
+            self._refusal = pulumi.RunError(printable.line(text))
             raise self._refusal from error
         # An Output is awaited at the end of the program, and what it raises ends the program.
         pulumi.Output.from_input(self._judge_registered())
@@ -234,19 +234,18 @@ class Proof:
         for finding in findings:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
                 accepted += 1
-                pulumi.log.warn(
-                    f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}"
-                )
+                reason = f"accepted, because {self._accepted[finding.rule]}"
+                pulumi.log.warn(printable.line(f"{reason}: {self._sentence(finding)}"))
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
-                log(self._sentence(finding))
+                log(printable.line(self._sentence(finding)))
         summary = report.as_summary(verdicts, accepted)
         if errors:
             # Quotas and costs explain errors, so they come after them.
             _, *details = summary.splitlines()
             lines = ["the stack cannot run as it is declared", *(f"  {text}" for text in errors)]
-            raise pulumi.RunError("\n".join([*lines, "", *details] if details else lines))
-        pulumi.log.info(f"proof: {summary}")
+            raise pulumi.RunError(printable.lines([*lines, "", *details] if details else lines))
+        pulumi.log.info(printable.text(f"proof: {summary}"))
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
         findings = verdicts.findings
@@ -294,9 +293,8 @@ def _by_new_names(renamed: Mapping[str, Any]) -> dict[str, Any]:
     for name in renamed:
         if name not in _NEW_NAMES:
             raise TypeError(f"Proof has no argument {name}")
-        pulumi.log.warn(
-            f"Proof: {name} is called {_NEW_NAMES[name]}. The former name works until 0.2"
-        )
+        new = f"{_NEW_NAMES[name]}. The former name works until 0.2"
+        pulumi.log.warn(printable.line(f"Proof: {name} is called {new}"))
     return {_NEW_NAMES[name]: value for name, value in renamed.items()}
 
 

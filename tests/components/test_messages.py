@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import Spec, check
 from ml_foundations.kubernetes.spelling import nearest_names
-from ml_foundations.planning.verdict.findings import RULES
+from ml_foundations.planning.verdict.findings import RULES, error, warning
+from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.proof import Proof
 from pydantic.alias_generators import to_camel
 
 from codegen.objects import LEAST
 from tests.support.checkout import CHECKOUT
+from tests.support.obeyed import obeyed
 from tests.support.stack_files import changed, errors
 
 COMPONENTS = sorted(ml_foundations.COMPONENTS)
@@ -290,3 +294,28 @@ def test_messages_use_the_words_of_the_style(room: str) -> None:
     texts = [text for module in folder.glob("*.py") for text in texts_of(module)]
     assert len(texts) > 5
     assert not [text for text in texts if AVOIDED.search(text)]
+
+
+EVIL = "\x1b[31m\u202e\r\n::error::pwn\n##[error]<{%x%}>"
+
+
+def test_names_and_values_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Pulumi gets to print has no control character and no command of a CI system."""
+    with pytest.raises(ArgumentsError) as refused:
+        given = {EVIL: EVIL, "job_name": EVIL, "env": {EVIL: 1}, "cpu": EVIL}
+        check(spec_of("TrainingJob"), f"TrainingJob {EVIL}", A_TRAINING | given)
+    texts = [str(refused.value)]
+    for name in ("info", "warn"):
+        monkeypatch.setattr(pulumi.log, name, texts.append)
+    proof = Proof.__new__(Proof)
+    proof._accepted, proof._monthly_budget, proof._require_digests = {"accepted": EVIL}, None, False
+    proof._locations, proof._declared, proof._lines = {EVIL: EVIL}, [], []
+    findings = [make("accepted", EVIL, EVIL, EVIL, EVIL) for make in (error, warning)]
+    proof._report(replace(judge(()), reasons=tuple(findings)))
+    with pytest.raises(pulumi.RunError) as ended:
+        proof._report(replace(judge(()), reasons=(error("other", EVIL, EVIL, EVIL, EVIL),)))
+    texts.append(str(ended.value))
+    assert len(texts) == 4
+    for text in texts:
+        assert not obeyed(text)
+        assert "\\x1b[31m\\u202e\\r" in text or text.startswith("proof: ")

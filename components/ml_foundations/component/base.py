@@ -11,6 +11,7 @@ from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.objects import Expansion, expanded
 from ml_foundations.component.outputs import published, unwrapped
 from ml_foundations.component.spec import ComponentSpec, check
+from ml_foundations.kubernetes import printable
 
 PACKAGE = "ml-foundations"
 
@@ -82,7 +83,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
             self._go_on_without(kind, name, opts)
             return
         for warning in spec.warnings():
-            pulumi.log.warn(f"{title}: {warning}")
+            pulumi.log.warn(printable.line(f"{title}: {warning}"))
         depends_on = [*sources, *self.joined(expansion.objects)]
         options = self._options(opts, spec, expansion, depends_on)
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, options)

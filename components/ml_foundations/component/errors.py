@@ -13,6 +13,7 @@ from ml_foundations import COMPONENTS
 from ml_foundations.component._pulumi_internals import input_types
 from ml_foundations.component.partial import ArgumentError, FieldsError, models_in
 from ml_foundations.component.refused import MissingOutput
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN, map_leaves
 from ml_foundations.kubernetes.words import number
@@ -41,10 +42,9 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
         details: list[pulumi.InputPropertyErrorDetails] = [
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
-        lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
-        super().__init__(
-            f"{component}: {number(len(details), 'invalid argument')}:{lines}", details
-        )
+        lines = [f"{component}: {number(len(details), 'invalid argument')}:"]
+        lines += [f"  {item['property_path']}: {item['reason']}" for item in details]
+        super().__init__(printable.lines(lines), details)
 
 
 def explain(

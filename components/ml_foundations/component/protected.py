@@ -12,6 +12,7 @@ import pulumi
 
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.program import ProgramNotes
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import names
 
 _GUARDS = ("data", "deletion_protection")
@@ -31,10 +32,11 @@ def note(component: str, arguments: Iterable[str], children: Iterable[ChildResou
 
 def _log(components: dict[str, list[str]]) -> None:
     for guard, protected in components.items():
-        pulumi.log.info(
+        text = (
             f"{names(protected)}: {guard} protects them from deletion and replacement. "
             f"To let Pulumi delete one, set its {guard} to false and run pulumi up first"
         )
+        pulumi.log.info(printable.line(text))
 
 
 _components = ProgramNotes(dict[str, list[str]], _log)

@@ -12,6 +12,7 @@ import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.program import ProgramNotes
+from ml_foundations.kubernetes import printable
 
 
 class MissingOutput(pulumi.Output[Any]):
@@ -71,7 +72,7 @@ async def _fail() -> None:
 
 def _joined(errors: list[pulumi.RunError]) -> pulumi.RunError | None:
     if len(errors) > 1:
-        return pulumi.RunError("\n".join(map(str, errors)))
+        return pulumi.RunError(printable.text("\n".join(map(str, errors))))
     return errors[0] if errors else None
 
 
