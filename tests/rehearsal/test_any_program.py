@@ -12,6 +12,8 @@ import pytest
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.rehearsal import secret_pods
+
 KUBECONFIG = """
 import json
 import pulumi
@@ -117,6 +119,71 @@ k8s.apps.v1.Deployment("web", spec={"selector": {"match_labels": labels}, "templ
 """
 
 
+EVERY_KIND = """
+import json
+import pulumi
+import pulumi_kubernetes as k8s
+from ml_foundations import (
+    CpuNodePool, GkeCluster, JobSetController, LeaderWorkerSetController, RayOperator, TrainerController
+)
+from ml_foundations.kubernetes.trees import map_leaves
+
+def hidden(value): return pulumi.Output.secret(value) if "hunter2" in str(value) else value
+
+cluster = GkeCluster("c", location="us-central1", deletion_protection=False)
+pool = CpuNodePool(
+    "cpu", cluster=cluster, zones=["us-central1-a"], machine_type="n2-standard-8", min_nodes=1, max_nodes=4
+)
+provider = cluster.kubernetes_provider()
+here = pulumi.ResourceOptions(provider=provider)
+team = k8s.core.v1.Namespace("team", metadata={"name": "team"}, opts=here)
+jobset = JobSetController("jobset", {}, here)
+lws = LeaderWorkerSetController("lws", {}, here)
+ray = RayOperator("ray", {}, here)
+trainer = TrainerController("trainer", {}, pulumi.ResourceOptions(provider=provider, depends_on=[jobset]))
+later = pulumi.ResourceOptions(provider=provider, depends_on=[team, jobset, lws, ray, trainer])
+for made in (k8s.core.v1.ConfigMap, k8s.core.v1.Secret):
+    made("files", metadata={"name": "files", "namespace": "team"}, opts=later, **{
+        "data" if made is k8s.core.v1.ConfigMap else "string_data": {"file": hidden("hunter2-file")}})
+with open("objects.json") as file:
+    for item in json.load(file):
+        item = map_leaves(item, hidden)
+        name, about = item["kind"].lower(), {"api_version": item.pop("apiVersion"), "kind": item.pop("kind")}
+        made = k8s.apiextensions.CustomResource(name, **about, **item, opts=later)
+        if name == "trainingruntime":
+            later = pulumi.ResourceOptions.merge(later, pulumi.ResourceOptions(depends_on=[made]))
+"""
+"""A program with all objects of a file, in which each secret is an Output that is secret."""
+
+RUNTIME = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainingRuntime",
+    "metadata": {"name": "hidden", "namespace": "team"},
+    "spec": {
+        "mlPolicy": {"numNodes": 1},
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {
+                            "metadata": {
+                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+                            },
+                            "spec": {
+                                "template": {
+                                    "spec": {"containers": [{"name": "node", "image": "i:1"}]}
+                                }
+                            },
+                        },
+                    }
+                ]
+            }
+        },
+    },
+}
+
+
 def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
@@ -173,6 +240,35 @@ def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
     finally:
         rehearse(tmp_path, "down")
     assert not root.parent.exists()
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_program_whose_workloads_are_given_secrets(tools: Tools, tmp_path: Path) -> None:
+    def hide(where: str) -> str:
+        return f"hunter2-{where}"
+
+    objects = [RUNTIME, *(secret_pods.manifest(kind, hide) for kind in secret_pods.API_VERSIONS)]
+    (tmp_path / "objects.json").write_text(json.dumps(objects))
+    (tmp_path / "Pulumi.yaml").write_text("name: hides\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text(
+        "config: {gcp:project: acme-dev, gcp:region: us-central1}\n"
+    )
+    (tmp_path / "__main__.py").write_text(EVERY_KIND)
+    root = Rehearsal.of("dev", tmp_path).root
+    try:
+        done = rehearse(tmp_path, "up")
+        page, kinds = tmp_path / "shared.html", secret_pods.API_VERSIONS.keys()
+        report = rehearse(tmp_path, "report", "--json", "--html", str(page))
+        comment = rehearse(tmp_path, "report").stdout
+        shown = done.stdout + done.stderr + report.stdout + report.stderr + comment
+        assert {row["kind"] for row in json.loads(report.stdout)["workloads"]} == kinds, shown
+        assert "hunter2" not in shown + page.read_text()
+        assert not told(root)
+        assert (root / "report.html").exists()
+        commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+        assert not [words for words in commands if "hunter2" in " ".join(words or [])]
+    finally:
+        rehearse(tmp_path, "down")
 
 
 @pytest.mark.usefixtures("tools")

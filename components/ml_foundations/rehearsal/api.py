@@ -6,6 +6,7 @@ without credentials.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +25,8 @@ _WATCH_SECONDS = 300
 _PAGE_SIZE = 1000
 """On a busy machine, ten thousand pods in one page take longer than the API server allows, 60 s."""
 _JSON = "application/json"
+_OBJECT = re.compile(r"(?<=value: )[^\s\"]*[{\[].*[}\]]", re.DOTALL)
+"""A whole object in the message of an error, such as a template of pods with secrets in env."""
 
 
 class ApiError(RehearsalError):
@@ -188,4 +191,4 @@ def _message(answer: bytes) -> str:
         return answer.decode(errors="replace").strip()
     causes = (status.get("details") or {}).get("causes") or []
     budgets = [cause["message"] for cause in causes if cause.get("reason") == "DisruptionBudget"]
-    return " ".join([status.get("message", ""), *budgets])
+    return " ".join([_OBJECT.sub("…", status.get("message", "")), *budgets])

@@ -83,11 +83,10 @@ class Report:
     """What it was made of, for the page."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as data, without what it was made of."""
-        data = asdict(replace(self, seen=[]))
+        """Return the report as data for JSON and the page, without what it was made of."""
+        data = asdict(replace(self, seen=[], workloads=[]))
         del data["seen"]
-        for row in data["workloads"]:
-            del row["pod_spec"]
+        data["workloads"] = [row.to_dict() for row in self.workloads]
         return data
 
     def to_json(self) -> str:

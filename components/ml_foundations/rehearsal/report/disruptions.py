@@ -24,7 +24,7 @@ from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.workloads import of_users
+from ml_foundations.rehearsal.report.workloads import of_users, without_values
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _REPORTING = ("JobSet", "Workload")
@@ -272,7 +272,8 @@ def _reports(events: Iterable[Object], since: str) -> list[str]:
         is_of_gang = about["kind"] in _REPORTING and at >= since
         # JobSet tries to create a Job whose predecessor is not gone yet.
         if is_of_gang and not event["message"].endswith("already exists"):
-            texts.append(f"{about['kind']} {about['name']}: {event['reason']}: {event['message']}")
+            message = without_values(event["message"])
+            texts.append(f"{about['kind']} {about['name']}: {event['reason']}: {message}")
     return list(dict.fromkeys(texts))
 
 

@@ -69,7 +69,7 @@ def _workloads(report: Report, fleet: Fleet) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for row in report.workloads:
         gpus = costs.get((row.namespace, row.kind, row.name))
-        rows.append({**asdict(row), "is_well": row.is_well, "gpus": gpus})
+        rows.append({**row.to_dict(), "is_well": row.is_well, "gpus": gpus})
     return rows
 
 

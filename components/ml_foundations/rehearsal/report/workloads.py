@@ -1,7 +1,8 @@
 """The workloads of a replica: their states, their nodes, and why one does not run."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -35,6 +36,9 @@ _KEPT_FROM_STARTING = (
 )
 """Reasons of events that say why a pod with a node does not start."""
 
+_VALUE = re.compile(r'(value|found): (?:"(?:[^"\\]|\\.)*"|[^\s"]*[{\[].*[}\]])', re.DOTALL)
+"""An invalid value in a message, in quotes or as an object (apimachinery, field/errors.go)."""
+
 _SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
 
 
@@ -53,7 +57,13 @@ class Workload:
     queue: str = ""
     """The queue of Kueue that it waits in."""
     pod_spec: Object = field(default_factory=dict[str, Any], compare=False, repr=False)
-    """The spec of its pods, before Kueue chose a flavor."""
+    """What selects the nodes of its pods, before Kueue chose a flavor."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the workload as data that may be passed on."""
+        data = asdict(replace(self, pod_spec={}))
+        del data["pod_spec"]
+        return data
 
     @property
     def is_well(self) -> bool:
@@ -318,12 +328,20 @@ def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Worklo
     pods = at(holder, template_path(row.kind)) or {}
     for pod_set in items(section(queued.get(item["metadata"]["uid"], {}), "spec"), "podSets")[:1]:
         pods = section(pod_set, "template")
-    queue = labels_of(item).get(KUEUE_QUEUE, "")
-    return replace(row, queue=queue, pod_spec=dict(section(pods, "spec")))
+    spec = section(pods, "spec")
+    # The rest of the spec may hold secrets, such as values of env.
+    selecting = {key: spec[key] for key in ("nodeSelector", "affinity") if key in spec}
+    return replace(row, queue=labels_of(item).get(KUEUE_QUEUE, ""), pod_spec=selecting)
 
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
-    return Workload(namespace_of(item), kind, name_of(item), state, nodes, reason)
+    about = (namespace_of(item), kind, name_of(item))
+    return Workload(*about, state, nodes, without_values(reason))
+
+
+def without_values(message: str) -> str:
+    """Return a message of Kubernetes without the values of fields: they may be secret."""
+    return _VALUE.sub(r"\1: …", message)
 
 
 _ROWS: Mapping[str, Callable[[Object, _Observations], Workload]] = {
