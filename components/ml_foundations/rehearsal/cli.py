@@ -11,6 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+from ml_foundations.kubernetes import printable
+
 _REHEARSAL_PACKAGES = ("packaging", "psutil", "rich", "urllib3")
 """Packages of the extra ``rehearsal`` that every command except ``plan`` imports."""
 
@@ -43,7 +45,7 @@ def main() -> None:
         if error.name not in _REHEARSAL_PACKAGES:
             raise
         fix = "In a checkout of ML Foundations, run: pip install '.[rehearsal]'"
-        sys.exit(f"error: a rehearsal needs the package {error.name}. {fix}")
+        sys.exit(printable.line(f"error: a rehearsal needs the package {error.name}. {fix}"))
     commands.run(args.command, args)
 
 
@@ -64,12 +66,12 @@ def _exit_for_unknown(word: str, known: list[str], parser: argparse.ArgumentPars
 
     hint = did_you_mean(word.partition("=")[0], known)
     fix = f"{hint} Run {parser.prog} --help".lstrip()
-    parser.exit(2, f"error: {word} is not known. {fix}\n")
+    parser.exit(2, printable.line(f"error: {word} is not known. {fix}") + "\n")
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the parser of the program, and that of each command."""
-    parser = argparse.ArgumentParser(
+    parser = printable.Parser(
         prog="ml-foundations",
         description="Rehearse a Pulumi stack on this machine, or judge whether workloads fit.",
     )

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ml_foundations.catalog.quotas import needed_apis
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
+from ml_foundations.planning.verdict import markdown
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -105,7 +107,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         result = fleet.with_proof(_settle(rehearsal), rehearsal)
         tables.show(result, rehearsal, output())
         # A command that is wrapped could not be pasted.
-        output().print(hints(rehearsal, result.workloads), markup=False, soft_wrap=True)
+        output().print(hints(rehearsal, result.workloads), soft_wrap=True)
         if args.watch:
             console().print(WATCHING)
             with suppress(KeyboardInterrupt):
@@ -148,7 +150,7 @@ def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]
         key = (finding.rule, finding.message)
         if key not in warned:
             warned.add(key)
-            console().print(f"warning: {tables.finding_line(finding)}", markup=False)
+            console().print(f"warning: {tables.finding_line(finding)}")
 
 
 def _warn_unknown_pools(rehearsal: Rehearsal, names: list[str]) -> None:
@@ -157,7 +159,7 @@ def _warn_unknown_pools(rehearsal: Rehearsal, names: list[str]) -> None:
     for name in names:
         if name not in pools:
             text = not_among(name, "node pool", pools)
-            console().print(f"warning: the stockout has no effect: {text}", markup=False)
+            console().print(f"warning: the stockout has no effect: {text}")
 
 
 def _require_working_program(rehearsal: Rehearsal) -> None:
@@ -167,7 +169,7 @@ def _require_working_program(rehearsal: Rehearsal) -> None:
     if program.is_certain:
         raise RehearsalError(f"the program fails: {program.error}")
     if text := outline(program):
-        console().print(f"{rehearsal.title} will have\n{text}", markup=False)
+        console().print(f"{rehearsal.title} will have\n{text}")
 
 
 def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -199,8 +201,14 @@ def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     # Imported here, as it imports the plugins: that takes 0.1 s, which no other command needs.
     from ml_foundations.rehearsal import difference
 
+    stack_of = (rehearsal.project, rehearsal.stack)
     with user_errors(status=2):
-        comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
+        try:
+            comparison = difference.compare(args.base, args.head, *stack_of)
+        except RehearsalError as error:
+            if args.format == "markdown":
+                print(printable.text(markdown.of_errors([str(error)])))
+            raise
     sys.exit(tell(comparison, args.format))
 
 
@@ -213,7 +221,8 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
     if retained:
-        console().print("\n".join(["Nothing of it is left on this machine.", *as_lines(retained)]))
+        lines = ["Nothing of it is left on this machine.", *as_lines(retained)]
+        console().print(printable.lines(lines))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 
@@ -235,7 +244,8 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     processes = list(replica.processes(rehearsal))
     for process in processes:
         pid = process.pid
-        print(f"{process.name:<26} {f'running, pid {pid}' if pid else 'not running'}")
+        state = f"running, pid {pid}" if pid else "not running"
+        output().print(f"{process.name:<26} {state}", soft_wrap=True)
     _require_running(rehearsal, processes)
 
 
@@ -255,7 +265,7 @@ def _disrupt(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     result = disruption.disrupt(
         rehearsal, node=args.node, pool=args.pool, how=args.how, after=args.after
     )
-    output().print("\n".join(result.lines), markup=False)
+    output().print(printable.lines(result.lines), soft_wrap=True)
     if result.not_as_before:
         raise RehearsalError("the workloads do not run as before; see above")
 

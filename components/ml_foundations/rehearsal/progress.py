@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from ml_foundations.kubernetes import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 _LINE_SECONDS = 15
 """The interval between the lines of a step in a log."""
@@ -49,8 +52,17 @@ def output() -> Console:
     return terminal if terminal.is_terminal else _console(width=160)
 
 
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Return texts that have no mark-up. A tuple is a text and its style."""
+    from rich.text import Text
+
+    pairs = (part if isinstance(part, tuple) else (part, "") for part in parts)
+    return Text.assemble(*((printable.text(text), style) for text, style in pairs))
+
+
 def wrapped(text: str, terminal: Console) -> str:
     """Return a text wrapped between words to fit a terminal. In a log, its lines stay whole."""
+    text = printable.text(text)
     if not terminal.is_terminal:
         return text
     lines: list[str] = []
@@ -64,7 +76,7 @@ def wrapped(text: str, terminal: Console) -> str:
 
 
 def _console(**options: Any) -> Console:
-    """Return a console whose reader may end, as ``head`` does. The command goes on."""
+    """Return a console without mark-up. Its reader may end, as ``head`` does."""
     # Imported here, as it takes 0.2 s, and plugins and the language host print nothing.
     from rich.console import Console
 
@@ -73,28 +85,34 @@ def _console(**options: Any) -> Console:
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
-    return _PatientConsole(highlight=False, emoji=False, **options)
+        @override
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(printable.text(text), **options)
+
+    return _PatientConsole(highlight=False, emoji=False, markup=False, **options)
 
 
 class Step:
     """A step of the work, for a ``with`` statement. ``detail`` shows its progress."""
 
     def __init__(self, title: str, *, is_live: bool = True) -> None:
-        self.title = title
-        self._status = console().status(title) if is_live and console().is_terminal else None
+        self.title = printable.line(title)
+        is_shown = is_live and console().is_terminal
+        self._status = console().status(styled(self.title)) if is_shown else None
         self._started = time.monotonic()
         self._detail = ""
         self._ended = threading.Event()
 
     def detail(self, text: str) -> None:
         """Set the progress. A terminal shows it at once, a log every 15 seconds."""
-        self._detail = f": {text}"
+        self._detail = f": {printable.line(text)}"
         if self._status is not None:
-            self._status.update(f"{self.title}{self._detail} [dim]({self._elapsed:.0f} s)[/]")
+            seconds = (f" ({self._elapsed:.0f} s)", "dim")
+            self._status.update(styled(self.title, self._detail, seconds))
 
     def _repeat(self) -> None:
         while not self._ended.wait(_LINE_SECONDS):
-            console().print(f"  … {self.title}{self._detail} ({self._elapsed:.0f} s)")
+            console().print(styled(f"  … {self.title}{self._detail} ({self._elapsed:.0f} s)"))
 
     @property
     def _elapsed(self) -> float:
@@ -112,7 +130,8 @@ class Step:
         if self._status is not None:
             self._status.stop()
         mark, style = ("✓", "green") if kind is None else ("✗", "red")
-        console().print(f"[{style}]{mark}[/] {self.title} [dim]({self._elapsed:.1f} s)[/]")
+        seconds = (f" ({self._elapsed:.1f} s)", "dim")
+        console().print(styled((mark, style), f" {self.title}", seconds))
 
 
 @contextmanager
@@ -128,11 +147,11 @@ def user_errors(status: int = 1) -> Iterator[None]:
                 raise
             message += f". {fix}, then run the same command again"
         console().quiet = False
-        console().print("[bold red]error:[/]", end="")
         text = wrapped(f"error: {message}", console())
-        console().print(text.removeprefix("error:"), markup=False)
+        console().print(styled(("error:", "bold red"), text.removeprefix("error:")))
         sys.exit(status)
     except KeyboardInterrupt as error:
-        console().print("[bold red]interrupted:[/] run the same command again to continue")
+        fix = " run the same command again to continue"
+        console().print(styled(("interrupted:", "bold red"), fix))
         # The shell's status of a command that a signal ended.
         sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))

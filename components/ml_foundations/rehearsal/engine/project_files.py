@@ -13,7 +13,7 @@ import yaml
 
 from ml_foundations.rehearsal.files import read_map, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
+from ml_foundations.rehearsal.progress import RehearsalError, console, styled, user_errors
 
 PLACEHOLDER = "rehearsed"
 """The value that a program gets for an encrypted one."""
@@ -85,10 +85,11 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     encrypted = [key for key, value in config.items() if _is_secret(value)]
     replaced = [key for key in encrypted if key not in kept_secrets]
     if replaced:
-        console().print(
-            f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: "
+        warning = (
+            f" {name} holds encrypted values, and a rehearsal has no key to them: "
             f'the program gets "{PLACEHOLDER}" for {", ".join(replaced)}'
         )
+        console().print(styled(("!", "yellow"), warning))
     copy["config"] = _without_secrets(config) | kept_secrets
     write(target, yaml.safe_dump(copy, sort_keys=False))
     write_json(rehearsal.placeholders, replaced)

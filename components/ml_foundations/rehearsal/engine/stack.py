@@ -15,7 +15,6 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import psutil
-from rich.markup import escape
 
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.rehearsal.access import Access, private_file
@@ -139,9 +138,9 @@ def up(
             log.write(line)
             progress = pulumi_output.add(line)
             if verbose:
-                terminal.out(line, end="", highlight=False)
+                terminal.print(line, end="", soft_wrap=True)
             if progress:
-                step.detail(escape(progress))
+                step.detail(progress)
             if progress == UPDATE_BEGINS:
                 previewed()
 
@@ -161,7 +160,7 @@ def up(
             raise _failure(rehearsal, "its output is above" if verbose else summary)
     write_json(rehearsal.applied, [fingerprint, stamp(state_file(rehearsal))])
     if not quiet and not verbose:
-        terminal.out(wrapped(pulumi_output.summary(), terminal), highlight=False)
+        terminal.print(wrapped(pulumi_output.summary(), terminal), soft_wrap=True)
 
 
 def _failure(rehearsal: Rehearsal, reason: str) -> RehearsalError:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -32,7 +33,7 @@ def main() -> None:
     try:
         print(json.dumps(credential(rehearsal, exec_info)))
     except (RehearsalError, OSError) as error:
-        sys.exit(str(error))
+        sys.exit(printable.text(str(error)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def hints(rehearsal: Rehearsal, workloads: Iterable[Workload] = ()) -> str:
     page = shlex.quote(os.path.relpath(rehearsal.page))
     has_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     can_open = has_screen and shutil.which("xdg-open")
-    look = f"xdg-open {page}" if can_open else f"file://{rehearsal.page}"
+    look = f"xdg-open {page}" if can_open else rehearsal.page.as_uri()
     return "\n".join(
         [
             *_assumed_nodes(rehearsal),

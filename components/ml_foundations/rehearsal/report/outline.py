@@ -1,5 +1,6 @@
 """What a stack will be, before it runs: nodes, workloads, verdict and cost by its dry run."""
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.input.program import named
 from ml_foundations.planning.verdict.findings import Severity
@@ -29,4 +30,4 @@ def outline(program: DryRun) -> str:
         "proof": "" if verdicts.is_empty else verdict[0].lower() + verdict[1:].rstrip("."),
     }
     text = [f"  {name:<9}  {line}" for name, line in lines.items() if line]
-    return "\n".join([*text, *(f"  error      {sentence(finding)}" for finding in refused)])
+    return printable.lines([*text, *(f"  error      {sentence(item)}" for item in refused)])

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.words import number, verb
@@ -16,6 +17,7 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import styled
 from ml_foundations.rehearsal.report.contents import Quota, Report
 from ml_foundations.rehearsal.report.workloads import Workload
 
@@ -45,15 +47,15 @@ def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Consol
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
         amounts = (f"{need.at_least:,}", f"{need.at_most:,}")
-        table.add_row(need.region, need.name, *amounts, need.unit, need.note)
+        table.add_row(*_cells(need.region, need.name, *amounts, need.unit, need.note))
     console.print(table)
     command = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
-    console.print(Text(f"\nAPIs\n{command}"))
+    console.print(_text(f"\nAPIs\n{command}"))
 
 
 def finding_line(finding: Finding) -> str:
     """Return a finding of the proof in one line."""
-    return f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}]"
+    return printable.line(f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}]")
 
 
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
@@ -63,7 +65,7 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     capacity = f"{number(node_count, 'node')}, {number(gpu_count, 'GPU')}"
     title = f"\n{rehearsal.title}"
     if not report.workloads:
-        return Text(f"{title}: no workloads yet, {capacity}\n", style="bold")
+        return _text(f"{title}: no workloads yet, {capacity}\n", "bold")
     errors = "".join(f"{finding_line(finding)}\n" for finding in report.errors)
     if report.unwell:
         unwell = len(report.unwell)
@@ -71,12 +73,12 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     elif errors:
         answer = f"{workloads} run here, and the proof finds errors"
     else:
-        return Text(f"{title}: all is well: {workloads}, {capacity}\n", style="bold green")
+        return _text(f"{title}: all is well: {workloads}, {capacity}\n", "bold green")
     fix = ""
     if report.unwell and not node_count:
         command = rehearsal.command("up", nodes="nodes.yaml")
         fix = f"There is no node. Declare node pools, or use copies of a cluster's: {command}\n"
-    return Text(f"{title}: {answer}, on {capacity}\n{errors}{fix}", style="bold red")
+    return _text(f"{title}: {answer}, on {capacity}\n{errors}{fix}", "bold red")
 
 
 def _tables(report: Report) -> Iterable[RenderableType]:
@@ -84,13 +86,14 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     for pool in report.pools:
         bounds = f"{pool['min_nodes']}-{pool['max_nodes']}"
         numbers = (pool["nodes"], bounds, pool["gpus"], pool["gpus_in_use"])
-        pools.add_row(pool["name"], pool["machine_type"], *map(str, numbers))
+        pools.add_row(*_cells(pool["name"], pool["machine_type"], *map(str, numbers)))
     yield pools
 
     workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
     for row in report.workloads:
-        state = Text(row.state, style="green" if row.is_well else "red")
-        workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, _nodes(row), row.reason)
+        state = _text(row.state, "green" if row.is_well else "red")
+        about = _cells(row.namespace, f"{row.kind} {row.name}")
+        workloads.add_row(*about, state, _nodes(row), *_cells(row.reason))
     yield workloads
 
     if report.purchases:
@@ -100,24 +103,25 @@ def _tables(report: Report) -> Iterable[RenderableType]:
             pools = ", ".join(f"{count} of {pool}" for pool, count in item.pools.items())
             chosen = (pools or "none", _dollars(item.per_hour))
             first = (item.first, _dollars(item.first_per_hour))
-            bought.add_row(item.namespace, item.workload, *chosen, *first)
+            bought.add_row(*_cells(item.namespace, item.workload, *chosen, *first))
         yield bought
 
     if report.quotas:
         quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
         for quota in report.quotas:
-            quotas.add_row(quota.namespace, quota.name, *map(partial(_use, quota), _QUOTA_COLUMNS))
+            uses = map(partial(_use, quota), _QUOTA_COLUMNS)
+            quotas.add_row(*_cells(quota.namespace, quota.name, *uses))
         yield quotas
     if report.calls:
-        yield Text("\nCalls between namespaces", style="bold")
-        yield Text("\n".join(report.calls))
+        yield _text("\nCalls between namespaces", "bold")
+        yield _text(printable.lines(report.calls))
     if report.disruption:
-        yield Text(f"\nLast disruption ({report.disruption.at})", style="bold")
-        yield Text("\n".join(report.disruption.lines))
+        yield _text(f"\nLast disruption ({report.disruption.at})", "bold")
+        yield _text(printable.lines(report.disruption.lines))
     if lines := as_lines(report.retained):
-        yield Text("\n" + "\n".join(lines))
+        yield _text("\n" + printable.lines(lines))
     if text := _recorded_text(report):
-        yield Text(f"\n{text}", style="dim")
+        yield _text(f"\n{text}", "dim")
 
 
 def _dollars(amount: Decimal | None) -> str:
@@ -130,12 +134,13 @@ def _use(quota: Quota, resource: str) -> str:
     return f"{quota.used.get(resource, '0')} / {quota.hard[resource]}"
 
 
-def _nodes(row: Workload) -> str:
+def _nodes(row: Workload) -> Text:
     """Return the names of a few nodes, or the number of nodes per pool."""
     if len(row.nodes) <= _MOST_NAMED:
-        return "\n".join(row.nodes)
+        return _text(printable.lines(row.nodes))
     pools = sorted(row.pools.items())
-    return "\n".join(f"{count} of {pool or 'nodes that are gone'}" for pool, count in pools)
+    names = (f"{count} of {pool or 'nodes that are gone'}" for pool, count in pools)
+    return _text(printable.lines(names))
 
 
 def _recorded_text(report: Report) -> str:
@@ -154,7 +159,16 @@ def _recorded_text(report: Report) -> str:
         ("Encrypted values, for which the program got a placeholder", report.placeholders),
         ("Placeholders, which a preview for Google Cloud refuses", report.to_replace),
     )
-    return "\n".join(f"{title}: {', '.join(names)}" for title, names in lines if names)
+    return printable.lines(f"{title}: {', '.join(names)}" for title, names in lines if names)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text without commands in it, also if it is folded in the middle of a word."""
+    return styled((text.replace("::", r"\x3a:"), style))
+
+
+def _cells(*parts: str) -> list[Text]:
+    return [_text(printable.line(part)) for part in parts]
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -4,9 +4,10 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 from ml_foundations.kubernetes.words import number
-from ml_foundations.rehearsal.progress import RehearsalError, console
+from ml_foundations.rehearsal.progress import RehearsalError, console, output
 from ml_foundations.rehearsal.tools import downloads, releases, toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, LANGUAGE_YAML, PULUMI, Group
 from ml_foundations.rehearsal.tools.releases import Release
@@ -14,19 +15,20 @@ from ml_foundations.rehearsal.tools.releases import Release
 
 def doctor() -> None:
     """Print where each tool is, or where it will come from. The exit status is 0 in any case."""
-    print(f"{'python':<24} {sys.version.split()[0]:<8} {sys.executable}")
+    show = partial(output().print, soft_wrap=True)
+    show(f"{'python':<24} {sys.version.split()[0]:<8} {sys.executable}")
     go = shutil.which("go") or "not on PATH: pip installs it"
-    print(f"{'go':<24} {'':<8} {go}, used for building only")
+    show(f"{'go':<24} {'':<8} {go}, used for building only")
     missing = toolchain.missing()
     for group in GROUPS.values():
         is_needed = any(group.source == other.source for other in missing)
         for name, state in _states(group, is_needed):
-            print(f"{name:<24} {_version(group, name):<8} {state}")
+            show(f"{name:<24} {_version(group, name):<8} {state}")
     if missing:
         minutes = sum(group.minutes for group in missing)
-        print(f"The first rehearsal gets the missing tools. A build takes up to {minutes:g} min.")
+        show(f"The first rehearsal gets the missing tools. A build takes up to {minutes:g} min.")
     else:
-        print("The first rehearsal downloads and builds nothing.")
+        show("The first rehearsal downloads and builds nothing.")
 
 
 def fetch(args: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ml_foundations.rehearsal.files import draft_of, locked, require_free_space
 from ml_foundations.rehearsal.layout import cache_dir
-from ml_foundations.rehearsal.progress import RehearsalError, Step, console
+from ml_foundations.rehearsal.progress import RehearsalError, Step, console, styled
 from ml_foundations.rehearsal.tools import downloads, go_command, releases
 from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Group
 from ml_foundations.rehearsal.tools.manifest import is_verified, write_manifest
@@ -261,7 +261,7 @@ class _Go:
 def _build(group: Group, target: Path) -> None:
     """Build in a draft folder and rename it at the end. The caller holds the group's lock."""
     if target.exists():
-        console().print(f"[yellow]![/] {target.name} is damaged and is built again")
+        console().print(styled(("!", "yellow"), f" {target.name} is damaged and is built again"))
     executable = go_command.find()
     _require_free_space(executable, target.parent)
     with (

@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from ml_foundations.kubernetes import printable
 from ml_foundations.rehearsal.access import read_kubeconfig, server_of
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -126,7 +127,7 @@ def main() -> None:
     assert plugin.stdout
     port = plugin.stdout.readline().strip()
     if not port.isdecimal():
-        sys.exit(f"{Path(sys.argv[1]).name} printed no port")
+        sys.exit(printable.line(f"{Path(sys.argv[1]).name} printed no port"))
     # The plugin would wait if nobody read what it prints.
     Thread(target=shutil.copyfileobj, args=(plugin.stdout, sys.stderr), daemon=True).start()
     gate = _Gate(grpc.insecure_channel(f"127.0.0.1:{port}", options=_SIZES))
