@@ -12,7 +12,18 @@ _MACROS = {
     **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
     **{"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"},
 }
-_UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_SECOND = 10**9
+_UNITS = {
+    **{"h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND, "ms": 10**6, "ns": 1},
+    **dict.fromkeys(("us", "\u00b5s", "\u03bcs"), 10**3),
+}
+"""Go's units of durations, in nanoseconds; of microseconds, with both signs for micro."""
+_NUMBER_AND_UNIT = r"(?:(\d+)(?:\.(\d*))?|\.(\d+))(h|ms|m|s|us|\u00b5s|\u03bcs|ns)"
+_DURATION = re.compile(rf"[-+]?(0|({_NUMBER_AND_UNIT})+)", re.ASCII)
+_PART = re.compile(_NUMBER_AND_UNIT, re.ASCII)
+_MOST_DIGITS = 19
+_LONGEST = 2**63 - 1
+"""The longest duration of Go, in nanoseconds, and its digits."""
 _EIGHT_YEARS = 2922
 """Days in which 29 February comes twice, so that even its interval is seen."""
 
@@ -115,8 +126,17 @@ def _number(text: str, field: _Field) -> int:
 
 
 def _duration(text: str) -> int:
-    """Return a duration in Go's form, such as 1h30m, in whole seconds."""
-    if not re.fullmatch(r"[-+]?(0|((\d+\.?\d*|\.\d+)(h|ms?|s|us|µs|ns))+)", text):
+    """Return a duration in Go's form, such as 1h30m, in whole seconds; the least is a second."""
+    # Every part of the pattern begins with another character than the one before may have: else a
+    # long text takes the square of its length.
+    if not _DURATION.fullmatch(text):
         raise ValueError(f'"@every {text}" is not a duration such as @every 1h30m')
-    parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hmsunµ]+)", text)
-    return max(1, int(sum(float(number) * _UNITS[unit] for number, unit in parts)))
+    total = 0
+    for whole, decimals, only_decimals, unit in _PART.findall(text):
+        digits, fraction = whole.lstrip("0"), (decimals or only_decimals)[:_MOST_DIGITS]
+        if len(digits) <= _MOST_DIGITS:
+            total += int(digits or "0") * _UNITS[unit]
+            total += int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
+        if len(digits) > _MOST_DIGITS or total > _LONGEST:
+            raise ValueError(f'"@every {text}" is longer than Go\'s durations, about 292 years')
+    return 1 if text.startswith("-") else max(1, total // _SECOND)

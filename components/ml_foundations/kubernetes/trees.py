@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeGuard, cast
 
 
@@ -33,6 +33,15 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     if isinstance(value, dict):
         return True
     return not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping)
+
+
+def as_key(value: Any) -> Hashable:
+    """Return a key that equal values share, also if they are mappings or lists."""
+    if is_mapping(value):
+        return frozenset((key, as_key(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(as_key, cast("list[Any]", value)))
+    return value
 
 
 def joined(key: str, path: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.api_server import cel, text_formats
 
 _Test = Callable[[Any], Any]
@@ -519,7 +519,8 @@ def _are_unique(items: list[tuple[Any, ...]]) -> bool:
 
     Items whose first value is empty, or with an unknown value, do not count.
     """
-    return all(items.count(item) == 1 for item in items if item[0] and UNKNOWN not in item)
+    compared = [item for item in items if item[0] and UNKNOWN not in item]
+    return len(set(map(as_key, compared))) == len(compared)
 
 
 def _share(value: str | int) -> int:

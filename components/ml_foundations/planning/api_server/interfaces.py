@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -78,8 +79,8 @@ def _fault(interfaces: Any) -> str:
         values = [entry.get(field) for entry in entries]
         if not all(isinstance(value, str) and value for value in values):
             return f"has an interface without {field}"
-        for value in values:
-            if values.count(value) > 1:
+        for value, count in Counter(values).items():
+            if count > 1:
                 return f"has {field} {value} twice"
     return ""
 

@@ -7,14 +7,14 @@ no rule.
 import itertools
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.api_server.fields import of_object, pod_spec
 from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
@@ -129,11 +129,13 @@ def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:
 
 
 def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Problems:
-    seen: list[Any] = []
+    seen: set[Hashable] = set()
     for path, value in named:
-        if value in seen and value not in (None, UNKNOWN):
+        if value in (None, UNKNOWN):
+            continue
+        if (key := as_key(value)) in seen:
             yield path, f"must not have the {what} of one before it: {value}"
-        seen.append(value)
+        seen.add(key)
 
 
 # --- Fields of a pod's spec against each other
@@ -173,44 +175,45 @@ def _sleeps(spec: Manifest) -> _Problems:
 def _mounts(spec: Manifest, claims: Iterable[str]) -> _Problems:
     """Yield mounts without a volume, and devices without a claim."""
     volumes = _listed(spec, "volumes")
-    names: list[Any] = [*claims]
-    blocks: list[Any] = [*claims]
+    names: set[Hashable] = {*claims}
+    blocks = set(names)
     for _, volume in volumes:
-        names.append(volume.get("name"))
+        names.add(name := as_key(volume.get("name")))
         if volume.get("persistentVolumeClaim") or volume.get("ephemeral"):
-            blocks.append(volume.get("name"))
+            blocks.add(name)
+    are_known = UNKNOWN not in names
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         named = [(f"{inner}.name", mount.get("name"), names) for inner, mount in mounts]
-        mounted = [name for _, name, _ in named]
+        mounted = {as_key(name) for _, name, _ in named}
         named += [(f"{inner}.name", device.get("name"), blocks) for inner, device in devices]
         for inner, variable in _listed(container, "env"):
             if key := section(variable, "valueFrom", "fileKeyRef"):
                 inner = f"{inner}.valueFrom.fileKeyRef.volumeName"
                 named.append((inner, key.get("volumeName"), names))
         for inner, name, accepted in named:
-            if UNKNOWN not in (*names, name) and name not in accepted:
+            if are_known and name is not UNKNOWN and as_key(name) not in accepted:
                 problem = f"must be the name of a volume of the right type, not {name}"
                 yield f"{path}.{inner}", problem
         for inner, device in devices:
-            if device.get("name") in mounted and device.get("name") is not UNKNOWN:
+            if as_key(device.get("name")) in mounted and device.get("name") is not UNKNOWN:
                 yield f"{path}.{inner}.name", "must not be mounted as a folder as well"
 
 
 def _device_claims(spec: Manifest) -> _Problems:
     """Yield device claims that the pod lacks, or that a container uses twice."""
-    names = [claim.get("name") for _, claim in _listed(spec, "resourceClaims")]
+    names = {as_key(claim.get("name")) for _, claim in _listed(spec, "resourceClaims")}
     for path, container in _containers(spec):
-        seen: list[tuple[Any, Any]] = []
+        seen = defaultdict[Hashable, set[Hashable]](set)
         for inner, claim in _listed(container.get("resources"), "claims"):
-            name, request = claim.get("name"), claim.get("request")
-            if UNKNOWN not in (name, request, *names) and name not in names:
+            name, request = as_key(claim.get("name")), as_key(claim.get("request") or None)
+            if names.isdisjoint({UNKNOWN, name}) and UNKNOWN not in (name, request):
                 yield f"{path}.resources.{inner}", "must be the name of one of spec.resourceClaims"
             # Without a request, a container uses all devices of the claim.
-            before = [earlier for claimed, earlier in seen if claimed == name]
-            if before and (not request or not all(before) or request in before):
+            before = seen[name]
+            if before and (request is None or not before.isdisjoint({None, request})):
                 yield f"{path}.resources.{inner}", "must not be used twice"
-            seen.append((name, request))
+            before.add(request)
 
 
 def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
@@ -233,8 +236,9 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
         selector = section(holder, "labelSelector")
         named = [*section(selector, "matchLabels"), *labels]
         named += [requirement.get("key") for requirement in items(selector, "matchExpressions")]
+        times_named = Counter(map(as_key, named))
         for key in holder.get("matchLabelKeys") or ():
-            if named.count(key) > 1:
+            if times_named[as_key(key)] > 1:
                 problem = f"must not name {key}, which labelSelector names"
                 yield invalid(f"{path}.matchLabelKeys", problem)
 
@@ -364,17 +368,20 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
             if not is_there or (UNKNOWN not in (name, subdomain) and len(address) > 63):
                 wanted = "one of its pods with an index, and an address of at most 63 letters"
                 yield "spec.coordinator", f"must be {wanted}"
+    place_of: dict[Hashable, int] = {}
+    for place, own_name in enumerate(names):
+        place_of.setdefault(as_key(own_name), place)
     for before, target in named:
-        if target not in (*names[:before], UNKNOWN):
+        if target is not UNKNOWN and place_of.get(as_key(target), before) >= before:
             yield "spec", f"must name jobs that it has, and in dependsOn those before, not {target}"
 
 
 def _of_job(job: Manifest, pods: Manifest) -> _Problems:
     """Yield containers and indexes that a Job lacks; indexes are in order, such as "0,2-4"."""
-    names = [container.get("name") for _, container in _containers(pods)]
+    names = {as_key(container.get("name")) for _, container in _containers(pods)}
     for path, rule in _listed(section(job, "podFailurePolicy"), "rules"):
         named = section(rule, "onExitCodes").get("containerName")
-        if named and UNKNOWN not in (named, *names) and named not in names:
+        if named and named is not UNKNOWN and names.isdisjoint({UNKNOWN, as_key(named)}):
             problem = f"must be the name of a container, not {named}"
             yield f"podFailurePolicy.{path}.onExitCodes.containerName", problem
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
