@@ -14,7 +14,6 @@ from tests.factories import (
     HOSTNAME,
     ZONE,
     Manifest,
-    affinity,
     anti_affinity,
     claim,
     cluster_wide,
@@ -32,7 +31,6 @@ from tests.factories import (
     stateful_set,
     template,
     webhook,
-    workload,
 )
 from tests.planning.queues import cluster_queue, cohort, flavor, waiting
 
@@ -51,10 +49,10 @@ class Case(NamedTuple):
 
 # --- Fields
 
-LENGTHS = (64, 256, 1024, 4096)
+LENGTHS = (512, 2048)
 """The numbers of items and of keys."""
-CHARACTERS = (4096, 16_384, 65_536)
-NUMBERS = (2**10, 2**20, 2**30, 2**31 - 1, 2**62)
+CHARACTERS = (16_384, 65_536)
+NUMBERS = (2**10, 2**31 - 1)
 _IDENTITY = ("name", "key", "mountPath", "devicePath", "containerPort", "port", "ip", "topologyKey")
 """The fields that tell items of a list apart."""
 _TEXTS: Mapping[str, tuple[str, ...]] = {
@@ -82,15 +80,15 @@ AROUND = [
 ]
 
 
-def fields(kinds: Mapping[str, str], *, once: bool) -> Iterator[Case]:
-    """Yield a case for each field that can grow, each type once or again in each kind."""
+def fields(kinds: Mapping[str, str], *, once: bool, all_texts: bool = False) -> Iterator[Case]:
+    """Yield a case for each field that can grow, each type once or again in each kind; with few words or all."""
     seen: set[str] = set()
     for kind, type_ in kinds.items():
         version, _, name = kind.rpartition(" ")
         if type_ not in field_catalog.schema()["types"]:
             continue
         for steps, text in _places(type_, seen if once else set()):
-            yield from _cases(version, name, steps, text)
+            yield from _cases(version, name, steps, text, _WORDS if all_texts else _WORDS[1:4:2])
 
 
 def _places(type_: str, seen: set[str]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -108,26 +106,49 @@ def _places(type_: str, seen: set[str]) -> Iterator[tuple[tuple[str, ...], str]]
             yield below, text
             inner = text.strip("[]{}")
             if inner in field_catalog.schema()["types"]:
-                pending.append(((*below, "[]" if text[0] == "[" else "{}"), inner) if text[0] in "[{" else (below, inner))
+                pending.append(
+                    ((*below, "[]" if text[0] == "[" else "{}"), inner)
+                    if text[0] in "[{"
+                    else (below, inner)
+                )
 
 
-def _cases(version: str, kind: str, steps: tuple[str, ...], text: str) -> Iterator[Case]:
+def _cases(
+    version: str, kind: str, steps: tuple[str, ...], text: str, words: tuple[str, ...]
+) -> Iterator[Case]:
     name = f"{version} {kind} {'.'.join(steps).replace('.[]', '[]')}"
 
     def case(variant: str, value: Callable[[int], Any], sizes: tuple[int, ...]) -> Case:
-        return Case(name + variant, lambda size: [*AROUND, _with(version, kind, steps, value(size))], sizes)
+        return Case(
+            name + variant, lambda size: [*AROUND, _with(version, kind, steps, value(size))], sizes
+        )
 
     inner = text.strip("[]{}")
     if text[0] == "[":
-        yield case("", lambda size: [_item(inner, steps[-1], index) for index in range(size)], LENGTHS)
+        yield case(
+            "", lambda size: [_item(inner, steps[-1], index) for index in range(size)], LENGTHS
+        )
     elif text[0] == "{":
-        yield case("", lambda size: {f"k{index}.example/a": _value(inner, steps[-1]) for index in range(size)}, LENGTHS)
-    elif inner.partition(":")[0] in ("string", "any", "quantity", "time", "byte", "integer or string"):
-        for word in (*_TEXTS.get(steps[-1], ()), *_WORDS):
-            for at in range(len(word)) if word in _TEXTS.get(steps[-1], ()) else (0, len(word) - 1):
+        yield case(
+            "",
+            lambda size: {f"k{index}.example/a": _value(inner, steps[-1]) for index in range(size)},
+            LENGTHS,
+        )
+    elif inner.partition(":")[0] in (
+        "string",
+        "any",
+        "quantity",
+        "time",
+        "byte",
+        "integer or string",
+    ):
+        for word in (*_TEXTS.get(steps[-1], ()), *words):
+            for at in range(len(word)) if word in _TEXTS.get(steps[-1], ()) else (0,):
                 yield case(
                     f" {word} at {at}",
-                    lambda size, word=word, at=at: word[:at] + word[at] * size + word[at + 1 :] + "!",
+                    lambda size, word=word, at=at: (
+                        word[:at] + word[at] * size + word[at + 1 :] + "!"
+                    ),
                     CHARACTERS,
                 )
     if inner in ("int32", "integer", "integer or string"):
@@ -211,8 +232,11 @@ def _labels(index: int, **more: str) -> Manifest:
 
 def _nodes(count: int, **allocatable: Any) -> Documents:
     """Return nodes of three zones that differ by a label."""
-    offered = {"cpu": "64", "memory": "256Gi"} | allocatable
-    return [node(f"n{index}", {ZONE: "abc"[index % 3], "own": f"n{index}"}, **offered) for index in range(count)]
+    offered = {"cpu": "9999", "memory": "99Ti", "pods": "9999"} | allocatable
+    return [
+        node(f"n{index}", {ZONE: "abc"[index % 3], "own": f"n{index}"}, **offered)
+        for index in range(count)
+    ]
 
 
 def _deployments(count: int, replicas: int = 1, **spec: Any) -> Documents:
@@ -250,11 +274,21 @@ def _rules(kind: str, key: str, whom: str) -> Callable[[int], Documents]:
                 "own": {"matchLabels": {"app": f"w{index}"}},
                 "next": {"matchLabels": {"app": f"w{(index + 1) % size}"}},
                 "all": {"matchLabels": {"all": "same"}},
-                "in": {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"w{index}"]}]},
-                "not": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"w{index}"]}]},
+                "in": {
+                    "matchExpressions": [{"key": "app", "operator": "In", "values": [f"w{index}"]}]
+                },
+                "not": {
+                    "matchExpressions": [
+                        {"key": "app", "operator": "NotIn", "values": [f"w{index}"]}
+                    ]
+                },
                 "none": {"matchLabels": {"app": "of-nobody"}},
             }[whom]
-            made.append(deployment(f"w{index}", 2, template(_labels(index), **_selecting(kind, key, selector))))
+            made.append(
+                deployment(
+                    f"w{index}", 2, template(_labels(index), **_selecting(kind, key, selector))
+                )
+            )
         return made
 
     return grown
@@ -265,12 +299,21 @@ _CLASS = cluster_wide("storage.k8s.io/v1", "StorageClass", "c", **WAITS)
 
 
 def _volume(index: int, **spec: Any) -> Manifest:
-    own = {"capacity": {"storage": f"{index + 1}Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "c"}
-    return cluster_wide("v1", "PersistentVolume", f"v{index}", spec={**own, "hostPath": {"path": "/x"}, **spec})
+    own = {
+        "capacity": {"storage": f"{index + 1}Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "c",
+    }
+    return cluster_wide(
+        "v1", "PersistentVolume", f"v{index}", spec={**own, "hostPath": {"path": "/x"}, **spec}
+    )
 
 
 def _mounting(*names: str) -> list[Manifest]:
-    return [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": name}} for number, name in enumerate(names)]
+    return [
+        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": name}}
+        for number, name in enumerate(names)
+    ]
 
 
 def _own_disk(index: int) -> Documents:
@@ -284,12 +327,20 @@ def _kept_disk(index: int) -> Documents:
 
 
 def _local_disk(index: int) -> Documents:
-    on_node = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [f"n{index}"]}]}]}}
+    on_node = {
+        "required": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [f"n{index}"]}]}
+            ]
+        }
+    }
     return [_volume(index, nodeAffinity=on_node), *_own_disk(index)[1:], *_nodes(index + 1)[-1:]]
 
 
 def _templated(index: int) -> Manifest:
-    return stateful_set(f"w{index}", 3, template(_labels(index)), volumeClaimTemplates=[claim(storageClassName="c")])
+    return stateful_set(
+        f"w{index}", 3, template(_labels(index)), volumeClaimTemplates=[claim(storageClassName="c")]
+    )
 
 
 def _with_labels(document: Manifest, **labels: str) -> Manifest:
@@ -301,24 +352,48 @@ def _priority(index: int) -> Manifest:
 
 
 def _service(index: int) -> Manifest:
-    return namespaced("v1", "Service", f"s{index}", spec={"selector": {"app": f"w{index}"}, "ports": [{"port": 80, "nodePort": 30000 + index % 2767}]})
+    return namespaced(
+        "v1",
+        "Service",
+        f"s{index}",
+        spec={
+            "selector": {"app": f"w{index}"},
+            "ports": [{"port": 80, "nodePort": 30000 + index % 2767}],
+        },
+    )
 
 
 def _policy(index: int, peer: Manifest | None = None) -> Manifest:
-    spec = {"podSelector": {"matchLabels": {"app": f"w{index}"}}, "policyTypes": ["Ingress", "Egress"]}
+    spec = {
+        "podSelector": {"matchLabels": {"app": f"w{index}"}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
     peers = [{"podSelector": peer or {"matchLabels": {"app": f"w{index + 1}"}}}]
     ways = {"ingress": [{"from": peers}], "egress": [{"to": peers}]}
     return namespaced("networking.k8s.io/v1", "NetworkPolicy", f"np{index}", spec=spec | ways)
 
 
 def _budget(index: int) -> Manifest:
-    return namespaced("policy/v1", "PodDisruptionBudget", f"b{index}", spec={"maxUnavailable": 0, "selector": {"matchLabels": {"app": f"w{index}"}}})
+    return namespaced(
+        "policy/v1",
+        "PodDisruptionBudget",
+        f"b{index}",
+        spec={"maxUnavailable": 0, "selector": {"matchLabels": {"app": f"w{index}"}}},
+    )
 
 
 def _scaler(index: int) -> Manifest:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"w{index}"}
-    metric = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}}
-    return namespaced("autoscaling/v2", "HorizontalPodAutoscaler", f"h{index}", spec={"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3, "metrics": [metric]})
+    metric = {
+        "type": "Pods",
+        "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+    }
+    return namespaced(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        f"h{index}",
+        spec={"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3, "metrics": [metric]},
+    )
 
 
 def _named_webhook(index: int) -> Manifest:
@@ -334,8 +409,19 @@ def _backed_webhook(index: int) -> Manifest:
 
 
 def _validating_policy(index: int) -> Documents:
-    version, rule = "admissionregistration.k8s.io/v1", {"apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"]}
-    matching = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": f"object.spec.replicas < {index + 5}"}]}
+    version, rule = (
+        "admissionregistration.k8s.io/v1",
+        {
+            "apiGroups": ["apps"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE"],
+            "resources": ["deployments"],
+        },
+    )
+    matching = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"object.spec.replicas < {index + 5}"}],
+    }
     binding = {"policyName": f"vp{index}", "validationActions": ["Deny"]}
     return [
         cluster_wide(version, "ValidatingAdmissionPolicy", f"vp{index}", spec=matching),
@@ -345,12 +431,25 @@ def _validating_policy(index: int) -> Documents:
 
 def _definition(index: int) -> Manifest:
     names = {"kind": f"Kind{index}", "plural": f"kind{index}s"}
-    spec = {"group": f"g{index}.example", "names": names, "scope": "Namespaced", "versions": [{"name": "v1", "served": True, "storage": True}]}
-    return cluster_wide("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"kind{index}s.g{index}.example", spec=spec)
+    spec = {
+        "group": f"g{index}.example",
+        "names": names,
+        "scope": "Namespaced",
+        "versions": [{"name": "v1", "served": True, "storage": True}],
+    }
+    return cluster_wide(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        f"kind{index}s.g{index}.example",
+        spec=spec,
+    )
 
 
 def _namespace(index: int, **labels: str) -> Manifest:
-    return {**cluster_wide("v1", "Namespace", f"ns{index}"), "metadata": {"name": f"ns{index}", "labels": {"own": f"ns{index}", **labels}}}
+    return {
+        **cluster_wide("v1", "Namespace", f"ns{index}"),
+        "metadata": {"name": f"ns{index}", "labels": {"own": f"ns{index}", **labels}},
+    }
 
 
 def _in_namespace(index: int, document: Manifest) -> Manifest:
@@ -360,36 +459,71 @@ def _in_namespace(index: int, document: Manifest) -> Manifest:
 def _queue(index: int, **spec: Any) -> Documents:
     queue = cluster_queue(f"q{index}")
     queue["spec"] = {**queue["spec"], **spec}
-    local = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", f"l{index}", spec={"clusterQueue": f"q{index}"})
+    local = namespaced(
+        "kueue.x-k8s.io/v1beta2", "LocalQueue", f"l{index}", spec={"clusterQueue": f"q{index}"}
+    )
     return [queue, local]
 
 
 def _waiting_job(index: int, queue: str) -> Manifest:
-    return waiting(job(f"j{index}", 2, template(_labels(index), [container(gpu=1)]), gang=True), queue)
+    return waiting(
+        job(f"j{index}", 2, template(_labels(index), [container(gpu=1)]), gang=True), queue
+    )
 
 
 def _flavored(size: int) -> Documents:
-    offered = [{"name": f"f{index}", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]} for index in range(size)]
+    offered = [
+        {"name": f"f{index}", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]}
+        for index in range(size)
+    ]
     group = {"coveredResources": ["nvidia.com/gpu"], "flavors": offered}
     flavors = _each(size, lambda index: flavor(f"f{index}"))
-    return [*flavors, *_queue(0, resourceGroups=[group]), *_each(3, lambda index: _waiting_job(index, "l0"))]
+    return [
+        *flavors,
+        *_queue(0, resourceGroups=[group]),
+        *_each(3, lambda index: _waiting_job(index, "l0")),
+    ]
 
 
 def _job_set(index: int, jobs: int = 1, **annotations: str) -> Manifest:
     spec = job("w", 2, template(_labels(index)))["spec"] | {"completions": 2}
-    replicated = [{"name": f"r{number}", "replicas": 2, "template": {"spec": spec}} for number in range(jobs)]
-    made = namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", f"js{index}", spec={"replicatedJobs": replicated})
+    replicated = [
+        {"name": f"r{number}", "replicas": 2, "template": {"spec": spec}} for number in range(jobs)
+    ]
+    made = namespaced(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", f"js{index}", spec={"replicatedJobs": replicated}
+    )
     return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
 
 
 def _leader_worker_set(index: int) -> Manifest:
-    return namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", f"lws{index}", spec={"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template(_labels(index))}})
+    return namespaced(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        f"lws{index}",
+        spec={
+            "replicas": 2,
+            "leaderWorkerTemplate": {"size": 3, "workerTemplate": template(_labels(index))},
+        },
+    )
 
 
 def _ray_cluster(index: int) -> Manifest:
-    group = {"groupName": "g", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, "rayStartParams": {}, "template": template(_labels(index))}
+    group = {
+        "groupName": "g",
+        "replicas": 2,
+        "minReplicas": 2,
+        "maxReplicas": 2,
+        "rayStartParams": {},
+        "template": template(_labels(index)),
+    }
     head = {"rayStartParams": {}, "template": template(_labels(index))}
-    return namespaced("ray.io/v1", "RayCluster", f"ray{index}", spec={"headGroupSpec": head, "workerGroupSpecs": [group]})
+    return namespaced(
+        "ray.io/v1",
+        "RayCluster",
+        f"ray{index}",
+        spec={"headGroupSpec": head, "workerGroupSpecs": [group]},
+    )
 
 
 def _running(index: int, **spec: Any) -> Manifest:
@@ -399,38 +533,95 @@ def _running(index: int, **spec: Any) -> Manifest:
 
 
 def _device_claim(index: int) -> Documents:
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}}
-    made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", f"t{index}", spec={"spec": {"devices": {"requests": [request]}}})
-    pods = template(_labels(index), resourceClaims=[{"name": "g", "resourceClaimTemplateName": f"t{index}"}])
+    request = {
+        "name": "r",
+        "exactly": {
+            "deviceClassName": "gpu.nvidia.com",
+            "allocationMode": "ExactCount",
+            "count": 1,
+        },
+    }
+    made = namespaced(
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        f"t{index}",
+        spec={"spec": {"devices": {"requests": [request]}}},
+    )
+    pods = template(
+        _labels(index), resourceClaims=[{"name": "g", "resourceClaimTemplateName": f"t{index}"}]
+    )
     return [made, deployment(f"w{index}", 1, pods)]
 
 
 def _route(index: int) -> Documents:
-    pool_ref = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": f"ip{index}"}
-    rules = [{"matches": [{"path": {"type": "PathPrefix", "value": f"/{index}"}}], "backendRefs": [pool_ref]}]
+    pool_ref = {
+        "group": "inference.networking.k8s.io",
+        "kind": "InferencePool",
+        "name": f"ip{index}",
+    }
+    rules = [
+        {
+            "matches": [{"path": {"type": "PathPrefix", "value": f"/{index}"}}],
+            "backendRefs": [pool_ref],
+        }
+    ]
     selector = {"matchLabels": {"app": f"w{index}"}}
     return [
-        namespaced("gateway.networking.k8s.io/v1", "Gateway", f"g{index}", spec={"gatewayClassName": "gke-l7-rilb", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}),
-        namespaced("gateway.networking.k8s.io/v1", "HTTPRoute", f"hr{index}", spec={"parentRefs": [{"name": f"g{index}"}], "rules": rules}),
-        namespaced("inference.networking.k8s.io/v1", "InferencePool", f"ip{index}", spec={"selector": selector, "targetPorts": [{"number": 8000}], "endpointPickerRef": {"name": f"s{index}", "port": {"number": 9002}}}),
-        namespaced("networking.gke.io/v1", "HealthCheckPolicy", f"hc{index}", spec={"targetRef": pool_ref}),
+        namespaced(
+            "gateway.networking.k8s.io/v1",
+            "Gateway",
+            f"g{index}",
+            spec={
+                "gatewayClassName": "gke-l7-rilb",
+                "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+            },
+        ),
+        namespaced(
+            "gateway.networking.k8s.io/v1",
+            "HTTPRoute",
+            f"hr{index}",
+            spec={"parentRefs": [{"name": f"g{index}"}], "rules": rules},
+        ),
+        namespaced(
+            "inference.networking.k8s.io/v1",
+            "InferencePool",
+            f"ip{index}",
+            spec={
+                "selector": selector,
+                "targetPorts": [{"number": 8000}],
+                "endpointPickerRef": {"name": f"s{index}", "port": {"number": 9002}},
+            },
+        ),
+        namespaced(
+            "networking.gke.io/v1", "HealthCheckPolicy", f"hc{index}", spec={"targetRef": pool_ref}
+        ),
         _service(index),
     ]
 
 
 def _naming(index: int, *names: str) -> Manifest:
     """Return a Deployment that names Secrets, ConfigMaps and a ServiceAccount."""
-    env = [{"name": f"E{number}", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}} for number, name in enumerate(names)]
+    env = [
+        {"name": f"E{number}", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}
+        for number, name in enumerate(names)
+    ]
     from_map = [{"configMapRef": {"name": name}} for name in names]
-    pods = template(_labels(index), [container(cpu=1) | {"env": env, "envFrom": from_map}], serviceAccountName=names[0])
+    pods = template(
+        _labels(index),
+        [container(cpu=1) | {"env": env, "envFrom": from_map}],
+        serviceAccountName=names[0],
+    )
     return deployment(f"w{index}", 1, pods)
 
 
 def _named(index: int) -> Documents:
-    return [namespaced("v1", kind, f"o{index}") for kind in ("Secret", "ConfigMap", "ServiceAccount")]
+    return [
+        namespaced("v1", kind, f"o{index}") for kind in ("Secret", "ConfigMap", "ServiceAccount")
+    ]
 
 
-SIZES = (16, 64, 256, 1024)
+SIZES = (64, 256)
+"""The numbers of objects."""
 TEAM = cluster_wide("v1", "Namespace", "team")
 _SELECTORS = ("own", "next", "all", "in", "not", "none")
 RELATIONS: dict[str, Callable[[int], Documents]] = {
@@ -441,7 +632,7 @@ RELATIONS: dict[str, Callable[[int], Documents]] = {
         for whom in _SELECTORS
     },
     "Deployments": lambda size: [*_nodes(20), *_deployments(size)],
-    "Deployments that are too many": lambda size: [*_nodes(2), *_deployments(size)],
+    "Deployments that are too many": lambda size: [*_nodes(2, cpu="4"), *_deployments(size)],
     "Deployments and as many nodes": lambda size: [*_nodes(size), *_deployments(size)],
     "Deployments on their own nodes": lambda size: [*_nodes(size), *_deployments(size, nodeSelector=lambda index: {"own": f"n{index}"})],
     "Deployments on two nodes each": lambda size: [
@@ -478,10 +669,10 @@ RELATIONS: dict[str, Callable[[int], Documents]] = {
         *_each(size, lambda index: daemon_set(f"d{index}", template(_labels(index), nodeSelector={"own": f"n{index}"}))),
     ],
     "priorities": lambda size: [*_nodes(20), *_each(size, _priority), *_deployments(size, priorityClassName=lambda index: f"p{index}")],
-    "priorities that evict": lambda size: [*_nodes(2), *_each(size, _priority), *_deployments(size, priorityClassName=lambda index: f"p{index}")],
-    "running pods": lambda size: [*_nodes(40, pods="9999", cpu="9999"), *_each(size, _running), *_deployments(5)],
+    "priorities that evict": lambda size: [*_nodes(2, cpu="4"), *_each(size, _priority), *_deployments(size, priorityClassName=lambda index: f"p{index}")],
+    "running pods": lambda size: [*_nodes(40), *_each(size, _running), *_deployments(5)],
     "running pods and pods apart": lambda size: [
-        *_nodes(40, pods="9999", cpu="9999"),
+        *_nodes(40),
         *_each(size, lambda index: _running(index, affinity=anti_affinity(app="x"))),
         *_deployments(5, affinity=anti_affinity(app="w1")),
     ],
@@ -490,10 +681,11 @@ RELATIONS: dict[str, Callable[[int], Documents]] = {
         *_each(size, lambda index: {**_running(index), "spec": {**_running(index)["spec"], "nodeName": f"n{index}"}}),
         *_deployments(5, affinity=anti_affinity(app="w1")),
     ],
-    "Jobs": lambda size: [*_nodes(2), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index))))],
-    "gangs": lambda size: [*_nodes(4), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), gang=True))],
+    "Jobs": lambda size: [*_nodes(2, cpu="4"), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index))))],
+    "gangs": lambda size: [*_nodes(4, cpu="4"), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), gang=True))],
     "gangs and Deployments": lambda size: [*_nodes(20), *_deployments(size), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), gang=True))],
-    "Jobs with a deadline": lambda size: [*_nodes(2), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), activeDeadlineSeconds=60))],
+    "Jobs with a deadline": lambda size: [*_nodes(2, cpu="4"), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), activeDeadlineSeconds=60))],
+    "gangs that fit": lambda size: [*_nodes(20), *_each(size, lambda index: job(f"j{index}", 2, template(_labels(index)), gang=True))],
     "JobSets": lambda size: [*_nodes(20), *_each(size, _job_set)],
     "jobs of a JobSet": lambda size: [*_nodes(20), _job_set(0, size)],
     "exclusive JobSets": lambda size: [*_nodes(20), *_each(size, lambda index: _job_set(index, **{"alpha.jobset.sigs.k8s.io/exclusive-topology": ZONE}))],
@@ -566,7 +758,7 @@ RELATIONS: dict[str, Callable[[int], Documents]] = {
     "Jobs of one queue": lambda size: [*flavor("h100"), *_queue(0), *_each(size, lambda index: _waiting_job(index, "l0"))],
     "Deployments of one queue": lambda size: [*flavor("h100"), *_queue(0), *_each(size, lambda index: waiting(deployment(f"w{index}", 1, template(_labels(index), [container(gpu=1)])), "l0"))],
     "cohorts": lambda size: [
-        *flavor("h100"), *_each(size, lambda index: cohort(f"co{index}", 8, f"co{index - 1}" if index else None)),
+        *flavor("h100"), *_each(size, lambda index: cohort(f"co{index}", 8, f"co{index - 1}" if index % 32 else None, lendingLimit=4)),
         *_each(size, lambda index: _queue(index, cohortName=f"co{index}")), *_each(size, lambda index: _waiting_job(index, f"l{index}")),
     ],
     "flavors of one queue": _flavored,

@@ -37,6 +37,13 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
         ("@monthly", 28 * DAY),
         ("@every 1h30m", 90 * MINUTE),
         ("@every 0.5h", 30 * MINUTE),
+        ("@every 1h.5m1.s", HOUR + 31),
+        ("@every 1500ms", 1),
+        ("@every 1\u00b5s1\u03bcs", 1),
+        ("@every -1h", 1),
+        ("@every 0", 1),
+        (f"@every {'0' * 100_000}1h{'0' * 100_000}.{'9' * 100_000}s", HOUR),
+        ("@every 2562047h47m16.854775807s", 9223372036),  # the longest of Go's durations
     ],
 )
 def test_the_shortest_interval(schedule: str, seconds: int) -> None:
@@ -55,6 +62,15 @@ def test_the_shortest_interval(schedule: str, seconds: int) -> None:
         "*/0 * * * *",
         "a * * * *",
         "@often",
+        "@every",
+        "@every 1",
+        "@every 1h ",
+        "@every .h",
+        "@every \u0661h",
+        "@every 2562047h47m16.854775808s",
+        f"@every {'9' * 400}h",
+        f"@every {'9' * 200_000}x",
+        f"@every {'1h' * 100_000}x",
     ],
 )
 def test_what_kubernetes_refuses_is_refused(schedule: str) -> None:

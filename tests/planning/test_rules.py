@@ -222,6 +222,15 @@ def on_machine(name: str) -> Manifest:
     )
 
 
+def near_themselves(workloads: int) -> list[Manifest]:
+    """Pods that are each near those of their own workload, on a few nodes."""
+    stack = [node(f"n{index}", cpu="9") for index in range(20)]
+    for index in range(workloads):
+        pods = template({"app": f"w{index}"}, affinity=affinity(app=f"w{index}"))
+        stack.append(deployment(f"w{index}", 2, pods))
+    return stack
+
+
 def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifest]:
     selector = {
         "cel": {
@@ -555,6 +564,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(), NODES, namespaced("example.org/v1", "Service", "s")],
         [web(), NODES, namespaced("v1", "Service", "s")],
     ),
+    "work-budget": (near_themselves(16), near_themselves(4)),
     "unknown-admission": (
         [web(), NODES, webhook("pods", "*", "Validating")],
         [web(), NODES, webhook("jobs", "*", "Validating")],

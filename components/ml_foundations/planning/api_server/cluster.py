@@ -391,16 +391,15 @@ class Cluster:
         among = self.node_groups if among is None else among
         if pod.one_per_node:
             return [place for place in among if is_wanted_on(pod, place.node)]
-        # Volumes differ from workload to workload, so their answers are not kept.
-        if pod.volume_refusals is not None:
-            return [place for place in among if not refusals(pod, place.node)]
-        # Thousands of workloads have few keys: each key looks at the nodes once.
-        if pod.node_key not in self._accepted:
-            accepting = self._accepted[pod.node_key] = []
+        # Thousands of workloads have few keys: each key looks at the nodes once. Volumes differ
+        # from workload to workload.
+        key = pod.node_key if pod.volume_refusals is None else pod
+        if key not in self._accepted:
+            accepting = self._accepted[key] = []
             for index, place in enumerate(self.node_groups):
                 if not refusals(pod, place.node):
                     accepting.append(index)
-        return [among[index] for index in self._accepted[pod.node_key]]
+        return [among[index] for index in self._accepted[key]]
 
     def possibly_accepting(self, pod: PodClass) -> list[NodeGroup]:
         """Return the node groups that may accept the pods, because a name or a label is unknown."""

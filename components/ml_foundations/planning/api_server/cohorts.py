@@ -5,6 +5,7 @@ Follows pkg/cache/scheduler/resource_node.go of Kueue v0.19.2.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from ml_foundations.kubernetes.trees import Unknown, unknown_paths
 Taken = Mapping[tuple[str, str, str], int]
 """The use of ClusterQueues by their name, the flavor and the resource, in thousandths."""
 NOTHING: Taken = MappingProxyType({})
+_MOST_LEVELS = 100
+"""Levels of Cohorts that are followed: beyond, what a queue may borrow is not known."""
 
 
 class Quota(NamedTuple):
@@ -38,9 +41,21 @@ class _Node:
 
     @property
     def root(self) -> "_Node":
-        return self.parent.root if self.parent else self
+        root = self
+        while root.parent:
+            root = root.parent
+        return root
 
     @property
+    def is_too_deep(self) -> bool:
+        ancestor = self
+        for _ in range(_MOST_LEVELS):
+            if ancestor.parent is None:
+                return False
+            ancestor = ancestor.parent
+        return True
+
+    @cached_property
     def is_unknown(self) -> bool:
         return self.manifest.get("kind") == "Cohort" and any(unknown_paths(self.manifest))
 
@@ -55,6 +70,11 @@ class Cohorts:
         declared = [*self._cohorts.values()]
         # A Cohort without a known name and parent, or with itself above it, may lend to any queue.
         self._is_open = not all([self._join(node) for node in [*self._queues.values(), *declared]])
+        everyone = (*self._queues.values(), *self._cohorts.values())
+        if any(node.is_too_deep for node in everyone):
+            self._is_open = True
+            for node in everyone:
+                node.parent, node.children = None, []
         self._unknown = {node.root for node in declared if node.is_unknown}
 
     def _join(self, node: _Node) -> bool:
@@ -89,12 +109,14 @@ class Cohorts:
         return self._most[key]
 
 
-class _Resource(NamedTuple):
+class _Resource:
     """A resource in a flavor, and what queues use of it."""
 
-    flavor: str
-    name: str
-    taken: Taken
+    def __init__(self, flavor: str, name: str, taken: Taken) -> None:
+        self.flavor, self.name, self.taken = flavor, name, taken
+        # Cohorts that lend to each other ask twice for each: kept, not two to the power of levels.
+        self._quota, self._subtree = cache(self._find_quota), cache(self._find_subtree)
+        self._used = cache(self._find_used)
 
     def available(self, node: _Node) -> int:
         subtree, local, used = self._subtree(node), self._local(node), self._used(node)
@@ -105,13 +127,13 @@ class _Resource(NamedTuple):
             shared = min(shared, subtree - local - max(0, used - local) + borrowing)
         return max(0, local - used) + shared
 
-    def _quota(self, node: _Node) -> Quota:
+    def _find_quota(self, node: _Node) -> Quota:
         for _, flavor in [] if node.is_unknown else flavors_of(node.manifest):
             if flavor["name"] == self.flavor:
                 return quota_of(flavor, self.name)
         return Quota()
 
-    def _subtree(self, node: _Node) -> int:
+    def _find_subtree(self, node: _Node) -> int:
         """Return the quota of a node, with what its children lend."""
         lent = sum(self._subtree(child) - self._local(child) for child in node.children)
         return self._quota(node).nominal + lent
@@ -121,7 +143,7 @@ class _Resource(NamedTuple):
         lending = self._quota(node).lending
         return 0 if lending is None else max(0, self._subtree(node) - lending)
 
-    def _used(self, node: _Node) -> int:
+    def _find_used(self, node: _Node) -> int:
         """Return what is used of a node's quota; its children use what they do not keep."""
         if node.manifest.get("kind") == "ClusterQueue":
             return self.taken.get((name_of(node.manifest), self.flavor, self.name), 0)

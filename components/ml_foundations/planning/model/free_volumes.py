@@ -8,9 +8,10 @@ single node: then the volumes are a resource of the nodes.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.performance import IdentityMap, fingerprint
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.storage import TOPOLOGY_LABELS, StorageClasses, size_of
 from ml_foundations.planning.model.workloads import Workload
@@ -45,8 +47,17 @@ class FreeVolumes:
     def __init__(self, volumes: Iterable[Manifest], classes: StorageClasses) -> None:
         self._classes = classes
         self._volumes = {name_of(volume): volume for volume in volumes if storage.is_free(volume)}
-        self._needs: list[tuple[Need, _Names]] = []
-        """The claims, each with the volumes that satisfy it."""
+        self._needs: dict[_Names, list[Need]] = {}
+        """The claims by the volumes that satisfy them: thousands have the same."""
+        self._of_owner = defaultdict[str, list[tuple[_Names, Need]]](list)
+        self._shared: IdentityMap[Manifest, bool] = IdentityMap()
+        """The claims by the workloads whose they are, and those that several pods mount."""
+        self._of_class = defaultdict[str, list[str]](list)
+        for name, volume in self._volumes.items():
+            self._of_class[storage.class_name(volume)].append(name)
+        self._satisfying: dict[bytes | None, _Names] = {}
+        self._reached = cache(self._find_reached)
+        self._reaches = cache(self._find_reaches)
         self._resources: dict[_Names, str] = {}
         """The volumes that are a resource of nodes, with the name of the resource."""
 
@@ -57,9 +68,12 @@ class FreeVolumes:
             return settled
         for need in needs:
             if candidates := self.satisfying(need.claim):
-                self._needs.append((need, candidates))
+                self._needs.setdefault(candidates, []).append(need)
+                self._shared[need.claim] = need.is_shared
+                for owner in need.owners:
+                    self._of_owner[owner].append((candidates, need))
         # Volumes are a resource if each reaches one node, and every claim for them accepts any.
-        for volumes in set(map(itemgetter(1), self._needs)):
+        for volumes in self._needs:
             holders = self._holders(volumes, nodes) if self._is_interchangeable(volumes) else None
             if holders is None:
                 continue
@@ -88,9 +102,7 @@ class FreeVolumes:
         for name in volumes:
             if labels_of(self._volumes[name]).keys() & TOPOLOGY_LABELS:
                 return False
-        for need, candidates in self._needs:
-            if candidates.isdisjoint(volumes):
-                continue
+        for candidates, need in self._needs_of(volumes):
             waits = self._classes.waits(need.claim)
             if candidates != volumes or need.is_shared or not waits:
                 return False
@@ -124,10 +136,25 @@ class FreeVolumes:
 
     def satisfying(self, claim: Manifest) -> _Names:
         """Return the free volumes that can be bound to a claim."""
-        if not self._volumes or any(unknown_paths(section(claim, "spec"))):
+        spec = section(claim, "spec")
+        if not self._volumes or any(unknown_paths(spec)):
             return frozenset()
-        volumes = self._volumes.items()
-        return frozenset(name for name, volume in volumes if storage.satisfies(volume, claim))
+        key = fingerprint(spec)
+        satisfying = self._satisfying.get(key) if key else None
+        if satisfying is None:
+            names_of_class = self._of_class.get(storage.class_name(claim), ())
+            satisfying = frozenset(
+                name for name in names_of_class if storage.satisfies(self._volumes[name], claim)
+            )
+            self._satisfying[key] = satisfying
+        return satisfying
+
+    def _find_reached(self, volumes: _Names, node: NodeClass) -> _Names:
+        """Return those of some volumes that a node reaches."""
+        return frozenset(n for n in volumes if storage.is_reached(self._volumes[n], node))
+
+    def _find_reaches(self, volumes: _Names) -> frozenset[str]:
+        return frozenset(_reach(self._volumes[name]) for name in volumes)
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         """Yield why a claim gets no volume that a node reaches, or perhaps none."""
@@ -137,11 +164,11 @@ class FreeVolumes:
             return
         if not waits and sum(map(itemgetter(1), self._competing(candidates, workload))) <= 1:
             candidates = self._smallest(candidates)
-        reached = frozenset(n for n in candidates if storage.is_reached(self._volumes[n], node))
+        reached = self._reached(candidates, node)
         if not reached and not is_made:
             yield self._out_of_reach(claim, candidates, node)
             return
-        is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
+        is_shared = self._shared.get(claim, False)
         gets_a_reached_one = reached == candidates or (waits and not is_shared)
         has_enough = is_made or candidates in self._resources or self._are_enough(reached, workload)
         if not gets_a_reached_one or not has_enough:
@@ -175,13 +202,29 @@ class FreeVolumes:
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
         """Return the claims that may take some volumes: what satisfies them, and their number."""
-        competing: list[tuple[_Names, int]] = []
-        for need, candidates in self._needs:
+        competing: dict[_Names, int] = {}
+        for candidates, number in self._numbers.items():
             if not candidates.isdisjoint(volumes):
-                # Of a workload whose pods need not run at once, one pod is enough.
-                is_one = not workload.all_at_once and str(workload) in need.owners
-                competing.append((candidates, 1 if is_one else need.number))
-        return competing
+                competing[candidates] = number
+        # Of a workload whose pods need not run at once, one pod is enough.
+        for candidates, need in () if workload.all_at_once else self._of_owner[str(workload)]:
+            if candidates in competing:
+                competing[candidates] += 1 - need.number
+        return list(competing.items())
+
+    @cached_property
+    def _numbers(self) -> Mapping[_Names, int]:
+        """The number of claims for each set of volumes."""
+        numbers = Counter[_Names]()
+        for volumes, needs in self._needs.items():
+            numbers[volumes] += sum(need.number for need in needs)
+        return numbers
+
+    def _needs_of(self, volumes: _Names) -> Iterator[tuple[_Names, Need]]:
+        """Yield the claims that may take some volumes, each with all that it may take."""
+        for candidates, needs in self._needs.items():
+            if not candidates.isdisjoint(volumes):
+                yield from ((candidates, need) for need in needs)
 
     def _are_enough(self, volumes: _Names, workload: Workload) -> bool:
         """Return whether some volumes are enough for all claims that may take them, in any order.
@@ -195,7 +238,7 @@ class FreeVolumes:
         if sum(map(itemgetter(1), competing)) <= len(volumes):
             return True
         contested = frozenset[str]().union(*map(itemgetter(0), competing))
-        if len({_reach(self._volumes[name]) for name in contested}) > 1:
+        if len(self._reaches(contested)) > 1:
             return False
         claims, narrower, smallest_narrower = 0, frozenset[str](), 0
         for candidates, number in competing:

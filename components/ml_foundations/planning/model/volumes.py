@@ -1,7 +1,8 @@
 """Volumes and the nodes that they let pods run on: zones, topologies, attachable disks."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
@@ -9,7 +10,7 @@ from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli
-from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.declared import full_name, key_of
 from ml_foundations.planning.model.free_volumes import FreeVolumes, Need
@@ -85,6 +86,17 @@ class Volumes:
             namespace, name = key
             self._existing[key] = {"metadata": {"namespace": namespace, "name": name}}
         self._existing |= self._claims
+        self._numbered = defaultdict[tuple[str, str], list[tuple[str, Manifest]]](list)
+        """These by their namespace and the name without a number, as StatefulSets name claims."""
+        for (namespace, name), claim in self._existing.items():
+            stem, _, number = str(name).rpartition("-")
+            self._numbered[namespace, stem].append((number, claim))
+        self._kept = defaultdict[tuple[str, str], list[Manifest]](list)
+        """The volumes that are kept for a claim, by its namespace and name."""
+        for volume in self._volumes.values():
+            if key := storage.claim_of(volume):
+                self._kept[key].append(volume)
+        self._csi_of = cache(self._find_csi)
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
     def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
@@ -167,15 +179,12 @@ class Volumes:
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
         """Return the existing claims of a StatefulSet's pods: declared, or with a volume kept."""
-        stems = {f"{name_of(template)}-{workload.name}" for template in workload.claims}
-        if not stems:
-            return []
+        stems = dict.fromkeys(f"{name_of(claim)}-{workload.name}" for claim in workload.claims)
         claims: list[Manifest] = []
-        for (namespace, name), claim in self._existing.items():
-            stem, _, number = str(name).rpartition("-")
-            is_of_template = namespace == workload.namespace and stem in stems
-            if is_of_template and number.isdecimal() and int(number) in ordinals(workload):
-                claims.append(claim)
+        for stem in stems:
+            for number, claim in self._numbered.get((workload.namespace, stem), ()):
+                if number.isdecimal() and int(number) in ordinals(workload):
+                    claims.append(claim)
         return claims
 
     def refusals(
@@ -250,11 +259,8 @@ class Volumes:
         for index, volume in enumerate(items(spec, "volumes")):
             name = section(volume, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
-            sources = [volume]
-            if claim is not None:
-                sources = [section(candidate, "spec") for candidate in self._may_get(claim)]
             described = f"the claim {name}" if name else f"the volume {volume.get('name')}"
-            drivers = [section(source, "csi") for source in sources]
+            drivers = [section(volume, "csi")] if claim is None else self._may_get(claim)
             yield _PodVolume(f"volumes[{index}]", described, drivers)
 
     def _missing_driver(self, driver: str, path: str, described: str, about: str = "") -> Refusal:
@@ -393,22 +399,23 @@ class Volumes:
         if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
         # Either both name each other, or the volume alone names the claim.
-        key = key_of(claim)
-        for volume in self._volumes.values():
-            if storage.claim_of(volume) != key:
-                continue
+        for volume in self._kept.get(key_of(claim), ()):
             if name == name_of(volume) or (not name and storage.is_large_enough(volume, claim)):
                 return volume
         return None
 
     def _may_get(self, claim: Manifest) -> list[Manifest]:
-        """Return the volumes that a claim may get; a volume that is made is empty."""
+        """Return the ``csi`` of the volumes that a claim may get; empty for one that is made."""
         if volume := self._volume_of(claim):
-            return [volume]
-        candidates = [self._volumes[name] for name in self._free.satisfying(claim)]
-        if self._classes.makes_volume(claim) or any(self._unknowns_of(claim)):
-            candidates.append({})
-        return candidates
+            return [section(volume, "spec", "csi")]
+        drivers = self._csi_of(self._free.satisfying(claim))
+        is_made = self._classes.makes_volume(claim) or any(self._unknowns_of(claim))
+        return [*drivers, {}] if is_made else drivers
+
+    def _find_csi(self, volumes: frozenset[str]) -> list[Manifest]:
+        """Return the ``csi`` of some volumes, equal ones once."""
+        found = (section(self._volumes[name], "spec", "csi") for name in volumes)
+        return list({as_key(csi): csi for csi in found}.values())
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)

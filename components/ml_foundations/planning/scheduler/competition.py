@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import Amounts, times, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.node_groups import (
@@ -18,6 +18,7 @@ from ml_foundations.planning.model.node_groups import (
     carrying,
     take,
 )
+from ml_foundations.planning.scheduler.budget import spend
 from ml_foundations.planning.scheduler.capacity import is_repelled
 from ml_foundations.planning.scheduler.exhaustive_search import search
 from ml_foundations.planning.scheduler.packing import arrangements
@@ -26,8 +27,8 @@ _WHOLE_NODE = 10**9
 """One node, in the units that shares of nodes are counted in: integers are exact and fast."""
 _MOST_SHARES = 4000
 """Pairs of pods and node groups that are compared one by one; beyond that, only sums are."""
-_ANY_POD = None
-"""The index key of a pod that may interact with any other."""
+_ANY_POD, _ANY_VALUE = None, object()
+"""The index key of a pod that may interact with any other, or with any that has a label."""
 
 
 def independent_sets(pod_groups: Iterable[PodGroup]) -> list[list[PodGroup]]:
@@ -58,7 +59,7 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
     for number, members in enumerate(sets):
         for pods in members:
             set_of[pods] = number
-            for key in (*pods.pod.labels.items(), *pods.pod.exclusive_claims, _ANY_POD):
+            for key in (*label_keys(pods.pod.labels), *pods.pod.exclusive_claims):
                 index[key].append(pods)
     # Without the index, thousands of workloads with affinity are compared with all others.
     joined_to = {number: number for number in range(len(sets))}
@@ -80,10 +81,26 @@ def _joined(sets: list[list[PodGroup]], interacting: Sequence[PodGroup]) -> list
 def _index_keys(pod: PodClass) -> Iterable[Hashable]:
     """Yield the keys under which ``_joined`` finds all pods that a pod may interact with."""
     for rule in (*pod.affinity, *pod.anti_affinity, *pod.spread):
-        # For each selector, one of the labels that it requires; ``_ANY_POD`` if it requires none.
-        required = section(rule.selector or {}, "matchLabels")
-        yield next(iter(required.items()), _ANY_POD)
+        yield required_label(rule.selector)
     yield from pod.exclusive_claims
+
+
+def label_keys(labels: Manifest) -> Iterable[Hashable]:
+    """Yield what ``required_label`` returns for selectors that may select pods with some labels."""
+    return (*labels.items(), *((key, _ANY_VALUE) for key in labels), _ANY_POD)
+
+
+def required_label(selector: Manifest | None) -> Hashable:
+    """Return one of the labels that a selector requires, with its value if it requires one."""
+    for label in section(selector or {}, "matchLabels").items():
+        return label
+    for requirement in items(selector or {}, "matchExpressions"):
+        operator, values = requirement.get("operator"), items(requirement, "values")
+        if operator == "In" and len(values) == 1:
+            return requirement.get("key"), values[0]
+        if operator in ("In", "Exists"):
+            return requirement.get("key"), _ANY_VALUE
+    return _ANY_POD
 
 
 def _interacts_with(pod: PodClass, other: PodClass) -> bool:
@@ -289,7 +306,8 @@ class _Shares:
         for choice in choices:
             if self._sums_leave_room(choice, pods):
                 return True
-        if len(self._pod_groups) * len(able) > _MOST_SHARES:
+        shares = len(self._pod_groups) * len(able)
+        if shares > _MOST_SHARES or not spend(len(choices) * len(self._pod_groups)):
             return False
         return any(self._filled_by_others(choice, pods) < _size(choice) for choice in choices)
 

@@ -14,6 +14,7 @@ from ml_foundations.planning.model.node_groups import (
     take,
 )
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.scheduler.budget import spend
 
 _Load = tuple[int, ...]
 """The number of pods of each class on a node."""
@@ -21,7 +22,7 @@ _State = tuple[_Load, ...]
 """The load of each node."""
 
 _MOST_NODES = 24
-_MOST_PODS = 48
+MOST_PODS = 48
 _MOST_STEPS = 60_000
 """Placements that are tried before the search gives up; about a second."""
 
@@ -52,7 +53,7 @@ def search(
     """
     pods = sum(pods_of_class.count for pods_of_class in pod_groups)
     nodes = sum(_differing_nodes(group, pods) for group in node_groups)
-    if pods > _MOST_PODS or nodes > _MOST_NODES:
+    if pods > MOST_PODS or nodes > _MOST_NODES:
         return None
     return _SearchSpace(pod_groups, node_groups, pods).explore(count_each)
 
@@ -138,15 +139,15 @@ class _SearchSpace:
             if not next_states and placed != self._counts and not self._may_lose_a_pod(placed):
                 next_states = list(self._preemptions(state, placed))
             steps += len(next_states) + 1
+            if steps > _MOST_STEPS or not spend(len(self.nodes)):
+                outcome.exhausted = False
+                return outcome
             if not next_states:
                 outcome.complete |= placed == self._counts
                 outcome.stuck |= placed != self._counts
                 outcome.least = list(map(min, outcome.least, placed))
                 outcome.most = list(map(max, outcome.most, placed))
             if outcome.complete and outcome.stuck and not count_each:
-                return outcome
-            if steps > _MOST_STEPS:
-                outcome.exhausted = False
                 return outcome
             for next_state in next_states:
                 if next_state not in seen:
@@ -169,7 +170,8 @@ class _SearchSpace:
     def is_placeable(self, index: int, node: _Node, state: _State) -> bool:
         """Return whether the scheduler may put a pod of a class on a node."""
         return (
-            self._accepted[node.index][index]
+            spend(1)
+            and self._accepted[node.index][index]
             and self._has_room(index, node, state[node.index])
             and self._rules[index].allow(node, state)
         )
@@ -184,6 +186,7 @@ class _SearchSpace:
     def _fits(self, pod: PodClass, group: NodeGroup, load: _Load) -> bool:
         if any(map(pod.excludes_on_node, group.running)):
             return False
+        spend(len(load))
         free = dict(group.free)
         for other, count in zip(self.pending, load, strict=True):
             if not count:
@@ -321,7 +324,7 @@ class _DomainRules:
     def _shares_domain(self, key: str, classes: Sequence[int], node: _Node, state: _State) -> bool:
         """Return whether a pod of some classes is in a node's topology domain."""
         domain = node.domain(key)
-        if domain is None:
+        if domain is None or not spend(len(self._space.nodes)):
             return False
         for other in self._space.nodes:
             if other.domain(key) == domain and self._space.carried(other, state, classes):
@@ -346,7 +349,7 @@ class _DomainRules:
     def _keeps_skew(self, spreading: _Spreading, node: _Node, state: _State) -> bool:
         constraint = spreading.constraint
         own_domain = node.domain(constraint.key)
-        if own_domain is None:
+        if own_domain is None or not spend(2 * len(spreading.nodes)):
             return False
         # The node affinity of a DaemonSet's pod leaves it its own node alone.
         is_bound = self._pod.one_per_node and constraint.honor_affinity

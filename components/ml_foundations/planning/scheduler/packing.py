@@ -17,6 +17,7 @@ from ml_foundations.planning.model.node_groups import (
     PodGroup,
     take,
 )
+from ml_foundations.planning.scheduler.budget import spend
 from ml_foundations.planning.scheduler.exhaustive_search import SearchResult, is_within, with_added
 
 _Counts = tuple[int, ...]
@@ -30,6 +31,11 @@ _MOST_STEPS = 300_000
 
 class _TooManyError(Exception):
     pass
+
+
+def _require_budget(steps: int) -> None:
+    if not spend(steps):
+        raise _TooManyError
 
 
 def arrangements(pod_groups: Sequence[PodGroup]) -> SearchResult | None:
@@ -76,8 +82,9 @@ class _NodeLoads:
             is_accepted = group in pods.node_groups
             self._most.append(min(pods.count, group.room(pods.pod)) if is_accepted else 0)
         numbers = [range(most + 1) for most in self._most]
-        if prod(map(len, numbers)) > _MOST_LOADS:
+        if (loads := prod(map(len, numbers))) > _MOST_LOADS:
             raise _TooManyError
+        _require_budget(2 * loads)
         self._possible = set(filter(self._fits, itertools.product(*numbers)))
 
     def _fits(self, load: _Counts) -> bool:
@@ -101,6 +108,7 @@ class _NodeLoads:
         if not self._most[index]:
             return [(0,) * len(self._most)]
         room = self._group.room(self._classes[index])
+        _require_budget(2 * len(self._possible))
         blocking: set[_Counts] = set()
         for load in self._possible:
             if load[index] == room or not self._fits(with_added(load, index, 1)):
@@ -134,6 +142,7 @@ def _sums(
     for loads, nodes in choices:
         for _ in range(nodes):
             steps += len(sums) * len(loads)
+            _require_budget(len(sums) * len(loads))
             if steps > _MOST_STEPS:
                 raise _TooManyError
             reached: set[_Counts] = set()
@@ -160,6 +169,7 @@ def _smallest(candidates: set[_Counts]) -> list[_Counts]:
     """Return the counts that are not at least as large as others in every class."""
     kept: list[_Counts] = []
     for counts in sorted(candidates, key=lambda counts: (sum(counts), counts)):
+        _require_budget(len(kept))
         if not any(is_within(smaller, counts) for smaller in kept):
             kept.append(counts)
     return kept

@@ -1,8 +1,10 @@
 """Placing each workload, next to running pods and to DaemonSets that come first or later."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, takewhile
 
 from ml_foundations.kubernetes import labels
@@ -34,8 +36,8 @@ from ml_foundations.planning.model.node_groups import (
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.scheduler.capacity import Capacity, capacity
-from ml_foundations.planning.scheduler.competition import judge_together
-from ml_foundations.planning.scheduler.exhaustive_search import search
+from ml_foundations.planning.scheduler.competition import judge_together, label_keys, required_label
+from ml_foundations.planning.scheduler.exhaustive_search import MOST_PODS, search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
 
@@ -178,7 +180,7 @@ class Fitting:
         verdict, _ = judge_together([demand], cluster.node_groups)
         if verdict is Verdict.FITS or outcome.verdict is not Verdict.FITS:
             return outcome
-        if self._affecting(pod):
+        if any(self._affecting(pod)):
             return outcome + self._place_with_affecting(admitted, pod_set, pod, pod_set.count)
         verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
         why = "affinity, spreading or a claim of one pod keeps them apart"
@@ -223,15 +225,16 @@ class Fitting:
         """Yield rollouts and autoscaling of groups of pods for which the nodes have no room."""
         workload = admitted.workload
         for rule, count in workload.ceilings if workload.groups else ():
-            for groups in range(workload.groups + 1, count + 1):
-                pod_sets: list[PodSetClass] = []
-                for pod_set, pod in admitted.pod_sets:
-                    grown = replace(pod_set, count=workload.pods_of(pod_set, groups))
-                    pod_sets.append((grown, pod))
-                demands = self.demands([replace(admitted, pod_sets=pod_sets)], self.occupied)
-                if self.judge_together(demands, self.occupied)[0] is Verdict.CANNOT_FIT:
-                    yield GrowthStops(rule, *pod_sets[0], count, groups - 1, of_groups=True)
-                    break
+            more = range(workload.groups + 1, count + 1)
+            index = bisect_left(more, True, key=partial(self._is_too_many_groups, admitted))
+            if index < len(more):
+                [(pod_set, pod), *_] = _of_groups(admitted, more[index])
+                yield GrowthStops(rule, pod_set, pod, count, more[index] - 1, of_groups=True)
+
+    def _is_too_many_groups(self, admitted: AdmittedWorkload, groups: int) -> bool:
+        grown = replace(admitted, pod_sets=_of_groups(admitted, groups))
+        demands = self.demands([grown], self.occupied)
+        return self.judge_together(demands, self.occupied)[0] is Verdict.CANNOT_FIT
 
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
         """Return how many old and new pods find nodes, if affinity distinguishes them; else 0."""
@@ -247,12 +250,14 @@ class Fitting:
             return 0
         groups = self.occupied
         old_pods = PodGroup(pod, count, self.cluster.accepting(pod, groups))
-        for surge in range(wanted - count, 0, -1):
-            new_pods = PodGroup(new, surge, self.cluster.accepting(new, groups))
-            verdict, _ = self.judge_together([old_pods, new_pods], groups)
-            if verdict is not Verdict.CANNOT_FIT:
-                return count + surge
-        return 0
+        accepting = self.cluster.accepting(new, groups)
+
+        def is_too_many(surge: int) -> bool:
+            together = [old_pods, PodGroup(new, surge, accepting)]
+            return self.judge_together(together, groups)[0] is Verdict.CANNOT_FIT
+
+        surge = bisect_left(range(1, wanted - count + 1), True, key=is_too_many)
+        return count + surge if surge else 0
 
     def _has_ample_room(self, pod: PodClass, wanted: int) -> bool:
         """Return whether only free resources decide, and they suffice in any order."""
@@ -330,7 +335,7 @@ class Fitting:
             node = possible[0].node
             reason = explain.node_refuses(pod_set, node, refusals(pod, node)[0])
             return Outcome.of(Verdict.UNDETERMINED, reason)
-        if bounds.most < wanted and self._affecting(pod):
+        if bounds.most < wanted and any(self._affecting(pod)):
             return self._place_with_affecting(admitted, pod_set, pod, wanted)
         return self._by_capacity(pod_set, pod, bounds, wanted)
 
@@ -350,28 +355,37 @@ class Fitting:
                 able.append(group)
         return total_room(pod, able)
 
-    def _affecting(self, pod: PodClass) -> list[AdmittedWorkload]:
-        """Return workloads whose pods decide where a pod may go."""
+    def _affecting(self, pod: PodClass) -> Iterator[AdmittedWorkload]:
+        """Yield workloads whose pods decide where a pod may go."""
         # The pod must be near them, or its spread constraints count them.
-        if not (pod.affinity or pod.spread):
-            return []
 
         def affects(other: PodClass) -> bool:
             return any(term.matches(other) for term in pod.affinity) or _spread_counts(pod, other)
 
-        workloads = self._workloads
-        return [admitted for admitted in workloads if any(map(affects, _other_pods(admitted, pod)))]
+        candidates: dict[AdmittedWorkload, None] = {}
+        for rule in (*pod.affinity, *(rule for rule in pod.spread if not rule.is_empty)):
+            candidates |= dict.fromkeys(self._by_label[required_label(rule.selector)])
+        for admitted in candidates:
+            if any(map(affects, _other_pods(admitted, pod))):
+                yield admitted
+
+    @cached_property
+    def _by_label(self) -> Mapping[Hashable, list[AdmittedWorkload]]:
+        """The workloads by the labels of their pods: most selectors require a label of few."""
+        by_label = defaultdict[Hashable, list[AdmittedWorkload]](list)
+        for admitted in self._workloads:
+            labels_of_pods: dict[Hashable, None] = {}
+            for _, pod in admitted.pod_sets:
+                labels_of_pods |= dict.fromkeys(label_keys(pod.labels))
+            for key in labels_of_pods:
+                by_label[key].append(admitted)
+        return by_label
 
     def _place_with_affecting(
         self, admitted: AdmittedWorkload, pod_set: PodSet, pod: PodClass, wanted: int
     ) -> Outcome:
         """Place pods together with those that decide where they may go."""
-        company = [admitted]
-        for member in company:  # the list grows: those that affect a member are members
-            for _, member_pod in member.pod_sets:
-                for affecting in self._affecting(member_pod):
-                    if affecting not in company:
-                        company.append(affecting)
+        company = self._company(admitted)
         pod_sets: list[PodSetClass] = []
         may_end = False
         for member in company:
@@ -397,6 +411,24 @@ class Fitting:
             return Outcome.of(Verdict.FITS)
         rule = "pod-affinity" if pod.affinity else "topology-spread"
         return self._by_capacity(pod_set, pod, Capacity(least, most, rule), wanted)
+
+    def _company(self, admitted: AdmittedWorkload) -> list[AdmittedWorkload]:
+        """Return a workload, those that affect it, those that affect these, and so on.
+
+        With more pods than are searched, the rest changes nothing and is left out.
+        """
+        company, pending, pods = {admitted: None}, [admitted], _number_of_pods(admitted)
+        while pending:
+            for _, pod in pending.pop().pod_sets:
+                for affecting in self._affecting(pod):
+                    if affecting in company:
+                        continue
+                    company[affecting] = None
+                    pending.append(affecting)
+                    pods += _number_of_pods(affecting)
+                    if pods > MOST_PODS:
+                        return list(company)
+        return list(company)
 
     def _place_in_parts(self, admitted: AdmittedWorkload) -> Outcome:
         """Place a JobSet whose pods perhaps need not run at once."""
@@ -476,6 +508,20 @@ class Fitting:
         for pod_set, pod in chain.from_iterable(map(_nonempty, workloads)):
             demands.append(self._demand(pod_set, pod, among))
         return demands
+
+
+def _number_of_pods(admitted: AdmittedWorkload) -> int:
+    """Return how many pods of a workload are searched; those of a DaemonSet count elsewhere."""
+    is_daemon_set = admitted.workload.kind == "DaemonSet"
+    return 0 if is_daemon_set else sum(pod_set.count for pod_set, _ in admitted.pod_sets)
+
+
+def _of_groups(admitted: AdmittedWorkload, groups: int) -> list[PodSetClass]:
+    """Return the sets of pods that a workload has with so many groups."""
+    grown: list[PodSetClass] = []
+    for pod_set, pod in admitted.pod_sets:
+        grown.append((replace(pod_set, count=admitted.workload.pods_of(pod_set, groups)), pod))
+    return grown
 
 
 def _nonempty(admitted: AdmittedWorkload) -> list[PodSetClass]:

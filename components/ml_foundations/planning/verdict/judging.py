@@ -17,7 +17,8 @@ from ml_foundations.planning.input.closed_world import ClassifiedDocuments
 from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.performance import without_garbage_collector
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, doubt
+from ml_foundations.planning.scheduler.budget import is_exhausted, limited_work
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advice
 from ml_foundations.planning.verdict.autoscalers import unserved_metrics
@@ -49,7 +50,7 @@ def judge(
             documents lack.
         accepted: The rules whose errors the user accepts.
     """
-    with without_garbage_collector():
+    with without_garbage_collector(), limited_work():
         classified, nodes = ClassifiedDocuments(documents), list(nodes)
         verdicts = _judge_cluster(classified, nodes, gke)
         rules = {finding.rule for finding in verdicts.findings if finding.is_error}
@@ -242,6 +243,15 @@ def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool
     return verdict is Verdict.CANNOT_FIT and bool(elsewhere) and Verdict.CANNOT_FIT not in elsewhere
 
 
+_TOO_MUCH_WORK = doubt(
+    "work-budget",
+    "",
+    "there are more ways to place the pods than planning tries",
+    "Select nodes by labels instead of by pods, or plan parts of the stack on their own.",
+)
+"""The doubt about a stack whose searches have spent their budget together."""
+
+
 def _stack(
     inputs: _Input,
     placed: _Placed,
@@ -257,6 +267,8 @@ def _stack(
     if each_may_fit and _is_uncertain(verdict, [verdicts.stack for verdicts in relaxed]):
         verdict, findings = Verdict.UNDETERMINED, list(map(Finding.as_warning, findings))
     unknown = [gap for gap in documents.unknown if gap.rule not in cluster.ignored]
+    if is_exhausted():
+        unknown.append(_TOO_MUCH_WORK)
     refused = list(inputs.deciding)
     for refusal in inputs.remaining:
         (refused if refusal.certain else unknown).append(refusal)
