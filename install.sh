@@ -68,7 +68,8 @@ is_offline() {
 explain() {
   is_offline && fail "the Python package index cannot be reached. Check the network, or set PIP_INDEX_URL to the index of your network; then run it again"
   echo
-  cat "$log"
+  # An index may have a password, which pip and uv show if they cannot read its address.
+  sed "s/[^ \"'\`]*:[^ \"'\`]*@/***@/g" "$log"
   fail "the Python packages cannot be installed; see above"
 }
 

@@ -126,8 +126,14 @@ def test_an_interrupted_environment_is_made_again(checkout: Path) -> None:
         ({"NO_ENSUREPIP": "1"}, "sudo apt install python3-venv", ""),
         ({"PIP_FAILS": "[Errno -3] Temporary failure in name resolution"}, "cannot be reached", ""),
         ({"PIP_FAILS": "hashes do not match"}, "see above", "hashes do not match"),
+        (
+            {"PIP_FAILS": "http://me:s3/cr3t@[bad/x is invalid"},
+            "see above",
+            "***@[bad/x is invalid",
+        ),
+        ({"PIP_FAILS": "'me:s3cr3t@index' is ignored"}, "see above", "'***@index' is ignored"),
     ],
-    ids=["old-python", "no-ensurepip", "offline", "wrong-hash"],
+    ids=["old-python", "no-ensurepip", "offline", "wrong-hash", "invalid-index", "no-scheme"],
 )
 def test_a_failure_is_explained(
     checkout: Path, fault: dict[str, str], message: str, log: str

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import ipaddress
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def test_a_download_is_kept_and_recorded(mirror: Mirror, release: Release) -> No
     assert release.tool.read_bytes() == CONTENT and os.access(release.tool, os.X_OK)
     record = downloads.record(release)
     assert record["bytes"] == len(CONTENT) and record["sha256"] == release.sha256
-    assert record["is_pinned"] and record["url"] == f"{mirror.address}/example.com/v1/tool"
+    assert record["url"] == f"{mirror.address}/example.com/v1/tool"
     assert downloads.download([release]) == {} and len(mirror.requests) == 1
 
 
@@ -113,27 +114,6 @@ def test_a_wrong_checksum_is_an_error_and_leaves_nothing(
     with pytest.raises(RehearsalError, match=f"the pinned one is {release.sha256}"):
         downloads.download([release])
     assert not release.target.exists() and not parts(cache)
-
-
-@pytest.mark.parametrize("line", ["{sha256}", "{sha256}  tool\n{zeros}  other", "{sha256} *./tool"])
-def test_the_publishers_checksum_is_used_if_none_is_pinned(
-    mirror: Mirror, release: Release, line: str
-) -> None:
-    text = line.format(sha256=release.sha256, zeros="0" * 64)
-    mirror.add("example.com/v1/sums", text.encode())
-    sums = "https://example.com/v1/sums"
-    unpinned = dataclasses.replace(release, sha256="", checksums=sums)
-    assert downloads.download([unpinned]) == {}
-    assert not downloads.record(unpinned)["is_pinned"]
-    assert downloads.record(unpinned)["sha256"] == release.sha256
-
-    other = dataclasses.replace(unpinned, name="again")
-    mirror.add("example.com/v1/sums", text.replace(release.sha256, "0" * 64).encode())
-    with pytest.raises(RehearsalError, match=f"the publisher's is {'0' * 64}"):
-        downloads.download([other])
-    mirror.add("example.com/v1/sums", b"<html>sign in</html>")
-    with pytest.raises(RehearsalError, match="has no SHA-256 of tool"):
-        downloads.download([other])
 
 
 def test_a_file_that_is_not_there(mirror: Mirror, release: Release) -> None:
@@ -232,6 +212,131 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture
+def secure(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    """A mirror with TLS, which the client trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with serving(Mirror(), certificate) as mirror:
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", mirror.address)
+        yield mirror
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("http://{plain}/tool", "redirected from https to http"),
+        ("HTTP://{plain}/tool", "redirected from https to http"),
+        ("http://me:s3cr3t@{plain}/tool", "redirected from https to http"),
+        ("ftp://{plain}/tool", "redirected from https to ftp"),
+        ("file:///etc/hostname", "redirected from https to file"),
+        ("http://[bad", "redirected to an invalid address"),
+        ("https://[bad", "redirected to an invalid address"),
+        ("https:///tool", "did not send the tools (status 404)"),
+        ("https://a..b/tool", "cannot be reached"),
+        ("https://{secure}/{path}", "redirected more than 5 times"),
+        ("/{path}", "redirected more than 5 times"),
+        ("https://{secure}/down", "redirected from https to http"),
+    ],
+)
+def test_no_redirect_leads_from_https_to_another_scheme_or_on_and_on(
+    mirror: Mirror, secure: Mirror, release: Release, form: str, reason: str
+) -> None:
+    plain, path = mirror.address.removeprefix("http://"), "example.com/v1/tool"
+    mirror.add("tool", CONTENT)
+    at = secure.address.removeprefix("https://")
+    secure.redirects[path] = form.format(plain=plain, secure=at, path=path)
+    secure.redirects["down"] = f"http://{plain}/tool"
+    assert downloads.download([release]) == {at: reason}
+    assert not mirror.requests and not release.target.exists()
+
+
+def test_a_redirect_to_https_is_followed_and_its_address_is_recorded(
+    mirror: Mirror, certificate: Path, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with serving(Mirror({"b": CONTENT}), certificate) as other:
+        mirror.redirects["example.com/v1/tool"] = "/a"
+        mirror.redirects["a"] = f"{other.address}/b?signature=s3cr3t#s3cr3t"
+        monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", mirror.address.replace("//", "//me:s3cr3t@"))
+        assert downloads.download([release]) == {}
+    assert downloads.record(release)["url"] == f"{other.address}/b"
+    assert doctor._download(release).startswith("downloaded, 0 MB in ")
+    assert f" from {other.address}/b, SHA-256 {release.sha256[:12]}…" in doctor._download(release)
+    basic = f"Basic {base64.b64encode(b'me:s3cr3t').decode()}"
+    assert mirror.logins == [basic, basic] and other.logins == [""]
+    assert other.requests == [("b?signature=s3cr3t", "")]
+
+
+def test_a_wrong_file_behind_a_redirect_names_its_address_without_its_signature(
+    mirror: Mirror, release: Release
+) -> None:
+    with serving(Mirror({"b": b"other"})) as other:
+        address = other.address.replace("//", "//me:s3cr3t@")
+        mirror.redirects["example.com/v1/tool"] = f"{address}/b?signature=s3cr3t"
+        with pytest.raises(RehearsalError, match=f"^{other.address}/b: the SHA-256 is "):
+            downloads.download([release])
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+@pytest.mark.parametrize("status", [302, 304, 401, 403, 407, 416, 429, 500, 503])
+def test_each_status_is_one_sentence(
+    mirror: Mirror, release: Release, status: int, kept: int
+) -> None:
+    mirror.status = status
+    part = release.target.with_name(f"{release.target.name}.part")
+    part.parent.mkdir(parents=True)
+    if kept:
+        part.write_bytes(CONTENT[:kept])
+    sentence = f"did not send the tools (status {status})"
+    assert list(downloads.download([release]).values()) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "sent more than 0 MB for one file"),
+        ({"Content-Length": "99999999999999999999"}, "sent more than 0 MB for one file"),
+        ({"Content-Length": "many"}, "sent more than 0 MB for one file"),
+        ({"Content-Length": "-1"}, "sent more than 0 MB for one file"),
+    ],
+)
+def test_a_file_has_a_bound_and_its_length_may_be_anything(
+    mirror: Mirror,
+    release: Release,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    headers: dict[str, str],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(downloads, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(downloads, "_CHUNK_BYTES", 1_000)
+    mirror.headers, mirror.closes = headers, True
+    assert list(downloads.download([release]).values()) == [reason]
+    assert not parts(cache)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "http://me:s3cr3t@[bad",
+        "http://me:s3cr3t[@proxy.invalid",
+        "me:s3cr3t@[bad",
+        "socks5://me:s3cr3t@proxy.invalid",
+        "http://me:s3cr3t@proxy.invalid:port",
+        "http://me:s3/cr3t@proxy.invalid",
+        "http://me:s3cr3t€@127.0.0.1:1",
+        "http://me:s3cr3t\udcff@127.0.0.1:1",
+    ],
+)
+def test_an_invalid_proxy_is_one_sentence_without_its_password(
+    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "http://tools.invalid")
+    monkeypatch.setenv("http_proxy", form)
+    sentence = downloads.sentence(downloads.download([release]))
+    assert sentence.startswith("tools.invalid cannot be reached") and "s3" not in sentence
+
+
 def test_an_authority_of_the_company_is_trusted_if_ssl_cert_file_names_it(
     release: Release, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,12 +348,28 @@ def test_an_authority_of_the_company_is_trusted_if_ssl_cert_file_names_it(
         assert downloads.download([release]) == {}
 
 
+LOGINS = (
+    ("me:s3cr3t", "me:s3cr3t"),
+    ("me:s3cr3t%2F%40%3A%3F%23%5B%25", "me:s3cr3t/@:?#[%"),
+    ("me:s3cr3t@more", "me:s3cr3t@more"),
+    ("me:s3cr3t:more", "me:s3cr3t:more"),
+    ("me:s3cr3t%E2%82%AC", "me:s3cr3t€"),
+    ("s3cr3t", "s3cr3t:"),
+)
+"""Users and passwords, as they are in an address, and as a server reads them."""
+
+
+@pytest.mark.parametrize(("in_address", "login"), LOGINS)
 def test_a_mirror_with_a_password_which_nothing_shows(
-    mirror: Mirror, release: Release, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror,
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+    in_address: str,
+    login: str,
 ) -> None:
-    mirror.login = base64.b64encode(b"me:se/cret").decode()
+    mirror.login = base64.b64encode(login.encode()).decode()
     assert list(downloads.download([release]).values()) == ["did not send the tools (status 401)"]
-    address = mirror.address.replace("//", "//me:se%2Fcret@")
+    address = mirror.address.replace("//", f"//{in_address}@")
     monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", address)
     assert downloads.download([release]) == {}
     assert downloads.record(release)["url"] == f"{mirror.address}/example.com/v1/tool"
@@ -306,27 +427,23 @@ def test_stages_are_split(mirror: Mirror) -> None:
 def test_a_mirror_that_the_command_fills_serves_a_download(
     mirror: Mirror, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirror.add("example.com/v1/sums", release.sha256.encode())
-    sums = "https://example.com/v1/sums"
     # Two transfers of one address would write the same file.
     mirror.add("example.com/v2/tool", CONTENT)
-    other = {"name": "other", "url": "https://example.com/v2/tool"}
-    unpinned = dataclasses.replace(release, **other, sha256="", checksums=sums)
-    downloads.fill_mirror([release, unpinned], tmp_path / "mirror")
+    other = dataclasses.replace(release, name="other", url="https://example.com/v2/tool")
+    downloads.fill_mirror([release, other], tmp_path / "mirror")
     filled: dict[str, bytes | Path] = {}
     for path in (tmp_path / "mirror").rglob("*"):
         if path.is_file():
             filled[str(path.relative_to(tmp_path / "mirror"))] = path
-    files = {"example.com/v1/tool", "example.com/v2/tool", "example.com/v1/sums"}
-    assert filled.keys() == files
+    assert filled.keys() == {"example.com/v1/tool", "example.com/v2/tool"}
     with serving(Mirror(filled)) as second:
         monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", f"{second.address}/")
-        assert downloads.download([release, unpinned]) == {}
+        assert downloads.download([release, other]) == {}
     assert release.tool.read_bytes() == CONTENT
 
     monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "http://127.0.0.1:1")
     with pytest.raises(RehearsalError, match=r"127.0.0.1:1 cannot be reached. Check the network"):
-        downloads.fill_mirror([unpinned], tmp_path / "other")
+        downloads.fill_mirror([other], tmp_path / "other")
 
 
 def test_the_command_tools_fetch_fills_a_mirror_for_an_architecture(
@@ -360,21 +477,61 @@ def test_two_commands_download_once(mirror: Mirror, release: Release) -> None:
     assert len(mirror.requests) == 1
 
 
-def test_an_invalid_mirror(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", "mirror.example.com")
-    with pytest.raises(RehearsalError, match=r"ML_FOUNDATIONS_MIRROR: 'mirror.example.com' is inv"):
+INVALID_MIRRORS = (
+    "{login}@mirror.example.com/tools",
+    "{login}",
+    "{login}@",
+    "mirror.example.com/{login}",
+    "ftp://{login}@mirror.example.com",
+    "file://{login}@mirror.example.com",
+    "http:{login}@mirror.example.com",
+    "http:/{login}@mirror.example.com",
+    "https:///{login}@mirror.example.com",
+    "http://me:1/{password}@mirror.example.com",
+    "http://{login}/more@mirror.example.com",
+    "http://{login}?more@mirror.example.com",
+    "http://{login}#more@mirror.example.com",
+    "http://{login}\\more@mirror.example.com",
+    "http://{login}@mirror.example.com?token=1",
+    "http://{login}@[mirror",
+    "http://{login}[@mirror.example.com",
+    "http://{login}]@mirror.example.com",
+    "http://{login}@mirror.example.com:port",
+    "http://{login}@mirror.example.com:99999",
+    "http://{login}@mirror.example.com:0",
+    "http://{login}@:80",
+    "http://{login}@mirror.example.com/a tool",
+    "http://{login}@mirror.example.com/\n",
+    "http://{login}\r@mirror.example.com",
+    "http://{login}\x1b[31m@mirror.example.com",
+    "http://{login}é@mirror.example.com",
+    "http://{login}\udcff@mirror.example.com",
+)
+
+
+@pytest.mark.parametrize("form", [*INVALID_MIRRORS, "mirror.example.com", "//mirror.example.com"])
+def test_an_invalid_mirror_is_refused_and_not_shown(
+    release: Release, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    address = form.format(login="me:s3cr3t", password="s3cr3t")
+    monkeypatch.setenv("ML_FOUNDATIONS_MIRROR", address)
+    with pytest.raises(RehearsalError) as error:
         downloads.download([release])
+    assert str(error.value) == (
+        "ML_FOUNDATIONS_MIRROR is not an address. Set it to one such as "
+        "https://mirror.example.com/tools; in a password, write / as %2F, @ as %40, and so on"
+    )
 
 
 @pytest.mark.parametrize("arch", releases.ARCHITECTURES)
-def test_each_tool_has_a_release_whose_checksum_is_pinned_or_published(arch: str) -> None:
+def test_each_tool_has_a_release_whose_checksum_is_pinned(arch: str) -> None:
     for group in (KUBERNETES, HELM, PULUMI):
         table = {release.name: release for release in releases.of_group(group, arch)}
         wanted = set(group.provided) if group is not PULUMI else {"pulumi"}
         assert table.keys() == wanted
         for release in table.values():
             assert release.url.startswith("https://") and "{" not in release.url + release.folder
-            assert len(release.sha256) == 64 or release.checksums.startswith("https://")
+            assert re.fullmatch("[0-9a-f]{64}", release.sha256)
 
 
 def test_each_pin_is_of_a_file_that_is_downloaded() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal import processes
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import (
     doctor,
@@ -282,6 +283,32 @@ def test_no_network(
     ):
         toolchain.build(group)
     assert folders(cache) == []
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "me:s3cr3t@mirror.invalid",
+        "http://me:s3cr3t@127.0.0.1:1",
+        "http://me:s3/s3cr3t@127.0.0.1:1",
+        "http://me:s3cr3t@[bad",
+        "http://m%zz:s3cr3t@127.0.0.1:1",
+        "ftp://me:s3cr3t@mirror.invalid",
+    ],
+)
+def test_no_message_shows_the_password_of_a_proxy(two_tools: Group, proxy: str) -> None:
+    message = toolchain._explain(
+        two_tools, f'go: a/b@v1.0.0: parse "{proxy}": invalid, and {proxy}'
+    )
+    assert "s3" not in message and "go: a/b@v1.0.0: parse" in message
+    with pytest.raises(RehearsalError) as error:
+        processes.run(["sh", "-c", f"echo Looking in indexes: {proxy}; exit 1"], "failed")
+    assert str(error.value).startswith("failed:\nLooking in indexes: ***@")
+
+
+def test_a_version_of_a_go_module_is_shown() -> None:
+    line = 'Get "https://127.0.0.1:1/cel.dev/expr/@v/v0.25.1.mod": a.b/c@v1.0.0: no route'
+    assert processes.without_logins(line) == line
 
 
 def test_too_little_room(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,7 +623,10 @@ def test_doctor_says_where_each_tool_is_and_how_it_will_come(
         f"leave v1.2.3 on PATH: {own}",
         "The first rehearsal downloads and builds nothing.",
     ]
-    pattern = rf"greet v1.2.3 downloaded, 0 MB in [\d.]+ s, SHA-256 {sha256}… \(pinned\): {greet}"
+    address = r"http://127.0.0.1:\d+/example.com/greet"
+    pattern = (
+        rf"greet v1.2.3 downloaded, 0 MB in [\d.]+ s from {address}, SHA-256 {sha256}…: {greet}"
+    )
     assert re.fullmatch(pattern, states()[0])
 
 

@@ -41,8 +41,16 @@ class Mirror:
     """The user and password that it asks for, in base64."""
     redirects: dict[str, str] = field(default_factory=dict)
     """The address to which a request for a path is sent on."""
+    closes: bool = False
+    """Whether each answer ends with the connection."""
+    status: int = 0
+    """The status of each answer, if it is not 0."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers of each answer, in place of the usual ones."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """The path and the range of each request."""
+    logins: list[str] = field(default_factory=list)
+    """The user and password of each request, as its header has them."""
 
     def add(self, path: str, content: bytes | Path) -> str:
         """Add a file and return its SHA-256."""
@@ -72,22 +80,21 @@ def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]
         def do_GET(self) -> None:
             # A request to a proxy has the whole address.
             path = self.path.partition("//")[2].partition("/")[2] or self.path.lstrip("/")
+            file = path.partition("?")[0]
             asked = self.headers.get("Range", "")
             mirror.requests.append((path, asked))
-            if mirror.login and not self.headers.get("Authorization", "").endswith(mirror.login):
-                self.send_error(401)
-                return
+            mirror.logins.append(self.headers.get("Authorization", ""))
             time.sleep(mirror.silent_seconds)
-            if path in mirror.redirects:
+            if error := _error(mirror, file):
+                self.send_error(error)
+                return
+            if file in mirror.redirects:
                 self.send_response(302)
-                self.send_header("Location", mirror.redirects[path])
+                self.send_header("Location", mirror.redirects[file])
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            content = mirror.files.get(path)
-            if content is None:
-                self.send_error(404)
-                return
+            content = mirror.files[file]
             data = content if isinstance(content, bytes) else content.read_bytes()
             start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
             start *= mirror.has_ranges
@@ -95,7 +102,9 @@ def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]
                 self.send_error(416)
                 return
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(data) - start))
+            headers = {"Content-Length": str(len(data) - start)} | mirror.headers
+            for header in headers.items():
+                self.send_header(*header)
             self.end_headers()
             self._send(data[start:])
 
@@ -107,7 +116,7 @@ def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]
             for begin in range(0, len(data), _CHUNK):
                 time.sleep(mirror.chunk_seconds)
                 self.wfile.write(data[begin : begin + _CHUNK])
-            if is_cut:
+            if is_cut or mirror.closes:
                 self.close_connection = True
 
         def log_message(self, *_: object) -> None:
@@ -129,6 +138,13 @@ def serving(mirror: Mirror, certificate: Path | None = None) -> Iterator[Mirror]
             server.shutdown()
 
 
+def _error(mirror: Mirror, file: str) -> int:
+    """The status with which a server refuses the last request, or 0."""
+    if not mirror.logins[-1].endswith(mirror.login):
+        return 401
+    return mirror.status or (0 if file in mirror.files.keys() | mirror.redirects.keys() else 404)
+
+
 def publish(tools: Tools, table: Path) -> Mirror:
     """The tools of this machine in the publishers' layout, with their checksums in a `releases.toml`.
 
@@ -140,11 +156,7 @@ def publish(tools: Tools, table: Path) -> Mirror:
         for release in releases.of_group(group):
             content = _content(release, tools)
             sha256 = mirror.add(releases.path_of(release.url), content)
-            if release.sha256:
-                text = text.replace(release.sha256, sha256)
-            else:
-                line = f"{sha256}  {release.url.rpartition('/')[2]}\n"
-                mirror.add(releases.path_of(release.checksums), line.encode())
+            text = text.replace(release.sha256, sha256)
     table.write_text(text)
     return mirror
 

@@ -6,6 +6,7 @@ its program. No interruption leaves a process that cannot be found.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +23,8 @@ from ml_foundations.rehearsal.progress import RehearsalError
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KILL_SECONDS = 10
 _LAST_LINES = 20
+_LOGIN = re.compile(r"""(?<![^\s"'`])[^\s"'`:]*:[^\s"'`]*@(?!v/|latest)""")
+"""The start of an address with a login. In one of a Go module, `@` is before a version."""
 LAUNCHER = 'read -r line && exec "$0" "$@" </dev/null'
 """A script that waits for a line, so that nothing runs if we are killed before we record it."""
 
@@ -149,8 +152,17 @@ def run(command: Iterable[str | Path], failed: str, **options: Any) -> str:
     """
     done = subprocess.run([*command], capture_output=True, text=True, check=False, **options)
     if done.returncode != 0:
-        raise RehearsalError(f"{failed}:\n{(done.stderr or done.stdout).strip()}")
+        output = without_logins((done.stderr or done.stdout).strip())
+        raise RehearsalError(f"{failed}:\n{output}")
     return done.stdout
+
+
+def without_logins(output: str) -> str:
+    """Return what a tool printed, without the user and password of an address, such as a proxy's.
+
+    Go, pip and uv hide them themselves, except in an address that they cannot read.
+    """
+    return _LOGIN.sub("***@", output)
 
 
 def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:

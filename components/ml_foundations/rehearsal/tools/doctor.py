@@ -74,12 +74,11 @@ def _states(group: Group, is_needed: bool) -> Iterator[tuple[str, str]]:
 
 
 def _download(release: Release) -> str:
-    """Return the origin, size, duration and checksum of a downloaded tool, and its path."""
+    """Return the size, duration, checksum and address of a downloaded tool, and its path."""
     record = downloads.record(release)
-    source = "pinned" if record["is_pinned"] else "the publisher's"
     return (
-        f"downloaded, {record['bytes'] / 1e6:.0f} MB in {record['seconds']:g} s, SHA-256 "
-        f"{record['sha256'][:12]}… ({source}): {release.tool}"
+        f"downloaded, {record['bytes'] / 1e6:.0f} MB in {record['seconds']:g} s from "
+        f"{record['url']}, SHA-256 {record['sha256'][:12]}…: {release.tool}"
     )
 
 

@@ -4,6 +4,7 @@ Each file has a thread. A thread that waits for a name server cannot be interrup
 are daemons, and the caller goes on without those that get no answer.
 """
 
+import base64
 import re
 import ssl
 import tarfile
@@ -13,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import urllib3
 import yaml
@@ -41,10 +42,15 @@ _ATTEMPTS = 4
 """A download ends after this number of connections on which nothing arrived."""
 _PAUSE_SECONDS = 0.5
 """The pause before the next connection after one on which nothing arrived."""
+_REDIRECTS = 5
+"""The most redirects of a request."""
+_MOST_BYTES = 512 * 1024**2
+"""More than any publisher's file has."""
 _CHUNK_BYTES = 2**18
 _FREE_BYTES = 2 * 1024**3
 """The space that the downloads need at most, with the unpacked archives."""
 _RECORD = "download.json"
+_NO_PROXY = "cannot be reached (by the proxy in HTTPS_PROXY)"
 _NO_ANSWER = f"cannot be reached (no answer within {_ANSWER_SECONDS} s)"
 
 
@@ -59,9 +65,11 @@ class _Transfer(threading.Thread):
         super().__init__(name=release.name, daemon=True)
         self.release = release
         self.part = part
-        self.host = urlsplit(releases.address(release.url)).netloc.rpartition("@")[2]
+        address = releases.address(release.url)
+        self.host = urlsplit(address).netloc.rpartition("@")[2]
+        self.source = _shown(address)
+        """The address that sent the file, after redirects."""
         self.received = self.total = 0
-        self.sha256 = ""
         self.seconds = 0.0
         self.has_answer = self.is_cancelled = False
         self.unavailable = ""
@@ -72,7 +80,6 @@ class _Transfer(threading.Thread):
         """Get the file. The caller reads ``unavailable`` and ``error`` afterwards."""
         started = time.monotonic()
         try:
-            self.sha256 = self.release.sha256 or self._published()
             self._receive()
             self._check()
             self.seconds = time.monotonic() - started
@@ -82,21 +89,9 @@ class _Transfer(threading.Thread):
         except BaseException as error:
             self.error = error
 
-    def _published(self) -> str:
-        """Return the SHA-256 in the publisher's file of checksums."""
-        text = get_text(self.release.checksums)
-        self.has_answer = True
-        name = self.release.url.rpartition("/")[2]
-        found = re.search(rf"^([0-9a-f]{{64}})(?:\s+\*?(?:\./)?{re.escape(name)})?\s*$", text, re.M)
-        if not found:
-            raise RehearsalError(
-                f"{_shown(self.release.checksums)} has no SHA-256 of {name}. {_FIX}"
-            )
-        return found[1]
-
     def _receive(self) -> None:
         idle = 0
-        while not (self.part.exists() and fingerprint(self.part) == self.sha256):
+        while not (self.part.exists() and fingerprint(self.part) == self.release.sha256):
             before = self.received
             try:
                 if self._read():
@@ -113,23 +108,33 @@ class _Transfer(threading.Thread):
         """Read what is missing. Return whether the server sent all of it."""
         start = self.part.stat().st_size if self.part.exists() else 0
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with _get(self.release.url, headers) as response:
+        response, address = _get(self.release.url, headers)
+        with response:
             self.has_answer = True
+            self.source = _shown(address)
             self._require_wanted()
-            if response.status == 416:  # The file is shorter than what an earlier run has kept.
+            # The file is shorter than what an earlier run has kept.
+            if response.status == 416 and start:
                 self.part.unlink()
                 return False
             _require_success(response.status)
             if response.status != 206:
                 start = 0
             self.received = start
-            self.total = start + int(response.headers.get("Content-Length") or 0)
+            self.total = start + (response.length_remaining or 0)
+            self._require_bounded(self.total)
             with self.part.open("ab" if start else "wb") as file:
                 for chunk in response.stream(_CHUNK_BYTES, decode_content=False):
                     self._require_wanted()
                     file.write(chunk)
                     self.received += len(chunk)
+                    self._require_bounded(self.received)
         return True
+
+    def _require_bounded(self, size: int) -> None:
+        if size > _MOST_BYTES:
+            self.part.unlink(missing_ok=True)
+            raise _UnavailableError(f"sent more than {_MOST_BYTES // 1024**2} MB for one file")
 
     def _require_wanted(self) -> None:
         if self.is_cancelled:
@@ -139,12 +144,11 @@ class _Transfer(threading.Thread):
         self._require_wanted()
         self.received = self.total = self.part.stat().st_size
         actual = fingerprint(self.part)
-        if actual != self.sha256:
+        if actual != self.release.sha256:
             self.part.unlink()
-            source = "the pinned one" if self.release.sha256 else "the publisher's"
             raise RehearsalError(
-                f"{_shown(self.release.url)}: the SHA-256 is {actual}, and {source} is "
-                f"{self.sha256}. {_FIX}"
+                f"{self.source}: the SHA-256 is {actual}, and the pinned one is "
+                f"{self.release.sha256}. {_FIX}"
             )
 
 
@@ -175,7 +179,7 @@ def download(wanted: Sequence[Release]) -> dict[str, str]:
 
 
 def fill_mirror(wanted: Sequence[Release], folder: Path) -> None:
-    """Download releases and their checksums to a folder, in the layout of a mirror.
+    """Download releases to a folder, in the layout of a mirror.
 
     Raises:
         RehearsalError: a server cannot be reached, or a checksum is wrong.
@@ -184,7 +188,7 @@ def fill_mirror(wanted: Sequence[Release], folder: Path) -> None:
     for release in wanted:
         path = folder / release.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not (release.sha256 and path.exists() and fingerprint(path) == release.sha256):
+        if not (path.exists() and fingerprint(path) == release.sha256):
             part = path.with_name(f"{path.name}.part")
             transfers.append(_Transfer(release, part, lambda each: _keep(each, folder)))
     if unavailable := _run(transfers):
@@ -192,7 +196,7 @@ def fill_mirror(wanted: Sequence[Release], folder: Path) -> None:
 
 
 def record(release: Release) -> dict[str, Any]:
-    """Return what is known of a finished download: its SHA-256, bytes and seconds."""
+    """Return what is known of a finished download: its address, bytes and seconds."""
     return read_json(release.target / _RECORD, {})
 
 
@@ -202,16 +206,6 @@ def sentence(unavailable: Mapping[str, str]) -> str:
     for host, reason in unavailable.items():
         hosts.setdefault(reason, []).append(host)
     return ", ".join(f"{listed(names)} {reason}" for reason, names in hosts.items())
-
-
-def get_text(url: str) -> str:
-    """Return a short text of a publisher or of the user's mirror."""
-    try:
-        with _get(url, {}) as response:
-            _require_success(response.status)
-            return response.read(2**20).decode(errors="replace")
-    except urllib3.exceptions.HTTPError as error:
-        raise _UnavailableError(_reason(error)) from None
 
 
 def _run(transfers: Sequence[_Transfer]) -> dict[str, str]:
@@ -278,9 +272,8 @@ def _install(transfer: _Transfer) -> None:
         write_json(
             draft / _RECORD,
             {
-                "url": _shown(release.url),
-                "sha256": transfer.sha256,
-                "is_pinned": bool(release.sha256),
+                "url": transfer.source,
+                "sha256": release.sha256,
                 "bytes": transfer.received,
                 "seconds": round(transfer.seconds, 1),
             },
@@ -317,51 +310,88 @@ def _split(file: Path, paths: Mapping[str, str], draft: Path) -> None:
 
 
 def _keep(transfer: _Transfer, folder: Path) -> None:
-    """Put a checked file into a mirror, next to the publisher's file of checksums."""
-    release = transfer.release
-    transfer.part.replace(folder / release.path)
-    if release.checksums and not release.sha256:
-        write(folder / releases.path_of(release.checksums), get_text(release.checksums), mode=0o644)
+    """Put a checked file into a mirror."""
+    transfer.part.replace(folder / transfer.release.path)
 
 
-def _get(url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
-    address = releases.address(url)
+def _get(url: str, headers: dict[str, str]) -> tuple[urllib3.BaseHTTPResponse, str]:
+    """Return the answer to a request for a publisher's file, and the address that sent it.
+
+    The login of a mirror is for its own server, and no redirect leads from https to http.
+    """
+    first = address = releases.address(url)
     headers = headers | {"Accept-Encoding": "identity", "User-Agent": "ml-foundations"}
-    if login := _login(address):
-        headers |= urllib3.make_headers(basic_auth=login)
-    return _pool(address).request(
-        "GET",
-        address,
-        headers=headers,
-        preload_content=False,
-        retries=urllib3.Retry(total=5, connect=0, read=0, other=0, status=0, redirect=5),
-        timeout=urllib3.Timeout(connect=_ANSWER_SECONDS, read=_SILENCE_SECONDS),
-    )
+    for _ in range(_REDIRECTS + 1):
+        is_of_mirror = _server(address) == _server(first)
+        login = _login(first) if is_of_mirror else ""
+        response = _pool(address).request(
+            "GET",
+            _without_login(address),
+            headers=headers | ({"Authorization": login} if login else {}),
+            preload_content=False,
+            redirect=False,
+            retries=False,
+            timeout=urllib3.Timeout(connect=_ANSWER_SECONDS, read=_SILENCE_SECONDS),
+        )
+        location = response.get_redirect_location()
+        if not location:
+            return response, address
+        response.close()
+        address = _redirected(address, location)
+    raise _UnavailableError(f"redirected more than {_REDIRECTS} times")
+
+
+def _redirected(address: str, location: str) -> str:
+    """Return the address to which an answer from an address redirects."""
+    try:
+        target = urljoin(address, location)
+        before, after = urlsplit(address).scheme, urlsplit(target).scheme
+    except ValueError:
+        raise _UnavailableError("redirected to an invalid address") from None
+    if after != "https" and (before, after) != ("http", "http"):
+        raise _UnavailableError(f"redirected from {before} to {after}")
+    return target
+
+
+def _server(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
 
 
 def _pool(address: str) -> urllib3.PoolManager:
     """Return a pool for an address. HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE apply."""
-    parts = urlsplit(address)
+    scheme, server = _server(address)
     context = ssl.create_default_context()
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if not proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+    proxy = urllib.request.getproxies().get(scheme)
+    if not proxy or urllib.request.proxy_bypass(server):
         return urllib3.PoolManager(ssl_context=context)
     if "//" not in proxy:
         proxy = f"http://{proxy}"
-    login = _login(proxy)
-    headers = urllib3.make_headers(proxy_basic_auth=login) if login else {}
+    try:
+        login, proxy = _login(proxy), _without_login(proxy)
+    except ValueError:
+        raise _UnavailableError(_NO_PROXY) from None
+    headers = {"Proxy-Authorization": login} if login else {}
     return urllib3.ProxyManager(proxy, ssl_context=context, proxy_headers=headers)
 
 
 def _login(address: str) -> str:
-    """Return the user and password in an address; empty if it has none."""
+    """Return the header for the user and password in an address; empty if it has none."""
     parts = urlsplit(address)
-    return unquote(f"{parts.username}:{parts.password or ''}") if parts.username else ""
+    if not parts.username:
+        return ""
+    login = unquote(f"{parts.username}:{parts.password or ''}")
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
-def _shown(url: str) -> str:
-    """Return the address of a publisher's file without the user's password."""
-    return re.sub("//[^/]*@", "//", releases.address(url))
+def _without_login(address: str) -> str:
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+
+
+def _shown(address: str) -> str:
+    """Return an address without what may be secret: login and, as of signed addresses, query."""
+    return _without_login(address).partition("?")[0]
 
 
 def _require_success(status: int) -> None:
@@ -373,7 +403,7 @@ def _reason(error: BaseException) -> str:
     """Return why a request failed, as words that follow the server's name."""
     cause = getattr(error, "reason", None) or error
     if isinstance(cause, urllib3.exceptions.ProxyError):
-        return "cannot be reached (by the proxy in HTTPS_PROXY)"
+        return _NO_PROXY
     if isinstance(cause, urllib3.exceptions.SSLError):
         return "cannot be reached (certificate not trusted, see SSL_CERT_FILE)"
     refused = urllib3.exceptions.NewConnectionError  # It is a TimeoutError, too.

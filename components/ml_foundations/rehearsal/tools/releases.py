@@ -4,11 +4,13 @@ import fnmatch
 import hashlib
 import os
 import platform
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ml_foundations.rehearsal.files import KEY_LENGTH
 from ml_foundations.rehearsal.layout import cache_dir
@@ -28,12 +30,10 @@ class Release:
 
     name: str
     url: str
-    checksums: str = ""
+    sha256: str
     folder: str = ""
     tools: Sequence[str] = ()
     documents: Mapping[str, str] = field(default_factory=dict[str, str])
-    sha256: str = ""
-    """The pinned SHA-256 of the file; empty if only the publisher has it."""
 
     @property
     def path(self) -> str:
@@ -73,7 +73,7 @@ def of_group(group: Group, arch: str = "") -> list[Release]:
 
 
 def _release(name: str, fields: Mapping[str, Any], version: str, arch: str) -> Release:
-    values = {"v": version, "n": version.removeprefix("v"), "arch": arch}
+    values = {"v": version, "arch": arch}
     values["x64"] = "x64" if arch == "amd64" else arch
 
     def text(key: str) -> str:
@@ -82,11 +82,10 @@ def _release(name: str, fields: Mapping[str, Any], version: str, arch: str) -> R
     return Release(
         name,
         text("url"),
-        checksums=text("checksums"),
+        _PINS[text("url")],
         folder=text("folder"),
         tools=fields.get("tools", (name,)),
         documents=fields.get("documents", {}),
-        sha256=_PINS.get(text("url"), ""),
     )
 
 
@@ -99,12 +98,26 @@ def address(url: str) -> str:
     """Return where to get a publisher's file: there, or from the user's mirror.
 
     Raises:
-        RehearsalError: the mirror's address is invalid.
+        RehearsalError: the mirror's address is invalid. The message does not show it: any part of
+            an address that cannot be read may be the password.
     """
     mirror = os.environ.get("ML_FOUNDATIONS_MIRROR", "").rstrip("/")
-    if mirror and not mirror.startswith(("http://", "https://")):
+    if mirror and not _is_address(mirror):
         raise RehearsalError(
-            f"ML_FOUNDATIONS_MIRROR: {mirror!r} is invalid. Set it to an address such as "
-            "https://mirror.example.com/tools"
+            "ML_FOUNDATIONS_MIRROR is not an address. Set it to one such as "
+            "https://mirror.example.com/tools; in a password, write / as %2F, @ as %40, and so on"
         )
     return f"{mirror}/{path_of(url)}" if mirror else url
+
+
+def _is_address(mirror: str) -> bool:
+    """Return whether a text is the address of a web server or a folder there."""
+    if re.search(r"[^!-~]|[?#\\]", mirror):
+        return False
+    try:
+        parts = urlsplit(mirror)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    # Behind the first slash, an @ ends a password that has a slash.
+    return is_server and "@" not in parts.path

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ml_foundations.rehearsal.files import draft_of, locked, require_free_space
 from ml_foundations.rehearsal.layout import cache_dir
+from ml_foundations.rehearsal.processes import without_logins
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, styled
 from ml_foundations.rehearsal.tools import downloads, go_command, releases
 from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Group
@@ -299,7 +300,7 @@ def _explain(group: Group, output: str) -> str:
         failure for failure in go_command.FAILURES if re.search(failure["pattern"], output, re.I)
     )
     reason = failure["reason"].format(room=_FREE_BYTES // 1024**3)
-    return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
+    return f"building {group.name}: {reason}\n{without_logins(output.strip()[-3000:])}"
 
 
 def _require_free_space(executable: Path, folder: Path) -> None:
