@@ -3,6 +3,9 @@ STACK ?= dev
 PROJECT ?= .
 PYTHON ?= python3
 N ?= 10000
+# Their values are data: make expands none, and a recipe reads them as variables of the shell, such as MAKE_STACK.
+$(foreach name,STACK PROJECT NODES PYTHON N FIRST GENERATOR WRITE,\
+	$(eval override $(name) := $$(value $(name)))$(eval export MAKE_$(name) := $$(value $(name))))
 RUN := .venv/bin/python -m
 PINNED := uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q
 # The messages then name make's own targets.
@@ -15,14 +18,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
-	@$(REHEARSE) up --project "$(PROJECT)" --stack "$(STACK)" $(if $(NODES),--nodes "$(NODES)")
+	@$(REHEARSE) up --project="$$MAKE_PROJECT" --stack="$$MAKE_STACK" $${MAKE_NODES:+--nodes="$$MAKE_NODES"}
 
 down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
 status: ## which processes of a rehearsal run
 report: ## show again what a rehearsal came to
 quota: ## print the quotas of Google Cloud and the APIs that a stack needs: make quota [STACK=dev]
 down status report quota: .venv/.ready
-	@$(REHEARSE) $@ --project "$(PROJECT)" --stack "$(STACK)"
+	@$(REHEARSE) $@ --project="$$MAKE_PROJECT" --stack="$$MAKE_STACK"
 
 test: lint ## lint, type-check and run the test suite, with a small sample of each random trial
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not trial"
@@ -46,10 +49,10 @@ bench: .venv/.ready-dev ## measure, and print the figures
 	@$(RUN) benchmarks
 
 differential: .venv/.ready-dev ## compare planning with the real scheduler: make differential [N=10000] [FIRST=1] [GENERATOR=schema]; goes on where it was
-	@$(RUN) tests.differential $(N) $(if $(FIRST),--first $(FIRST)) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
+	@$(RUN) tests.differential $${MAKE_FIRST:+--first="$$MAKE_FIRST"} $${MAKE_GENERATOR:+--generator="$$MAKE_GENERATOR"} $${MAKE_WRITE:+--write} -- "$$MAKE_N"
 
 faults: .venv/.ready-dev ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
-	@$(RUN) tests.reliability $(N) $(if $(WRITE),--write)
+	@$(RUN) tests.reliability $${MAKE_WRITE:+--write} -- "$$MAKE_N"
 
 lock: .venv/.ready-dev ## update the locks, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
@@ -70,7 +73,7 @@ release: .venv/.ready-dev ## make dist/: wheel, sdist, schema, SBOM and notes; t
 	@PYTHONWARNINGS=ignore .venv/bin/cyclonedx-py requirements dist/requirements.txt --pyproject pyproject.toml --mc-type library \
 		--output-reproducible -o dist/sbom.cdx.json
 	@awk '/^## / { sections++ } sections == 1' CHANGELOG.md > dist/notes.md
-	@$(PYTHON) -m venv dist/.try && dist/.try/bin/pip install -q -r dist/requirements.txt
+	@"$$MAKE_PYTHON" -m venv dist/.try && dist/.try/bin/pip install -q -r dist/requirements.txt
 	@dist/.try/bin/pip install -q --no-deps dist/*.whl && dist/.try/bin/ml-foundations --help > dist/.try/help
 	@cd dist && .try/bin/ml-foundations plan ../examples/bring-your-own-cluster/nodes.yaml ../examples/bring-your-own-cluster/job.yaml
 	@$(RUN) tests.upgrades
@@ -80,10 +83,10 @@ install: .venv/.ready ## make .venv, the Python environment, and no more
 
 # Each is made from its lock, and again when the lock or the project's metadata change. `up` needs no tools of development.
 .venv/.ready: requirements-up.lock pyproject.toml
-	@sh install.sh $< "$(PYTHON)" && touch $@
+	@sh install.sh $< "$$MAKE_PYTHON" && touch $@
 
 .venv/.ready-dev: requirements.lock .venv/.ready
-	@sh install.sh $< "$(PYTHON)" && touch .venv/.ready $@
+	@sh install.sh $< "$$MAKE_PYTHON" && touch .venv/.ready $@
 
 clean: ## remove .venv and what tests and builds left
 	rm -rf .venv dist .pytest_cache .ruff_cache
