@@ -199,7 +199,7 @@ def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProc
         text=True,
         check=False,
         timeout=3600,
-        env=os.environ | {"KEY": "hunter2-environment"},
+        env=os.environ | {"PLAIN": "hunter2-environment"},
     )
 
 

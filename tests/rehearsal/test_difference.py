@@ -69,6 +69,23 @@ def diff(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_programs_get_no_secret_of_the_user(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = project.parent.parent / "seen"
+    line = f"\nopen({str(seen)!r}, 'a').write(repr(dict(os.environ)))\n"
+    (project / "__main__.py").write_text(f"import os\n{PROGRAM}{line}")
+    commit(project)
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo}")
+    commit(project)
+    monkeypatch.setenv("HF_TOKEN", "s3cr3t")
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:s3cr3t@db")
+    monkeypatch.setenv("WANDB_API_KEY", "kept")
+    monkeypatch.setenv("ML_FOUNDATIONS_KEEP", "WANDB_API_KEY")
+    assert "PersistentVolumeClaim data" in diff(project).stdout
+    assert "s3cr3t" not in seen.read_text() and seen.read_text().count("'kept'") == 2
+
+
 def test_what_changes_from_one_commit_to_another(project: Path) -> None:
     (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo, mine:replicas: 9}")
     commit(project)

@@ -335,6 +335,91 @@ def test_no_credentials_of_the_users_are_found(
     )
 
 
+SECRETS = (
+    *("GITHUB_TOKEN", "GH_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "CI_JOB_TOKEN", "TOKEN"),
+    *("ACTIONS_ID_TOKEN_REQUEST_URL", "HF_TOKEN_PATH", "TOKEN_2", "hf_token", "GITHUBTOKEN"),
+    *("OPENAI_API_KEY", "WANDB_API_KEY", "ANTHROPIC_APIKEY", "API_KEYS", "DD_APP_KEY", "API_KEY_1"),
+    *("SSH_PRIVATE_KEY", "MINIO_ACCESS_KEY", "DEPLOY_KEY", "KEY", "SECRETKEY", "ACCESSKEY"),
+    *("MY_SECRET", "SECRET", "CLIENT_SECRETS_FILE", "SLACK_SECRET1", "DJANGO_SECRET_VALUE"),
+    *("DB_PASSWORD", "PGPASSWORD", "PASSWORDS", "DB_PASSWD", "DB_PASS", "SSHPASS", "MYSQL_PWD"),
+    *("GPG_PASSPHRASE", "SNOWFLAKE_CREDENTIALS", "GIT_CREDENTIAL", "GH_PAT", "PAT_GITLAB"),
+    *("CI_JOB_JWT", "CI_JOB_JWT_V2", "NPM_AUTH", "DOCKER_AUTH_CONFIG"),
+)
+"""Names of variables with a secret, as tools, clouds and CI systems have them."""
+PASSED = (
+    *("TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD", "MONKEY", "PWD_AT_START", "COMPASS"),
+    *("SSH_AUTH_SOCK", "XAUTHORITY", "AUTHOR", "PATTERN", "BYPASS", "PASSES", "MODEL", "KEYCLOAK"),
+    *("OLDPWD", "PWD", "HOME", "LANG", "HTTPS_PROXY", "PULUMI_K8S_ENABLE_PATCH_FORCE"),
+)
+ADDRESSES = (
+    "postgres://me:s3cr3t@db.example.com/x",
+    "https://s3cr3t@github.com/a/b",
+    "http://me:s3cr3t@mirror.example.com",
+    "redis://:s3cr3t@cache.example.com",
+    "see amqp://me:s3cr3t@queue.example.com, and more",
+)
+
+
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The variables of a user with secrets. No message or file may have the text s3cr3t."""
+    for name in os.environ:
+        monkeypatch.delenv(name) if "ML_FOUNDATIONS" in name else None
+    for name in (*SECRETS, *(f"{word}_TOKEN" for word in ("AWS", "PULUMI_ACCESS", "CLOUDSDK"))):
+        monkeypatch.setenv(name, "s3cr3t")
+    for number, address in enumerate(ADDRESSES):
+        monkeypatch.setenv(f"DATABASE_{number}", address)
+    for name in PASSED:
+        monkeypatch.setenv(name, os.environ.get(name, "plain"))
+    monkeypatch.setenv("PLAIN_URL", "https://example.com:80/a@b")
+    monkeypatch.setenv("GOPROXY", "https://me:passed@proxy.example.com")
+    return dict(os.environ)
+
+
+def test_a_rehearsal_gets_no_secret_of_the_user(
+    rehearsal: Rehearsal, users: dict[str, str]
+) -> None:
+    rehearsal.make()
+    for given in (environment.process_environment(rehearsal), environment.without_credentials()):
+        assert {name for name, value in given.items() if "s3cr3t" in value} == set()
+        passed = {"GOPROXY", "PLAIN_URL", *PASSED}
+        assert {name: given[name] for name in passed} == {name: users[name] for name in passed}
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_the_shell_of_a_rehearsal_has_no_secret_of_the_user(
+    rehearsal: Rehearsal, users: dict[str, str], is_dead: bool
+) -> None:
+    rehearsal.make()
+    lines = environment.dead_shell() if is_dead else environment.shell_exports(rehearsal)
+    assert "s3cr3t" not in lines
+    done = subprocess.run(
+        ["bash", "-c", f"{lines}\nenv"], capture_output=True, text=True, check=True, env=users
+    )
+    assert "s3cr3t" not in done.stdout and f"LANG={users['LANG']}" in done.stdout
+    assert f"GOPROXY={users['GOPROXY']}" in done.stdout
+
+
+def test_a_variable_whose_name_is_a_command_runs_nothing(
+    rehearsal: Rehearsal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal.make()
+    for name in ("X;touch ran;_TOKEN", "AWS_`touch ran`", "x\ntouch ran\n_TOKEN"):
+        monkeypatch.setenv(name, "s3cr3t")
+    lines = environment.shell_exports(rehearsal)
+    subprocess.run(["bash", "-c", lines], check=True, cwd=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_variables_that_the_user_names_are_kept_but_those_of_clouds_never(
+    users: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_KEEP", "HF_TOKEN,DATABASE_0,AWS_TOKEN,NOT_SET")
+    given = environment.without_credentials()
+    kept = {name: value for name, value in given.items() if "s3cr3t" in value}
+    assert kept == {name: users[name] for name in ("HF_TOKEN", "DATABASE_0")}
+
+
 def test_no_proxy_leads_to_the_replica(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

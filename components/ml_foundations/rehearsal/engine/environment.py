@@ -1,10 +1,12 @@
 """The environment in which ``pulumi``, ``kubectl`` and ``helm`` work on a rehearsal.
 
 It is closed: it has a private PULUMI_HOME with the embedded plugins, a state backend of files, and
-no credentials of the user. A plugin on PATH is never run, so a rehearsal cannot touch a real cloud.
+no secrets of the user's environment. A plugin on PATH is never run, so a rehearsal cannot touch a
+real cloud.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,8 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 _TABLES = read_map(Path(__file__).with_suffix(".yaml"), "the environment of a rehearsal")
 _NO_CREDENTIALS: dict[str, str] = _TABLES["no_credentials"]
+_SECRET_NAME = re.compile(_TABLES["secret_name"], re.I | re.X)
+_SECRET_VALUE = re.compile(_TABLES["secret_value"])
 _LOCAL_HOSTS = "127.0.0.1,localhost,::1"
 
 
@@ -52,10 +56,16 @@ def is_in_rehearsal(path: Path) -> bool:
 
 
 def _dropped() -> list[str]:
-    """Return the variables that a rehearsal drops: credentials, and settings of its tools."""
-    prefixes = tuple(_TABLES["dropped"])
-    names = filter(lambda name: name.startswith(prefixes), os.environ)
-    return sorted(name for name in names if not name.startswith("PULUMI_K8S_"))
+    """Return the variables that a rehearsal drops: secrets, credentials, settings of its tools."""
+    return sorted(name for name, value in os.environ.items() if _is_dropped(name, value))
+
+
+def _is_dropped(name: str, value: str) -> bool:
+    if name.startswith(tuple(_TABLES["dropped"])):
+        return not name.startswith("PULUMI_K8S_")
+    has_login = _SECRET_VALUE.search(value) and not name.upper().endswith("PROXY")
+    is_secret = bool(has_login or _SECRET_NAME.search(name))
+    return is_secret and name not in os.environ.get("ML_FOUNDATIONS_KEEP", "").split(",")
 
 
 def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
@@ -81,5 +91,7 @@ def dead_shell() -> str:
 
 
 def _exports(variables: Mapping[str, str]) -> list[str]:
-    lines = [f"unset {name}" for name in _dropped() if name not in variables]
+    # No shell has a variable with another name, and `unset` must not run one.
+    names = filter(str.isidentifier, _dropped())
+    lines = [f"unset {name}" for name in names if name not in variables]
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
