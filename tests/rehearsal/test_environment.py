@@ -123,6 +123,24 @@ def test_a_name_that_is_no_stacks_is_refused(name: str, tmp_path: Path) -> None:
     assert Rehearsal.of("a.b_c-1", tmp_path).root == tmp_path / ".rehearsal" / "a.b_c-1"
 
 
+@pytest.mark.parametrize("character", [*',:"\n\r\t\x01\x1b\x7f\x85\x9b', "\udcff"])
+def test_a_path_that_tools_cannot_read_is_refused(character: str, tmp_path: Path) -> None:
+    folder = tmp_path / f"a{character}b"
+    with pytest.raises(RehearsalError) as error:
+        Rehearsal.of("dev", folder)
+    assert str(error.value) == (
+        f"{str(folder)!r} has the character {character!r}, which tools cannot read in a path. "
+        "Rename or move the folder"
+    )
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("character", "\\'$`#?%*[]{}~!=@;&|() é日\u2028")
+def test_other_characters_are_allowed_in_a_path(character: str, tmp_path: Path) -> None:
+    folder = tmp_path / f"a{character}b"
+    assert Rehearsal.of("dev", folder).project == folder
+
+
 def stack_file(rehearsal: Rehearsal, text: str | bytes) -> Path:
     """Write the stack file of the project, with the time of an older one."""
     path = rehearsal.project / "Pulumi.dev.yaml"

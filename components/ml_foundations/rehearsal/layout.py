@@ -79,10 +79,10 @@ class Rehearsal:
         Raises:
             RehearsalError: the name of the stack or the folder of the project is invalid.
         """
-        if re.search(r"[,:\n]", str(project)):
+        if unreadable := re.search(r"[,:\"\x00-\x1f\x7f-\x9f\ud800-\udfff]", str(project)):
             raise RehearsalError(
-                f"{str(project)!r} has a comma or colon, where tools would cut the path. "
-                "Rename or move the folder"
+                f"{str(project)!r} has the character {unreadable[0]!r}, which tools cannot read in "
+                "a path. Rename or move the folder"
             )
         if not _STACK.fullmatch(stack):
             raise RehearsalError(
