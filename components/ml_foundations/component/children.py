@@ -155,6 +155,10 @@ def node_daemon_set(name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     daemon_set = {
         "selector": {"matchLabels": selector},
         "updateStrategy": {"type": "RollingUpdate"},
-        "template": {"metadata": {"labels": selector}, "spec": pod},
+        # A privileged pod on every node is no place for a token that it does not use.
+        "template": {
+            "metadata": {"labels": selector},
+            "spec": {"automountServiceAccountToken": False, **pod},
+        },
     }
     return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
