@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AuthOptionsArgs",
     "AutoscalingArgs",
     "AwaitedArgs",
     "CapacityArgs",
@@ -2193,6 +2194,17 @@ class InferenceGatewayArgs(TypedDict):
     """The GkeCluster. It sets proxy_only_cidr."""
 
 
+class AuthOptionsArgs(TypedDict):
+    """The authentication of a Ray cluster, as KubeRay's authOptions define it."""
+
+    mode: NotRequired[Known[Literal["token", "disabled"]]]
+    """With token, the dashboard, the job API and Ray's client ask for a token. With disabled, they
+    ask for nothing. The default is token."""
+    secret_name: NotRequired[pulumi.Input[str]]
+    """The Secret in the namespace whose key auth_token is the token. By default, KubeRay creates
+    one with a random token and the name of the RayCluster."""
+
+
 class RayArgs(WorkloadArgs):
     """Arguments of Ray clusters, whether they serve one job or several.
 
@@ -2210,6 +2222,9 @@ class RayArgs(WorkloadArgs):
     """Memory of the head. The default is 16Gi."""
     ray_version: NotRequired[Known[str]]
     """The version of Ray in the image, such as 2.52.0."""
+    auth_options: NotRequired[AuthOptionsArgs]
+    """Ask for a token. It needs a ray_version from 2.52.0. By default, each pod of the namespace
+    can run code on the cluster."""
     gpu_fabric: NotRequired[Known[GpuFabricArgs]]
     """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Workers that
     request all GPUs of a node get it, as the pods of a DistributedTraining do."""

@@ -65,6 +65,24 @@ def test_names_have_room_for_what_kuberay_adds(length: int, fits: bool) -> None:
         cluster(cluster_name="a" * length)
 
 
+def test_a_cluster_asks_for_a_token_if_its_ray_can() -> None:
+    assert "authOptions" not in cluster(ray_version="2.52.0")
+    for options, expected in (
+        ({}, {"mode": "token"}),
+        ({"secret_name": "mine"}, {"mode": "token", "secretName": "mine"}),
+    ):
+        made = cluster(ray_version="2.52.0", auth_options=options)
+        assert made["authOptions"] == expected
+        spec = check(
+            RayJobSpec, "RayJob", JOB | {"ray_version": "2.100.1", "auth_options": options}
+        )
+        assert spec.cluster()["authOptions"] == expected
+    assert cluster(auth_options={"mode": "disabled"})["authOptions"] == {"mode": "disabled"}
+    for version in (None, "2.51.9", "1.99.0"):
+        with pytest.raises(ArgumentsError, match=r"auth_options: needs Ray 2\.52\.0 or newer; set"):
+            cluster(ray_version=version, auth_options={})
+
+
 def test_workers_of_whole_nodes_get_the_network_of_their_pool() -> None:
     fabric = {"kind": "tcpxo", "gpus_per_node": 8, "networks": [f"n{i}" for i in range(8)]}
     [group] = cluster(gpu_fabric=fabric)["workerGroupSpecs"]

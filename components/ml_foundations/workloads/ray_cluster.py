@@ -1,7 +1,7 @@
 """A Ray cluster by KubeRay: a head without GPUs, and workers."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -10,8 +10,10 @@ from typing_extensions import override
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.outputs import KnownOutput
-from ml_foundations.component.types import Name, Quantity, concat
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import InputText, Name, Quantity, concat
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.tenancy.controllers import RAY_NAMESPACE
 from ml_foundations.typed_args import RayClusterComponent
@@ -31,6 +33,8 @@ _DASHBOARD_PORT, _CLIENT_PORT = 8265, 10001
 """Ports of the head (Ray, "Configuring Ray", ports of the head node)."""
 _MOST_NAME = 50
 """The longest name of a cluster or a job (kuberay v1.6.2, controllers/ray/utils/constant.go)."""
+_TOKEN_VERSION = (2, 52, 0)
+"""The oldest Ray with tokens (kuberay v1.6.2, controllers/ray/utils/validation.go)."""
 _GROUP = "workers"
 _OF_WORKERS: dict[str, Any] = {
     **{"gpus": 0, "gpu": None, "gpu_claim": None, "gpu_fabric": None, "spot": False},
@@ -38,6 +42,17 @@ _OF_WORKERS: dict[str, Any] = {
     **{"affinity": {}, "compute_class": None, "runtime_class": None, "shared_memory": None},
 }
 """The arguments about workers alone, as the head has them."""
+
+
+class AuthOptions(Spec):
+    """The authentication of a Ray cluster, as KubeRay's authOptions define it."""
+
+    mode: Literal["token", "disabled"] = "token"
+    """With token, the dashboard, the job API and Ray's client ask for a token. With disabled, they
+    ask for nothing. The default is token."""
+    secret_name: InputText | None = None
+    """The Secret in the namespace whose key auth_token is the token. By default, KubeRay creates
+    one with a random token and the name of the RayCluster."""
 
 
 class RaySpec(WorkloadSpec):
@@ -57,6 +72,9 @@ class RaySpec(WorkloadSpec):
     """Memory of the head. The default is 16Gi."""
     ray_version: str | None = Field(None, pattern=r"^\d+\.\d+\.\d+$")
     """The version of Ray in the image, such as 2.52.0."""
+    auth_options: AuthOptions | None = None
+    """Ask for a token. It needs a ray_version from 2.52.0. By default, each pod of the namespace
+    can run code on the cluster."""
     gpu_fabric: GpuFabric | None = None
     """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Workers that
     request all GPUs of a node get it, as the pods of a DistributedTraining do."""
@@ -65,6 +83,16 @@ class RaySpec(WorkloadSpec):
     @override
     def fabric(self) -> PodFabric:
         return used_fabric(self.gpu_fabric, self.workers, self.gpus)
+
+    @property
+    def has_token(self) -> bool:
+        """Return whether the cluster asks for a token."""
+        return self.auth_options is not None and self.auth_options.mode == "token"
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The version of Ray; empty if it is not given."""
+        return tuple(map(int, self.ray_version.split("."))) if self.ray_version else ()
 
     @property
     @override
@@ -80,6 +108,9 @@ class RaySpec(WorkloadSpec):
             if getattr(self, field) is not None:
                 reason = "is for other workloads: KubeRay sets how the pods of Ray start"
                 yield field, f"{reason}; leave it out, and set entrypoint of a RayJob"
+        if self.has_token and self.version < _TOKEN_VERSION:
+            needed = ".".join(map(str, _TOKEN_VERSION))
+            yield "auth_options", f"needs Ray {needed} or newer; set ray_version to the image's"
         if len(self.workload_name) > _MOST_NAME:
             yield self.name_field or "", f"is longer than {_MOST_NAME} characters; choose a shorter"
 
@@ -103,7 +134,13 @@ class RaySpec(WorkloadSpec):
             },
             "workerGroupSpecs": [group],
         }
-        return cluster | ({"rayVersion": self.ray_version} if self.ray_version else {})
+        auth = self.auth_options and {
+            "mode": self.auth_options.mode,
+            "secretName": self.auth_options.secret_name,
+        }
+        return cluster | without_none(
+            {"rayVersion": self.ray_version, "authOptions": auth and without_none(auth)}
+        )
 
     def without_gpus(self, cpu: str, memory: str, restart_policy: str) -> dict[str, Any]:
         """Return the template of a pod next to the workers."""
