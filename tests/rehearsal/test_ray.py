@@ -39,6 +39,7 @@ WORK: dict[str, Any] = {
     "head_cpu": "1",
     "head_memory": "2Gi",
 }
+TOKEN: dict[str, Any] = {"ray_version": "2.52.0", "auth_options": {}}
 QUEUE = {
     "flavors": [
         {
@@ -102,10 +103,22 @@ def test_a_cluster_has_a_head_and_workers_on_gpu_nodes(project: Project) -> None
     )
 
 
+def test_the_operator_gives_the_token_of_a_cluster_to_its_pods(project: Project) -> None:
+    project.up(f"{OPERATOR}RayCluster('nb', {WORK | TOKEN!r}, options(depends_on=[ray]))")
+    until(lambda: row(project) == ("RayCluster", "Ready", "2/2 workers"))
+    assert [*project.kubectl("get", "secret", "nb", "-n", "red")["data"]] == ["auth_token"]
+    for pod in pods(project):
+        env = {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
+        assert env["RAY_AUTH_MODE"]["value"] == "token"
+        reference = {"name": "nb", "key": "auth_token"}
+        assert env["RAY_AUTH_TOKEN"]["valueFrom"] == {"secretKeyRef": reference}
+
+
 def queued(*names: str) -> str:
     jobs = ""
     for name in names:
         job = WORK | {"entrypoint": ["python", "score.py"], "queue": "training"}
+        job |= TOKEN if name == "b" else {}
         jobs += f"RayJob('{name}', {job!r}, options(depends_on=[ray, queue]))\n"
     return f"{OPERATOR}queue = TrainingQueue('ml', {QUEUE!r}, options(depends_on=[ray]))\n{jobs}"
 
