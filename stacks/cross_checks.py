@@ -299,8 +299,8 @@ def _fabric_errors(
     path: str, workload: WorkloadSpec, team: Team, settings: Settings
 ) -> Iterator[tuple[str, str]]:
     """Yield workloads of several nodes that could run in different networks between GPUs."""
-    has_choice = getattr(workload, "gpu_fabric", ...) is None and getattr(workload, "nodes", 2) > 1
-    if not has_choice or not workload.gpus:
+    nodes = getattr(workload, "nodes", getattr(workload, "workers", 1))
+    if workload.gpu_fabric is not None or nodes < 2 or not workload.gpus:
         return
     sections = settings.node_pools.items()
     pools = fabrics.gpu_pools((name, pool.model_dump(by_alias=True)) for name, pool in sections)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.gpu_fabrics import gpu_fabric
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
+from ml_foundations.gke.gpu_node_pool import DRIVERS_OF_GKE
 from ml_foundations.gke.node_pools.gpu_network import creates_networks, published_fabric
 from ml_foundations.kubernetes import labels
 
@@ -44,7 +45,8 @@ def gpu_pools(pools: Iterable[tuple[str, Mapping[str, Any]]]) -> list[GpuPool]:
         declared = pool.get("labels")
         own |= declared if isinstance(declared, dict) else {}
         owner = str(pool.get("networkPool") or name)
-        fabric = published_fabric(str(pool.get("gpuNetwork") or "none"), machine, owner)
+        by_gke = pool.get("driver") in (None, *DRIVERS_OF_GKE)
+        fabric = published_fabric(str(pool.get("gpuNetwork") or "none"), machine, owner, by_gke)
         found.append(GpuPool(name, machine.gpu, own, fabric))
     return found
 

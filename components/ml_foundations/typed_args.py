@@ -1428,6 +1428,21 @@ class GpuClaimArgs(TypedDict):
     created."""
 
 
+class GpuFabricArgs(TypedDict):
+    """The network between the GPUs of a node pool's nodes, such as GpuNodePool.gpu_fabric."""
+
+    kind: Known[Literal["tcpx", "tcpxo", "rdma"]]
+    """What pods need to use it: tcpx (A3 High), tcpxo (A3 Mega) or rdma (A3 Ultra, A4)."""
+    networks: NotRequired[Known[list[str]]]
+    """The names of GKE's Network objects, in the order of the interfaces eth1, eth2 and so on. It
+    is empty if pods claim the interfaces (DRANET)."""
+    gpus_per_node: Known[int]
+    """GPUs on each node. Pods that request all of them get the interfaces."""
+    host_libraries: NotRequired[Known[bool]]
+    """Pods with GPUs have the libraries of their node, and NCCL's plugin among them. The default is
+    true. It is false if the GPU Operator advertises the GPUs."""
+
+
 class MountArgs(TypedDict):
     """A volume of a workload: exactly one source, and a path in the container."""
 
@@ -1521,6 +1536,9 @@ class WorkloadArgs(TypedDict):
     gpu_claim: NotRequired[GpuClaimArgs]
     """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The
     nodes must support it."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Pods of one node
+    do not use it: NCCL then ignores its plugin."""
     requests: NotRequired[Known[dict[str, str | int | float]]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[Known[dict[str, str | int | float | None]]]
@@ -1617,8 +1635,8 @@ class WorkloadArgs(TypedDict):
     team: NotRequired["TeamNamespace"]
     """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
     pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, node_selector and
-    tolerations."""
+    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
+    and tolerations."""
 
 
 class TaskArgs(WorkloadArgs):
@@ -1722,35 +1740,23 @@ class TrainingJobArgs(CompletionsArgs, AwaitedArgs):
     replaces the Job."""
 
 
-class GpuFabricArgs(TypedDict):
-    """The network between the GPUs of a node pool's nodes, such as GpuNodePool.gpu_fabric."""
-
-    kind: Known[Literal["tcpx", "tcpxo", "rdma"]]
-    """What pods need to use it: tcpx (A3 High), tcpxo (A3 Mega) or rdma (A3 Ultra, A4)."""
-    networks: NotRequired[Known[list[str]]]
-    """The names of GKE's Network objects, in the order of the interfaces eth1, eth2 and so on. It
-    is empty if pods claim the interfaces (DRANET)."""
-    gpus_per_node: Known[int]
-    """GPUs on each node. Pods that request all of them get the interfaces."""
-
-
 class SeveralNodesArgs(AwaitedArgs):
     """Arguments of Jobs on several nodes.
 
     They set the nodes, and how their pods find each other.
     """
 
-    backoff_limit: NotRequired[Known[int]]
-    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is
-    0, because a failure restarts all pods."""
-    nodes: Known[int]
-    """Pods that run together. If each requests all GPUs of a node, it is the number of nodes."""
     gpu_fabric: NotRequired[Known[GpuFabricArgs]]
     """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
 
     Pods that request all GPUs of a node get it: interfaces, the vendor's daemon, libraries of the
     node and its environment for NCCL. They run as root, unless run_as_user is set. Their namespace
     must have the Pod Security level privileged. Only several nodes use it."""
+    backoff_limit: NotRequired[Known[int]]
+    """Failures of single pods that are retried. The default is 3 for each node. In a JobSet it is
+    0, because a failure restarts all pods."""
+    nodes: Known[int]
+    """Pods that run together. If each requests all GPUs of a node, it is the number of nodes."""
     job_name: NotRequired[Known[str]]
     """The name of the Job and its headless Service. By default, the name of the component."""
     service_name: NotRequired[Known[str]]
@@ -1760,9 +1766,6 @@ class SeveralNodesArgs(AwaitedArgs):
     default is false."""
     max_restarts: NotRequired[Known[int]]
     """For a JobSet: restarts of all pods before it fails. The default is 3."""
-    pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
 
 
 class DistributedTrainingArgs(SeveralNodesArgs):
@@ -2045,6 +2048,11 @@ class AutoscalingArgs(TypedDict):
 class GroupedServerArgs(ServerArgs):
     """Arguments of servers whose replicas may have several nodes."""
 
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
+
+    Pods of a group that request all GPUs of a node get it, as those of a DistributedTraining do:
+    they run as root, in a namespace of the Pod Security level privileged."""
     deployment_name: NotRequired[Known[str]]
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
     replicas: NotRequired[Known[int]]
@@ -2062,19 +2070,11 @@ class GroupedServerArgs(ServerArgs):
     starts Ray by vLLM's script, which the image must have. vllm-data-parallel runs an engine for
     each --tensor-parallel-size GPUs. none changes nothing: arguments may use $(LWS_LEADER_ADDRESS),
     $(LWS_GROUP_SIZE) and $(LWS_WORKER_INDEX). The default is vllm."""
-    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
-    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric.
-
-    Pods of a group that request all GPUs of a node get it, as those of a DistributedTraining do:
-    they run as root, in a namespace of the Pod Security level privileged."""
     rendezvous_port: NotRequired[Known[int]]
     """The port of a leader for the processes of its group. The default is 29500."""
     surge: NotRequired[Known[bool]]
     """Start a new pod or group before an old one stops in a rollout. It needs spare GPUs. The
     default is false."""
-    pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
 
 
 class DividedServerArgs(GroupedServerArgs):
@@ -2213,6 +2213,9 @@ class RayArgs(WorkloadArgs):
 
     image: pulumi.Input[str]
     """The container image."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Workers that
+    request all GPUs of a node get it, as the pods of a DistributedTraining do."""
     workers: NotRequired[Known[int]]
     """The number of workers. The default is 1. If each requests all GPUs of a node, it is the
     number of nodes."""
@@ -2225,12 +2228,6 @@ class RayArgs(WorkloadArgs):
     auth_options: NotRequired[AuthOptionsArgs]
     """Ask for a token. It needs a ray_version from 2.52.0. By default, each pod of the namespace
     can run code on the cluster."""
-    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
-    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Workers that
-    request all GPUs of a node get it, as the pods of a DistributedTraining do."""
-    pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
 
 
 class RayClusterArgs(RayArgs):
@@ -2302,7 +2299,20 @@ class ModelCacheArgs(TypedDict):
     serving_profile: NotRequired[Known[bool]]
     """For a bucket: use GKE's profile for serving, which sizes the caches of Cloud Storage FUSE by
     the node. It needs GKE 1.35.1-gke.1616000, and a bucket in the region of the cluster. The
-    default is false."""
+    default is false.
+
+    GKE's service agent then scans the bucket, and until it has done so, no pod starts (see grant).
+    GKE creates no Anywhere Cache."""
+    project_number: NotRequired[pulumi.Input[str]]
+    """The number of the cluster's project, with serving_profile."""
+    grant: NotRequired[Known[bool]]
+    """With serving_profile, grant GKE's service agent the role that the scan needs, on the bucket.
+    The default is true. Set it to false if you may not change IAM policies, and have
+    roles/storage.legacyBucketReader granted."""
+    file_cache: NotRequired[Known[str | int | float]]
+    """For a bucket without serving_profile: the most of the node's disk for copies of its files,
+    such as 200Gi. By default, there is no limit, for nodes whose local SSDs are larger than the
+    weights."""
     image: NotRequired[pulumi.Input[str]]
     """Source: an OCI image with the weights, such as one by digest, which nodes pull once."""
     size: NotRequired[Known[str | int | float]]
@@ -2326,18 +2336,15 @@ class TrainingRuntimeArgs(WorkloadArgs):
 
     image: pulumi.Input[str]
     """The container image."""
+    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. A TrainJob cannot
+    add it."""
     container_name: NotRequired[Known[str]]
     """The name of its container, which Trainer changes. The default is node."""
     runtime_name: NotRequired[Known[str]]
     """The name of the runtime. By default, the name of the component."""
     nodes: NotRequired[Known[int]]
     """The nodes of a TrainJob that sets none. The default is 1."""
-    gpu_fabric: NotRequired[Known[GpuFabricArgs]]
-    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. A TrainJob cannot
-    add it."""
-    pool: NotRequired["GpuNodePool | CpuNodePool"]
-    """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
-    and tolerations."""
 
 
 class TrainJobArgs(TypedDict):

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations import CpuNodePool, DistributedTraining, GkeCluster, GpuNodePool
-from ml_foundations.catalog.fabric_pods import NCCL_PAIRS, fabric_pods
+from ml_foundations.catalog.fabric_pods import NCCL_PAIRS, WITHOUT_PLUGIN, fabric_pods
 from ml_foundations.workloads.fabric import PodFabric
+from ml_foundations.workloads.gpu_fabric import GpuFabric
+from ml_foundations.workloads.pod import WorkloadSpec
 
 from tests.support.declaring import declared, inputs
+from tests.workloads import building
 from tests.workloads.building import (
     FABRICS,
     container_of,
@@ -21,6 +24,12 @@ from tests.workloads.building import (
     pod_of,
     template_of,
 )
+
+
+def is_pooled(spec: Any) -> bool:
+    """Whether it is the spec of a workload that runs on a pool."""
+    is_workload = isinstance(spec, type) and issubclass(spec, WorkloadSpec)
+    return is_workload and "pool" in spec.objects and spec.name_field is not None
 
 
 def on(name: str, **more: Any) -> dict[str, Any]:
@@ -87,13 +96,80 @@ def test_gpus_and_interfaces_can_both_be_claimed() -> None:
     assert container_of(job)["resources"]["claims"] == [{"name": "gpus"}, {"name": "interfaces"}]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"nodes": 1}, {"gpus": 4}, {"gpus": 0}, {"gpu_fabric": None}],
-)
+def without_plugin(manifest: dict[str, Any]) -> dict[str, str]:
+    """The variables that keep NCCL from the plugin of its node."""
+    variables = container_of(manifest)["env"]
+    return {each["name"]: each.get("value") for each in variables if each["name"] in WITHOUT_PLUGIN}
+
+
+@pytest.mark.parametrize("more", [{"nodes": 1}, {"gpus": 4}, {"gpus": 0}, {"gpu_fabric": None}])
 def test_other_pods_are_as_without_the_network(more: dict[str, Any]) -> None:
     wanted = gang(**(on_fabric("tcpxo") | more | {"gpu_fabric": None}))
-    assert gang(**(on_fabric("tcpxo") | more)) == wanted
+    (*_, found) = made = gang(**(on_fabric("tcpxo") | more))
+    kept = container_of(found)["env"]
+    container_of(found)["env"] = [each for each in kept if each["name"] not in WITHOUT_PLUGIN]
+    assert made == wanted
+
+
+@pytest.mark.parametrize(
+    ("more", "finds_it"),
+    [
+        ({"nodes": 1}, True),
+        ({"gpus": 1}, True),  # one GPU on each of two nodes
+        ({"gpus": 1, "nodes": 1}, False),
+        ({"gpus": 0}, False),
+        ({"gpu_fabric": None}, False),
+    ],
+)
+@pytest.mark.parametrize("name", FABRICS)
+def test_pods_without_the_network_leave_nccls_plugin_alone(
+    name: str, more: dict[str, Any], finds_it: bool
+) -> None:
+    """The images of vLLM and NGC find the plugin on the node, and NCCL fails without its settings."""
+    *_, found = gang(**(on_fabric(name) | more))
+    assert without_plugin(found) == (WITHOUT_PLUGIN if finds_it else {})
+    assert without_plugin(on(name)) == {}
+    *_, own = gang(**(on_fabric(name) | more | {"env": {"NCCL_TUNER_PLUGIN": "mine"}}))
+    assert without_plugin(own)["NCCL_TUNER_PLUGIN"] == "mine"
+
+
+def test_without_gkes_device_plugin_there_is_no_plugin_to_find() -> None:
+    """With the GPU Operator, pods have no libraries of the node."""
+    fabric = FABRICS["tcpx"] | {"gpus_per_node": 8, "host_libraries": False}
+    *_, found = gang(**(on_fabric("tcpx", gpu_fabric=fabric) | {"nodes": 1}))
+    assert without_plugin(found) == {}
+    pod = pod_of(trained(GpuNodePool, "a3-megagpu-8g", nodes=1))
+    assert {"name": "NCCL_TUNER_PLUGIN", "value": "none"} in pod["containers"][0]["env"]
+    operated = pod_of(trained(GpuNodePool, "a3-megagpu-8g", nodes=1, driver="installer"))
+    assert "NCCL_TUNER_PLUGIN" not in {each["name"] for each in operated["containers"][0]["env"]}
+
+
+POOLED = [spec for spec in vars(building).values() if is_pooled(spec)]
+
+
+def test_every_workload_with_gpus_knows_the_network_of_its_pool() -> None:
+    """Otherwise its pods find NCCL's plugin, and nothing sets it up or switches it off."""
+    assert len(POOLED) > 8
+    for spec in POOLED:
+        assert "gpu_fabric" in spec.objects["pool"].outputs, spec
+        least = {name: None for name in spec.model_fields}
+        fabric = GpuFabric.model_validate(FABRICS["tcpxo"] | {"gpus_per_node": 8})
+        made = spec.model_construct(**least | {"gpu_fabric": fabric, "gpus": 4, "nodes": 1})
+        made = made.model_copy(update={"workers": 1})
+        assert dict(made.fabric.env) == {
+            name: {"value": value} for name, value in WITHOUT_PLUGIN.items()
+        }, spec
+
+
+def test_networks_that_nodes_offer_by_address_alone_are_not_requested_by_name() -> None:
+    """GKE's webhook would add the request, and the pods would wait for ever."""
+    resources = container_of(on("rdma"))["resources"]
+    for field in ("requests", "limits"):
+        for network in FABRICS["rdma"]["networks"]:
+            assert resources[field][f"networking.gke.io.networks/{network}"] == "0"
+    for name in ("tcpx", "tcpxo", "managed"):
+        assert not [key for key in container_of(on(name))["resources"]["limits"] if "/eth" in key]
+        assert len(container_of(on(name))["resources"]["limits"]) == 3
 
 
 def test_the_pods_run_as_root_unless_a_user_is_set() -> None:
@@ -216,12 +292,14 @@ def test_a_network_for_each_interface_is_required(fabric: dict[str, Any], words:
     assert words in str(raised.value)
 
 
-def trained(pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str) -> dict[str, Any]:
+def trained(
+    pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str, nodes: int = 2, **more: Any
+) -> dict[str, Any]:
     """The Job of a training on a pool of a cluster."""
 
     def construct() -> None:
         cluster = GkeCluster("ml", project="project", location="us-central1", multi_networking=True)
-        arguments: Any = {"cluster": cluster, "machine_type": machine_type, "max_nodes": 2}
+        arguments: Any = {"cluster": cluster, "machine_type": machine_type, "max_nodes": 2} | more
         if pool is GpuNodePool:
             arguments["gpu_network"] = "auto"
         DistributedTraining(
@@ -229,7 +307,7 @@ def trained(pool: type[GpuNodePool] | type[CpuNodePool], machine_type: str) -> d
             pool=pool("nodes", arguments),
             namespace="ml",
             image="i",
-            nodes=2,
+            nodes=nodes,
             gpus=8 if pool is GpuNodePool else 0,
             command=["torchrun", "train.py"],
         )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.component.children import CloudResource
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.spec import check
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
@@ -13,6 +14,11 @@ from tests.support.declaring import declared, inputs
 DOWNLOAD = {"image": "google/cloud-sdk:slim", "command": ["gcloud", "storage", "cp"]}
 DISK: dict[str, Any] = {"size": "1Ti", "download": DOWNLOAD}
 BUCKET = {"bucket": "my-models"}
+PROFILE: dict[str, Any] = {
+    "serving_profile": True,
+    "bucket_location": "us-east4",
+    "project_number": "12345",
+}
 
 
 def cache(**args: Any) -> ModelCacheSpec:
@@ -72,12 +78,18 @@ def test_another_download_is_another_disk() -> None:
         ({"size": "1Ti"}, "download: size and download go together"),
         ({"image": "i", "serving_profile": True}, "serving_profile: is for a bucket"),
         (BUCKET | {"serving_profile": True}, "bucket_location: is required"),
+        (BUCKET | {"serving_profile": True, "bucket_location": "us-east4"}, "project_number: is"),
+        (
+            BUCKET | PROFILE | {"file_cache": "1Ti"},
+            "file_cache: is GKE's own with serving_profile",
+        ),
+        ({"image": "i", "file_cache": "1Ti"}, "file_cache: is for a bucket"),
         (
             BUCKET | {"bucket_location": "us-east4", "location": "us-central1"},
             "bucket_location: is us-east4, and the cluster is in us-central1",
         ),
         (
-            BUCKET | {"bucket_location": "US", "location": "us-central1", "serving_profile": True},
+            BUCKET | PROFILE | {"bucket_location": "US", "location": "us-central1"},
             "bucket_location: is US",
         ),
     ],
@@ -90,10 +102,39 @@ def test_what_contradicts_itself_is_refused(args: dict[str, Any], message: str) 
 @pytest.mark.parametrize("location", ["us-central1", "us-central1-a"])
 def test_a_bucket_in_the_region_of_the_cluster_is_near(location: str) -> None:
     near = {"bucket_location": "US-CENTRAL1", "location": location}
-    _, claim = cache(**BUCKET, **near, serving_profile=True).manifests()
+    _, claim = cache(**BUCKET | PROFILE | near).manifests()
     assert claim["spec"]["storageClassName"] == "gcsfusecsi-serving"
     # A bucket in several regions is valid, and its traffic is billed.
     cache(**BUCKET, bucket_location="US", location=location)
+
+
+def test_gke_may_scan_a_bucket_for_its_profile() -> None:
+    """Otherwise the pods keep the gate of the scan for ever."""
+    scan, volume, _ = cache(**BUCKET | PROFILE).children()
+    assert isinstance(scan.declared, CloudResource)
+    assert (scan.declared.type, scan.declared.inputs) == (
+        "gcp:storage/bucketIAMMember:BucketIAMMember",
+        {
+            "bucket": "my-models",
+            "role": "roles/storage.legacyBucketReader",
+            "member": "serviceAccount:service-12345@container-engine-robot.iam.gserviceaccount.com",
+        },
+    )
+    # An Anywhere Cache in each zone would be billed, and no estimate has it.
+    attributes = volume.manifest["spec"]["csi"]["volumeAttributes"]
+    assert attributes == {"anywhereCacheZones": "none"}
+    assert len([*cache(**BUCKET | PROFILE | {"grant": False}).children()]) == 2
+
+
+def test_the_copies_on_a_node_have_a_limit_if_one_is_set() -> None:
+    sizes = [
+        [option for option in volume["spec"]["mountOptions"] if "max-size" in option]
+        for volume, _ in (
+            cache(**BUCKET).manifests(),
+            cache(**BUCKET, file_cache="200Gi").manifests(),
+        )
+    ]
+    assert sizes == [["file-cache:max-size-mb:-1"], ["file-cache:max-size-mb:204800"]]
 
 
 def test_a_mount_at_its_path_is_refused() -> None:

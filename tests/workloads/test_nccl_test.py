@@ -145,7 +145,7 @@ def test_the_image_and_the_gpus_follow_from_the_network() -> None:
         assert container["image"] == NCCL_TEST_IMAGES[name]
         # A default limit of the namespace would slow it down.
         wanted = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8"}
-        assert container["resources"]["limits"] == wanted
+        assert wanted.items() <= container["resources"]["limits"].items()
     mirrored = nccl_spec("tcpx", gpu="H100", image="mirror.example/nccl:1")
     assert container_of(mirrored.manifests()[-1])["image"] == "mirror.example/nccl:1"
 

@@ -128,7 +128,14 @@ def test_a_bucket_brings_gkes_sidecar() -> None:
     made = template_of(
         job(mounts=[{"bucket": "models", "path": "/models", "mount_options": "uid=1000"}])
     )
-    assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert made["metadata"]["annotations"] == {
+        "gke-gcsfuse/volumes": "true",
+        # GKE's own requests, and limits: without them the team's LimitRange sets its defaults.
+        "gke-gcsfuse/cpu-request": "250m",
+        "gke-gcsfuse/cpu-limit": "32",
+        "gke-gcsfuse/memory-request": "256Mi",
+        "gke-gcsfuse/memory-limit": "32Gi",
+    }
     assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {
         "bucketName": "models",
         "mountOptions": "uid=1000",
@@ -149,12 +156,21 @@ def test_a_bucket_brings_gkes_sidecar() -> None:
 )
 def test_a_bucket_brings_the_sidecar_however_it_is_mounted(mount: dict[str, Any]) -> None:
     made = template_of(job(mounts=[{"path": "/raw", **mount}]))
-    assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert made["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
     assert (
         "annotations" not in template_of(job(mounts=[{"path": "/raw", "claim": "raw"}]))["metadata"]
     )
     with pytest.raises(pulumi.InputPropertiesError, match="fuse: is for a claim"):
         job(mounts=[{"path": "/raw", "bucket": "raw", "fuse": True}])
+
+
+def test_amounts_of_the_sidecar_that_are_set_stay() -> None:
+    bucket = {"bucket": "models", "path": "/models"}
+    own = {"gke-gcsfuse/memory-limit": "64Gi"}
+    found = template_of(job(mounts=[bucket], annotations=own))["metadata"]["annotations"]
+    assert found["gke-gcsfuse/memory-limit"] == "64Gi"
+    assert "gke-gcsfuse/memory-request" not in found
+    assert found["gke-gcsfuse/cpu-limit"] == "32"
 
 
 def test_a_queue_takes_the_job_and_never_its_schedule() -> None:

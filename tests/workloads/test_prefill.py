@@ -125,8 +125,19 @@ def test_caches_move_by_rdma_also_between_single_nodes() -> None:
     whole = {"prefill": {"replicas": 2}}
     for template in templates(**fabric, **whole):
         assert "networking.gke.io/interfaces" in template["metadata"]["annotations"]
+        # Each interface is in its own subnetwork, and UCX would only connect those of one.
+        reachable = {"name": "UCX_IB_ROCE_REACHABILITY_MODE", "value": "all"}
+        assert reachable in main(template)["env"]
     tcpxo = fabric | {"gpu_fabric": FABRICS["tcpxo"] | {"gpus_per_node": 8}}
     assert "annotations" not in templates(**tcpxo, **whole)[0]["metadata"]
+
+
+def test_pods_with_some_gpus_of_a_node_move_caches_by_tcp_and_say_so() -> None:
+    fabric = {"gpu_fabric": FABRICS["rdma"] | {"gpus_per_node": 8}}
+    whole = [*service_spec(**DIVIDED | fabric | {"prefill": {"replicas": 2}}).warnings()]
+    assert not [each for each in whole if "gpus is" in each]
+    (warning,) = service_spec(**DIVIDED | fabric).warnings()
+    assert "gpus is 4, and its nodes have 8: only pods of whole nodes" in warning
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

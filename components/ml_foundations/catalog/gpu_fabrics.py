@@ -48,6 +48,15 @@ GPU_FABRICS = table("gpu_fabrics.csv", GpuFabric)
 """Fabrics by the network of a machine type."""
 
 
+def by_address_only(kind: str) -> bool:
+    """Return whether nodes may advertise a network by NAME.IP alone, while GKE requests NAME too.
+
+    llm-d has seen that with H200 and B200 (guides/wide-ep-lws, overlay for GKE). For the networks
+    of TCPX and TCPXO, Google's own manifests work without a request of zero.
+    """
+    return kind == "rdma"
+
+
 def gpu_fabric(machine: MachineType) -> GpuFabric | None:
     """Return the fabric of a machine type, or None if its GPUs have only the node's network."""
     return GPU_FABRICS.get(machine.network)

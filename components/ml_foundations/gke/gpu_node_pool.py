@@ -36,6 +36,8 @@ from ml_foundations.gke.node_pools.pool import (
 from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuFabricArgs, GpuNodePoolComponent, TolerationArgs
 
+DRIVERS_OF_GKE = ("default", "latest")
+"""The values of driver with which GKE advertises the GPUs."""
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
 
@@ -152,7 +154,12 @@ class GpuNodePoolSpec(GpuNetworkSpec):
     @property
     def is_managed(self) -> bool:
         """Return whether GKE installs the driver and advertises the GPUs."""
-        return self.driver in ("default", "latest")
+        return self.driver in DRIVERS_OF_GKE
+
+    @property
+    @override
+    def advertised_by_gke(self) -> bool:
+        return self.is_managed
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -7,11 +7,13 @@ from typing import Any
 
 from ml_foundations.catalog.fabric_pods import (
     NCCL_PAIRS,
+    WITHOUT_PLUGIN,
     FabricDaemon,
     FabricPod,
     fabric_pods,
     image_tag,
 )
+from ml_foundations.catalog.gpu_fabrics import by_address_only
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import Manifest, api_object
@@ -19,6 +21,7 @@ from ml_foundations.kubernetes.selectors import devices
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 
 ROOT = 0
+_SEVERAL = 2
 INTERFACES_CLAIM = "interfaces"
 """The name by which a pod and its container know their claim of interfaces."""
 _DAEMON_RESOURCES = {
@@ -44,6 +47,8 @@ class PodFabric:
     """The script that the command needs first."""
     claimed: int = 0
     """Interfaces that the pod claims."""
+    unrequested: Sequence[str] = ()
+    """Resources that GKE would add to the pod's requests, and that no node has."""
 
     @property
     def is_used(self) -> bool:
@@ -63,7 +68,14 @@ class PodFabric:
         return ["bash", "-c", f'{check}; . {self.script}; exec "$@"', "bash", *command]
 
 
-NO_FABRIC = PodFabric()
+def without_fabric(fabric: GpuFabric | None, gpus: int) -> PodFabric:
+    """Return what a pod needs that does not use the network of its nodes.
+
+    The nodes have NCCL's plugin nevertheless, which NCCL finds if it connects several GPUs.
+    """
+    if fabric is None or not fabric.host_libraries or gpus < _SEVERAL:
+        return PodFabric()
+    return PodFabric(env={name: {"value": value} for name, value in WITHOUT_PLUGIN.items()})
 
 
 def pod_fabric(fabric: GpuFabric) -> PodFabric:
@@ -78,6 +90,7 @@ def pod_fabric(fabric: GpuFabric) -> PodFabric:
         capabilities=needs.capabilities,
         script=needs.script,
         claimed=0 if fabric.networks else fabric.gpus_per_node,
+        unrequested=[f"{labels.GKE_NETWORKS}{name}" for name in _addressed_only(fabric)],
     )
 
 
@@ -113,6 +126,11 @@ def daemon_errors(
             reason = f"belongs to another plugin than the installed {image_tag(pair.plugin)}"
             fix = f"set the tag {image_tag(pair.daemon)}, or leave the image out"
             yield "pod_overrides.initContainers", f"{image} {reason}; {fix}"
+
+
+def _addressed_only(fabric: GpuFabric) -> Sequence[str]:
+    """Return the networks that nodes may advertise by NAME.IP alone."""
+    return fabric.networks if by_address_only(fabric.kind) else ()
 
 
 def _annotations(fabric: GpuFabric, needs: FabricPod) -> dict[str, str]:

@@ -3,22 +3,20 @@
 from collections.abc import Iterator
 
 from ml_foundations.kubernetes.objects import items
-from ml_foundations.workloads.fabric import NO_FABRIC, PodFabric, daemon_errors, pod_fabric
-from ml_foundations.workloads.gpu_fabric import GpuFabric
-from ml_foundations.workloads.pod import POOL, WorkloadSpec
-
-FABRIC_POOL = POOL._replace(
-    description="The GpuNodePool or CpuNodePool that its pods run on. "
-    "It sets gpu, gpu_fabric, node_selector and tolerations.",
-    outputs={**POOL.outputs, "gpu_fabric": "gpu_fabric"},
+from ml_foundations.workloads.fabric import (
+    PodFabric,
+    daemon_errors,
+    pod_fabric,
+    without_fabric,
 )
-"""The node pool of a workload on several nodes."""
+from ml_foundations.workloads.gpu_fabric import GpuFabric
+from ml_foundations.workloads.pod import WorkloadSpec
 
 
 def used_fabric(gpu_fabric: GpuFabric | None, nodes: int, gpus: int) -> PodFabric:
-    """Return what the pods of a workload get: nothing on one node, or without all its GPUs."""
+    """Return what the pods of a workload get: no network on one node, or without all its GPUs."""
     if gpu_fabric is None or nodes == 1 or gpus < gpu_fabric.gpus_per_node:
-        return NO_FABRIC
+        return without_fabric(gpu_fabric, gpus * nodes)
     return pod_fabric(gpu_fabric)
 
 
@@ -42,7 +40,7 @@ def fabric_warnings(spec: WorkloadSpec, gpu_fabric: GpuFabric | None, nodes: int
     whole = gpu_fabric.gpus_per_node if gpu_fabric and nodes > 1 else 0
     if 0 < spec.gpus < whole:
         of_node = f"gpus is {spec.gpus}, and its nodes have {whole}"
-        fix = f"Set gpus to {whole}, and nodes to fewer"
+        fix = f"Set gpus to {whole}, with fewer pods"
         yield f"{of_node}: only pods of whole nodes get the network between GPUs. {fix}"
     if spec.fabric.is_used and spec.user:
         reason = "added capabilities have no effect for it, and no manifest of Google has it"

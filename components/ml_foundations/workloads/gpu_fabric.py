@@ -21,6 +21,9 @@ class GpuFabric(Spec):
     is empty if pods claim the interfaces (DRANET)."""
     gpus_per_node: int = Field(ge=1)
     """GPUs on each node. Pods that request all of them get the interfaces."""
+    host_libraries: bool = True
+    """Pods with GPUs have the libraries of their node, and NCCL's plugin among them. The default is
+    true. It is false if the GPU Operator advertises the GPUs."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

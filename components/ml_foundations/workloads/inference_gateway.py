@@ -201,7 +201,6 @@ def _server_children(spec: InferenceGatewaySpec, server: ModelServer) -> Iterato
     pool = {
         "selector": {"matchLabels": server.selector},
         "targetPorts": [{"number": server.port}],
-        "appProtocol": "http",
         "endpointPickerRef": {
             "kind": "Service",
             "name": picker,

@@ -9,14 +9,24 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.injections import FILE_CACHE, SCAN_ROLE, SERVICE_AGENT
 from ml_foundations.component.base import OptionalChild
-from ml_foundations.component.children import ChildResource
+from ml_foundations.component.children import ChildResource, cloud_child
 from ml_foundations.component.objects import TEAM, ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec, check
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import InputName, InputStr, Name, NonEmpty, Quantity
+from ml_foundations.component.types import (
+    InputName,
+    InputStr,
+    InputText,
+    Name,
+    NonEmpty,
+    Quantity,
+    concat,
+)
 from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.storage.classes import GCS_FUSE_SERVING
 from ml_foundations.storage.volume import VolumeSpec
 from ml_foundations.typed_args import ModelCacheComponent
@@ -24,11 +34,15 @@ from ml_foundations.workloads.environment import Key
 from ml_foundations.workloads.training_job import TrainingJobSpec
 
 _OPTIONS = [
-    *("implicit-dirs", "metadata-cache:ttl-secs:-1", "file-cache:max-size-mb:-1"),
+    *("implicit-dirs", "metadata-cache:ttl-secs:-1", f"{FILE_CACHE}-1"),
     *("file-cache:enable-parallel-downloads:true", "read_ahead_kb=1024"),
 ]
 """Mount options for weights: files do not change, and one file is read by several downloads (GKE,
 "Optimize Cloud Storage FUSE CSI driver for GKE performance")."""
+_CACHE_ZONES = "anywhereCacheZones"
+"""The attribute with the zones in which GKE caches the bucket, for a price that no estimate of this
+package has (gcs-fuse-csi-driver@5fcdc04a, pkg/profiles/scanner.go)."""
+_MIB = 1 << 20
 _SNAPSHOT_API = "snapshot.storage.k8s.io/v1"
 _MOST_NAME = 40
 """With the hash of the content and the names of the parts, a name stays within 63 characters."""
@@ -87,7 +101,21 @@ class ModelCacheSpec(ComponentSpec):
     serving_profile: bool = False
     """For a bucket: use GKE's profile for serving, which sizes the caches of Cloud Storage FUSE by
     the node. It needs GKE 1.35.1-gke.1616000, and a bucket in the region of the cluster. The
-    default is false."""
+    default is false.
+
+    GKE's service agent then scans the bucket, and until it has done so, no pod starts (see grant).
+    GKE creates no Anywhere Cache.
+    """
+    project_number: InputText | None = None
+    """The number of the cluster's project, with serving_profile."""
+    grant: bool = True
+    """With serving_profile, grant GKE's service agent the role that the scan needs, on the bucket.
+    The default is true. Set it to false if you may not change IAM policies, and have
+    roles/storage.legacyBucketReader granted."""
+    file_cache: Quantity | None = None
+    """For a bucket without serving_profile: the most of the node's disk for copies of its files,
+    such as 200Gi. By default, there is no limit, for nodes whose local SSDs are larger than the
+    weights."""
     image: NonEmpty | None = None
     """Source: an OCI image with the weights, such as one by digest, which nodes pull once."""
     size: Quantity | None = None
@@ -112,15 +140,24 @@ class ModelCacheSpec(ComponentSpec):
         if (self.size is None) != (self.download is None):
             yield "download", "size and download go together; set both, or neither"
         if self.bucket is None:
-            for field in ("bucket_location", "serving_profile"):
+            for field in ("bucket_location", "serving_profile", "file_cache"):
                 if getattr(self, field):
                     yield field, "is for a bucket; set bucket, or leave it out"
-        elif self.serving_profile and self.bucket_location is None:
-            reason = "is required with serving_profile, whose bucket is in the cluster's region"
-            yield "bucket_location", f"{reason}; set it to the bucket's location"
+        elif self.serving_profile:
+            yield from self._profile_errors()
         if self._is_far:
             reason = f"is {self.bucket_location}, and the cluster is in {self.location}"
             yield "bucket_location", f"{reason}: copy the weights to a bucket in its region"
+
+    def _profile_errors(self) -> Iterator[tuple[str, str]]:
+        if self.bucket_location is None:
+            reason = "is required with serving_profile, whose bucket is in the cluster's region"
+            yield "bucket_location", f"{reason}; set it to the bucket's location"
+        if self.grant and self.project_number is None:
+            reason = "is required with serving_profile: GKE's service agent, which it names, scans"
+            yield "project_number", f"{reason} the bucket; set it, or grant to false"
+        if self.file_cache is not None:
+            yield "file_cache", "is GKE's own with serving_profile; leave one of them out"
 
     @property
     def _is_far(self) -> bool:
@@ -154,13 +191,24 @@ class ModelCacheSpec(ComponentSpec):
     @override
     def children(self) -> Iterator[ChildResource]:
         if self.bucket is not None:
-            storage_class = {"storage_class": GCS_FUSE_SERVING} if self.serving_profile else {}
-            options = [] if self.serving_profile else _OPTIONS
-            yield from self._volume(
-                self.claim_name, bucket=self.bucket, mount_options=options, **storage_class
-            ).children()
+            yield from self._bucket()
         elif self.download is not None and self.size is not None:
             yield from self._disk(self.download, self.size)
+
+    def _bucket(self) -> Iterator[ChildResource]:
+        """Yield the volume of a bucket, after the role with which GKE scans it for its profile."""
+        fields: dict[str, Any] = {"mount_options": _OPTIONS}
+        if self.file_cache is not None:
+            size = f"{FILE_CACHE}{parse_quantity(self.file_cache) // _MIB}"
+            fields = {"mount_options": [size if FILE_CACHE in each else each for each in _OPTIONS]}
+        if self.serving_profile:
+            fields = {"storage_class": GCS_FUSE_SERVING, "attributes": {_CACHE_ZONES: "none"}}
+            if self.grant:
+                member = concat("serviceAccount:service-", self.project_number, SERVICE_AGENT)
+                access = {"bucket": self.bucket, "role": SCAN_ROLE, "member": member}
+                type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
+                yield cloud_child("scan", type_, access)
+        yield from self._volume(self.claim_name, bucket=self.bucket, **fields).children()
 
     def _volume(self, claim_name: str, **more: Any) -> VolumeSpec:
         named = {"claim_name": claim_name, "namespace": self.namespace, "data": False}

@@ -18,8 +18,9 @@ from ml_foundations.kubernetes.objects import Manifest, api_object, items, secti
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads import files
 from ml_foundations.workloads.environment import EnvironmentSource, Key
-from ml_foundations.workloads.fabric import NO_FABRIC, ROOT, PodFabric, interfaces_claim
+from ml_foundations.workloads.fabric import ROOT, PodFabric, interfaces_claim, without_fabric
 from ml_foundations.workloads.gpu_claim import GpuClaim
+from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.mounts import Mount, mount_errors
 from ml_foundations.workloads.topology import TopologyArgument, TopologySlice, topology_errors
 
@@ -34,8 +35,8 @@ wrong."""
 POOL = ObjectArgument(
     ("GpuNodePool", "CpuNodePool"),
     "The GpuNodePool or CpuNodePool that its pods run on. "
-    "It sets gpu, node_selector and tolerations.",
-    {name: name for name in ("gpu", "node_selector", "tolerations")},
+    "It sets gpu, gpu_fabric, node_selector and tolerations.",
+    {name: name for name in ("gpu", "gpu_fabric", "node_selector", "tolerations")},
 )
 """The node pool of a workload."""
 
@@ -84,6 +85,9 @@ class WorkloadSpec(ComponentSpec):
     gpu_claim: GpuClaim | None = None
     """Claim the GPUs by dynamic resource allocation (DRA), instead of by the device plugin. The
     nodes must support it."""
+    gpu_fabric: GpuFabric | None = None
+    """The network between the GPUs of its nodes, such as GpuNodePool.gpu_fabric. Pods of one node
+    do not use it: NCCL then ignores its plugin."""
     requests: dict[str, Quantity] = {}
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: dict[str, Quantity | None] = {}
@@ -211,7 +215,7 @@ class WorkloadSpec(ComponentSpec):
     @property
     def fabric(self) -> PodFabric:
         """The parts of its pods for the network between the GPUs of several nodes."""
-        return NO_FABRIC
+        return without_fabric(self.gpu_fabric, self.gpus)
 
     @property
     def program(self) -> list[str] | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_foundations.catalog.gpu_labels import beyond_product, gpu_terms
+from ml_foundations.catalog.injections import sidecar_resources
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.tolerations import (
     GPU_TOLERATION,
@@ -82,6 +83,7 @@ def _resources(spec: WorkloadSpec) -> dict[str, Any]:
     requests = dict(spec.requested)
     if spec.gpus and spec.gpu_claim is None:
         requests[labels.GPU_RESOURCE] = str(spec.gpus)
+    requests |= dict.fromkeys(spec.fabric.unrequested, "0")
     claims = [{"name": claim["name"]} for claim in _resource_claims(spec)] or None
     limits = without_none({**requests, **spec.limits}) or None
     return without_none({"requests": requests or None, "limits": limits, "claims": claims})
@@ -158,7 +160,9 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     """Return the annotations. A pod with a bucket gets GKE's sidecar by one of them."""
     drivers = [section(mount.source(), "csi").get("driver") for mount in spec.all_mounts]
     is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.all_mounts)
-    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
+    fuse: dict[str, str] = {}
+    if is_bucket:
+        fuse = {labels.GCS_FUSE_VOLUMES: "true", **sidecar_resources(spec.annotations)}
     topology = topology_annotations(spec.topology, spec.topology_slices)
     return {**fuse, **topology, **spec.fabric.annotations, **spec.annotations}
 

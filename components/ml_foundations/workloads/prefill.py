@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
 from ml_foundations.catalog import inference_gateways as facts
+from ml_foundations.catalog.fabric_pods import CROSS_RAIL
 from ml_foundations.catalog.versions import ROUTING_SIDECAR_IMAGE
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText, Quantity
@@ -103,9 +104,14 @@ class DividedServerSpec(GroupedServerSpec):
     @property
     @override
     def fabric(self) -> PodFabric:
+        return used_fabric(self.gpu_fabric, self.connected_nodes, self.gpus)
+
+    @property
+    @override
+    def connected_nodes(self) -> int:
         # NIXL moves caches by RDMA, also between pods of one node each. It cannot use TCPX.
         is_moved = self.role and self.gpu_fabric is not None and self.gpu_fabric.kind == "rdma"
-        return used_fabric(self.gpu_fabric, max(self.nodes, 2 if is_moved else 1), self.gpus)
+        return max(self.nodes, 2 if is_moved else 1)
 
     @property
     @override
@@ -119,6 +125,8 @@ class DividedServerSpec(GroupedServerSpec):
             "VLLM_NIXL_SIDE_CHANNEL_PORT": {"value": str(facts.NIXL_PORT)},
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": {"value": _KEEP_ALIVE_SECONDS},
         }
+        if self.fabric.is_used:
+            own |= {name: {"value": value} for name, value in CROSS_RAIL.items()}
         return super().own_env | own
 
     @property

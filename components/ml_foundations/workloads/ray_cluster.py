@@ -19,7 +19,6 @@ from ml_foundations.tenancy.controllers import RAY_NAMESPACE
 from ml_foundations.typed_args import RayClusterComponent
 from ml_foundations.workloads.fabric import PodFabric
 from ml_foundations.workloads.fabric_rules import (
-    FABRIC_POOL,
     fabric_errors,
     fabric_warnings,
     used_fabric,
@@ -60,8 +59,6 @@ class RaySpec(WorkloadSpec):
 
     The other arguments are about the workers. The head has the same image, environment and volumes.
     """
-
-    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
 
     workers: int = Field(1, ge=0)
     """The number of workers. The default is 1. If each requests all GPUs of a node, it is the

@@ -12,7 +12,6 @@ from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import Manifest, api_object
 from ml_foundations.workloads.fabric import PodFabric
 from ml_foundations.workloads.fabric_rules import (
-    FABRIC_POOL,
     fabric_errors,
     fabric_warnings,
     used_fabric,
@@ -43,8 +42,6 @@ _OWN_ARGUMENT = re.compile(
 
 class GroupedServerSpec(ServerSpec):
     """Arguments of servers whose replicas may have several nodes."""
-
-    objects = {**ServerSpec.objects, "pool": FABRIC_POOL}
 
     deployment_name: Name | None = None
     """The name of the Deployment, or of the LeaderWorkerSet. By default, service_name."""
@@ -93,6 +90,11 @@ class GroupedServerSpec(ServerSpec):
         return used_fabric(self.gpu_fabric, self.nodes, self.gpus)
 
     @property
+    def connected_nodes(self) -> int:
+        """The nodes whose pods exchange data."""
+        return self.nodes
+
+    @property
     @override
     def serving_labels(self) -> dict[str, str]:
         return self.app_labels | (LEADERS if self.is_grouped else {})
@@ -132,7 +134,7 @@ class GroupedServerSpec(ServerSpec):
 
     @override
     def warnings(self) -> Iterator[str]:
-        yield from fabric_warnings(self, self.gpu_fabric, self.nodes)
+        yield from fabric_warnings(self, self.gpu_fabric, self.connected_nodes)
 
     def _group_errors(self) -> Iterator[tuple[str, str]]:
         longest = MAX_LABEL - len(f"-{self.most_replicas - 1}{_HASH}")

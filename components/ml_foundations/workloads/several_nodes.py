@@ -13,14 +13,12 @@ from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.workloads.fabric import PodFabric
 from ml_foundations.workloads.fabric_rules import (
-    FABRIC_POOL,
     fabric_errors,
     fabric_warnings,
     used_fabric,
 )
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.job import AwaitedSpec
-from ml_foundations.workloads.pod import WorkloadSpec
 
 _RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""
@@ -43,8 +41,6 @@ class SeveralNodesSpec(AwaitedSpec):
     """
 
     name_field = "job_name"
-
-    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
 
     nodes: int = Field(ge=1)
     """Pods that run together. If each requests all GPUs of a node, it is the number of nodes."""

@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.labels import TRAIN_JOB_STEP
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import TrainingRuntimeComponent
 from ml_foundations.workloads.fabric import PodFabric
-from ml_foundations.workloads.fabric_rules import FABRIC_POOL, fabric_errors, used_fabric
+from ml_foundations.workloads.fabric_rules import fabric_errors, used_fabric
 from ml_foundations.workloads.gpu_fabric import GpuFabric
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
@@ -29,8 +29,6 @@ _MANY = 2
 
 class TrainingRuntimeSpec(WorkloadSpec):
     """Arguments of a TrainingRuntime."""
-
-    objects = {**WorkloadSpec.objects, "pool": FABRIC_POOL}
 
     name_field = "runtime_name"
 

@@ -82,7 +82,13 @@ class GpuNetworkSpec(NodePoolSpec):
     @property
     def gpu_fabric(self) -> dict[str, Any] | None:
         """The needs of pods that use the network between the GPUs; None if gpu_network is none."""
-        return published_fabric(self.gpu_network, self.shape, self.network_owner)
+        owner = self.network_owner
+        return published_fabric(self.gpu_network, self.shape, owner, self.advertised_by_gke)
+
+    @property
+    def advertised_by_gke(self) -> bool:
+        """Return whether GKE's device plugin advertises the GPUs."""
+        raise NotImplementedError
 
     @property
     def network_owner(self) -> str:
@@ -198,14 +204,17 @@ def creates_networks(gpu_network: str, fabric: GpuFabric) -> bool:
     return gpu_network == "multi-network" or (is_auto and not fabric.managed)
 
 
-def published_fabric(gpu_network: str, machine: MachineType, pool: str) -> dict[str, Any] | None:
+def published_fabric(
+    gpu_network: str, machine: MachineType, pool: str, by_gke: bool
+) -> dict[str, Any] | None:
     """Return what pods need to use the network between the GPUs of a pool, or None without one."""
     fabric = gpu_fabric(machine)
     if gpu_network == "none" or fabric is None:
         return None
     names = _names(fabric) if creates_networks(gpu_network, fabric) else []
     networks = [_network_name(pool, name) for name in names]
-    return {"kind": fabric.kind, "networks": networks, "gpus_per_node": machine.gpu_count}
+    needs = {"kind": fabric.kind, "networks": networks, "gpus_per_node": machine.gpu_count}
+    return needs if by_gke else needs | {"host_libraries": False}
 
 
 def _names(fabric: GpuFabric) -> list[str]:
