@@ -151,6 +151,24 @@ def bucket_on_gke(attributes: Any = None, **spec: Any) -> list[Manifest]:
     return [server, wanted, volume, ON_GKE]
 
 
+def limited_sidecar(**annotations: str) -> list[Manifest]:
+    """A server with a bucket, in a namespace with a default limit."""
+    server, wanted, volume, _ = bucket(**{"gke-gcsfuse/volumes": "true"} | annotations)
+    volume["spec"]["csi"]["volumeAttributes"] = {}
+    default = limit_range({"type": "Container", "default": {"cpu": "500m"}})
+    disk: Any = {"ephemeral-storage": "100Gi"}
+    nodes = pool("gke", 2, {"cloud.google.com/gke-nodepool": "gke"}, **disk)
+    return [server, wanted, volume, default, nodes]
+
+
+def with_nccl_plugin(gpus: int) -> list[Manifest]:
+    """A server on nodes with NCCL's plugin."""
+    installer = {"name": "install", "image": "r.example/nccl-plugin-gib:v1"}
+    plugin = daemon_set("nccl-plugin", template(containers=[installer]))
+    nodes = pool("gke", 2, {"cloud.google.com/gke-nodepool": "gke"}, gpu="8")
+    return [asks(gpu=gpus), plugin, nodes]
+
+
 def in_memory(size: str, limit: str = "1Gi") -> list[Manifest]:
     """A server with shared memory, in a namespace with a default limit."""
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
@@ -586,6 +604,11 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
+    "injected-limits": (
+        limited_sidecar(),
+        limited_sidecar(**{"gke-gcsfuse/cpu-limit": "32", "gke-gcsfuse/cpu-request": "250m"}),
+    ),
+    "nccl-plugin": (with_nccl_plugin(2), with_nccl_plugin(1)),
     "autoscaling-metric": (
         scaled_by("queue"),
         scaled_by("queue", adapter("custom.metrics.k8s.io")),
@@ -606,19 +629,24 @@ def test_every_rule_is_here() -> None:
     of_clusters = {
         "addresses",
         "advertised-twice",
+        "bucket-cache",
+        "bucket-scan",
         "checkpoints",
         "compute-class",
         "compute-class-pool",
         "container-toolkit",
         "controller",
         "csi-driver",
+        "dranet-or-networks",
         "gateway-class",
         "gpu-driver",
         "group-service",
         "half-a-gang",
         "health-check",
+        "host-folder",
         "inference-pool",
         "inference-route",
+        "later-field",
         "metrics-collected",
         "metrics-owner",
         "metrics-twice",

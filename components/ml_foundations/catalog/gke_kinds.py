@@ -37,6 +37,13 @@ _OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")
 
 _NETWORK_KINDS = ("networks.networking.gke.io", "gkenetworkparamsets.networking.gke.io")
 
+LATER_FIELDS: dict[str, list[tuple[str, str]]] = {}
+for _row in rows("gke_definitions.csv"):
+    _fields = (field.split("@") for field in _row["later"].split())
+    LATER_FIELDS[_row["definition"]] = [(path, release) for path, release in _fields]
+"""By definition of a kind, the fields that the oldest release lacks, each with the release that
+added it."""
+
 CHECKPOINTING, CHECKPOINTS_SINCE = "highScaleCheckpointingConfig", "1.32.4-gke.1415000"
 """The add-on for multi-tier checkpointing, and the version of GKE that has it (GKE, "Train
 large-scale machine learning models on GKE with Multi-Tier Checkpointing")."""

@@ -344,8 +344,11 @@ class Admission:
             spec["priorityClassName"] = name_of(self._cluster.default_priority)
         if workload.kind == "DaemonSet":
             spec["tolerations"] = [*items(spec, "tolerations"), *defaults.daemon_tolerations(spec)]
-        is_gke = self._cluster.is_gke
-        return defaults.with_gcsfuse(spec, annotations_of(pod_set.template)) if is_gke else spec
+        if not self._cluster.is_gke:
+            return spec
+        written = section(pod_set.template, "spec")
+        buckets = self._cluster.volumes.buckets(written, workload.namespace)
+        return defaults.with_injected(spec, annotations_of(pod_set.template), buckets)
 
     def _beyond_namespace(
         self, workload: Workload, pods: PodSet, pod: PodClass

@@ -4,9 +4,12 @@ Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSecond
 ExtendedResourceToleration.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ml_foundations.catalog.gke_kinds import FUSE_PROFILE
+from ml_foundations.catalog.injections import PREFETCH, PREFETCHES, SIDECAR, injections
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
 from ml_foundations.planning.model.resources import (
@@ -15,9 +18,6 @@ from ml_foundations.planning.model.resources import (
     is_pod_level,
     of_containers,
 )
-
-_GCSFUSE = "gke-gcsfuse/"
-_GCSFUSE_REQUESTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
 def _toleration(key: str, effect: str, **fields: Any) -> Manifest:
@@ -63,25 +63,32 @@ def admitted(
     return {**defaulted, "tolerations": tolerations}
 
 
-def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
-    """Return the spec of a pod with the sidecar that GKE adds for mounted buckets.
+def with_injected(spec: Manifest, annotations: Manifest, buckets: Iterable[Manifest]) -> Manifest:
+    """Return the spec of a pod with the containers that GKE's webhook adds for mounted buckets.
 
-    Source: GKE, "Configure the Cloud Storage FUSE CSI driver sidecar container".
+    The webhook acts before LimitRanger does so again. ``buckets`` are volumes, as a pod or a
+    PersistentVolume has them.
     """
-    if annotations.get(f"{_GCSFUSE}volumes") != "true":
+    if str(annotations.get(labels.GCS_FUSE_VOLUMES)).lower() != "true":
         return spec
-    requests: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
-    for name, default in _GCSFUSE_REQUESTS.items():
-        request = annotations.get(f"{_GCSFUSE}{name}-request")
-        limit = annotations.get(f"{_GCSFUSE}{name}-limit")
-        limit = request if limit is None else limit
-        if limit not in (None, "0"):  # "0" means no limit
-            limits[name] = limit
-        requests[name] = request or limits.get(name, default)
-    resources = {"requests": requests, "limits": limits}
-    sidecar = {"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always", "resources": resources}
-    return {**spec, "initContainers": [sidecar, *items(spec, "initContainers")]}
+    added: list[Manifest] = []
+    for name in (SIDECAR, PREFETCH) if any(map(_prefetches, buckets)) else (SIDECAR,):
+        injection = injections()[name]
+        resources = injection.resources_of(annotations)
+        added.append(
+            {"name": injection.container, "restartPolicy": "Always", "resources": resources}
+        )
+    return {**spec, "initContainers": [*added, *items(spec, "initContainers")]}
+
+
+def is_profiled(bucket: Manifest) -> bool:
+    """Return whether a volume has one of GKE's classes for buckets."""
+    return str(bucket.get("storageClassName")).startswith(FUSE_PROFILE)
+
+
+def _prefetches(bucket: Manifest) -> bool:
+    attribute = section(bucket, "csi", "volumeAttributes").get(PREFETCHES)
+    return is_profiled(bucket) if attribute is None else str(attribute).lower() == "true"
 
 
 def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, cast
 
+from ml_foundations.catalog.injections import INTERFACES, injections
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
-from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.nodes import NodeClass, machine_of
+from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.scheduler.filters import spec_refusals
 
 _NETWORK = re.compile(r'"network"\s*:\s*"([^"]+)"')
@@ -27,12 +28,11 @@ def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tup
     """
     if interfaces is UNKNOWN:
         return [], "that it names"
-    names = {*_NETWORK.findall(str(interfaces))} - {"default"}
     accepting = accepting_nodes(spec, nodes)
     resources: list[str] = []
     unclear: list[str] = []
-    for name in sorted(names):
-        wanted = {f"{labels.GKE_NETWORKS}{name}", f"{labels.GKE_NETWORKS}{name}.IP"}
+    for name in _names(interfaces):
+        wanted = {resource.format(name) for resource in injections()[INTERFACES].resources}
         offered = wanted.intersection(chain.from_iterable(node.allocatable for node in accepting))
         if any(_may_offer(node, wanted) for node in accepting):
             unclear.append(name)
@@ -61,6 +61,33 @@ def refusals(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> Ite
         message = f"it names interfaces, and pods of {pools} claim them: GKE makes its networks"
         remedy = "Claim the interfaces (gpu_fabric of the pool), and leave the annotation out."
         yield Refusal("pod-interfaces", path, message, remedy)
+        return
+    requested: Manifest = {}
+    for container in items(spec, "containers")[:1]:
+        requested = section(container, "resources", "requests")
+    for name in _names(interfaces) if accepting and all(map(_by_address_only, accepting)) else ():
+        resource = f"{labels.GKE_NETWORKS}{name}"
+        if str(requested.get(resource)) != "0":
+            seen = f"nodes of {accepting[0].name} may offer {resource}.IP alone"
+            message = f"GKE requests {resource} for the pods, and {seen}: then they wait for ever"
+            zero = f'Set {resource} to "0" in requests and limits of the first container'
+            remedy = f"{zero} (gpu_fabric does), or have GKE make the networks (gpu_network: auto)."
+            yield doubt("pod-interfaces", path, message, remedy, only_refuses=True)
+            return
+
+
+def _by_address_only(node: NodeClass) -> bool:
+    # Reading the catalog takes a third of the start-up time.
+    from ml_foundations.catalog.gpu_fabrics import by_address_only, gpu_fabric
+
+    machine = machine_of(node)
+    fabric = gpu_fabric(machine) if machine else None
+    return fabric is not None and by_address_only(fabric.kind)
+
+
+def _names(interfaces: Any) -> list[str]:
+    """Return the names of a pod's networks, without that of the cluster."""
+    return sorted({*_NETWORK.findall(str(interfaces))} - {"default"})
 
 
 def _fault(interfaces: Any) -> str:
@@ -102,9 +129,14 @@ def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
 
 
 def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
-    """Return a pod's spec whose first container requests one of each resource."""
+    """Return a pod's spec whose first container requests one of each resource, unless it sets it.
+
+    The API server has copied its limits to its requests before.
+    """
     first, *other_containers = items(spec, "containers")
     requested = dict(section(first, "resources"))
+    own = {**section(requested, "limits"), **section(requested, "requests")}
+    added = dict.fromkeys((name for name in resources if name not in own), "1")
     for field in ("requests", "limits"):
-        requested[field] = {**dict.fromkeys(resources, "1"), **section(requested, field)}
+        requested[field] = {**added, **section(requested, field)}
     return {**spec, "containers": [{**first, "resources": requested}, *other_containers]}

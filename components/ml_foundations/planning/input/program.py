@@ -4,8 +4,9 @@ Resources are pairs of type token and inputs, as Pulumi's engine has them, with 
 values that are not known yet.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +14,23 @@ from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import (
     FUSE_PROFILE,
     FUSE_PROFILES_SINCE,
+    LATER_FIELDS,
     lacks_fuse_profiles,
     missing_kinds,
 )
+from ml_foundations.catalog.injections import SERVICE_AGENT
 from ml_foundations.catalog.kueue import configuration_object
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, plural, section
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, leaves, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, doubt
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
@@ -37,6 +40,7 @@ SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:Ro
 """A network, its private services access, its subnetworks, and its NAT gateways."""
 BUCKET = "gcp:storage/bucket:Bucket"
 ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
+_INDEX = re.compile(r"\[\d+\]")
 _CHARTS = {chart.name for chart in vars(versions).values() if isinstance(chart, versions.Chart)}
 """The charts of our components: planning takes the requests of their pods off the nodes."""
 _CONTROLLERS = {
@@ -139,6 +143,24 @@ def without_class(resources: Sequence[Resource]) -> Iterable[Refusal]:
             yield Refusal("controller", "spec.storageClassName", message, remedy, object=about)
 
 
+def later_fields(objects: Sequence[Manifest]) -> Iterable[Refusal]:
+    """Yield the fields that a release of a kind lacks which the cluster may have."""
+    own = {name_of(item) for item in objects if item["kind"] == "CustomResourceDefinition"}
+    for manifest in objects:
+        group = str(manifest.get("apiVersion")).partition("/")[0]
+        definition = f"{plural(manifest['kind'])}.{group}"
+        for field, release in LATER_FIELDS.get(definition, ()) if definition not in own else ():
+            paths = [path for path, _ in leaves(manifest)]
+            paths += [_INDEX.sub("[]", path) for path in paths]
+            if any(path.startswith(field) for path in paths):
+                message = (
+                    f"{field} is new in {release} of its kind; an older GKE refuses the object"
+                )
+                remedy = "Leave it out, or make sure that your version of GKE has it."
+                refusal = doubt("later-field", field, message, remedy)
+                yield refusal._replace(object=full_name(manifest))
+
+
 def shared_metrics_apis(resources: Sequence[Resource]) -> Iterable[Refusal]:
     """Yield the APIs of metrics that several adapters serve: the last one takes over all of it."""
     # See Kubernetes, "Configure the Aggregation Layer".
@@ -173,6 +195,15 @@ def flat_buckets(resources: Sequence[Resource]) -> Iterable[Refusal]:
             remedy = "Set hierarchicalNamespace.enabled of the bucket, and its uniform access."
             path, about = "spec.cloudStorageBucketName", full_name(manifest)
             yield Refusal("checkpoints", path, message, remedy, object=about)
+
+
+def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
+    """Yield the buckets that GKE's service agent has a role on; None for all."""
+    for type_, inputs in resources:
+        members = [inputs.get("member"), *(inputs.get("members") or ())]
+        is_agent = any(member is UNKNOWN or SERVICE_AGENT in str(member) for member in members)
+        if "IAM" in type_ and is_agent:
+            yield inputs.get("bucket")
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:

@@ -52,8 +52,13 @@ class _PodVolume(NamedTuple):
 
     path: str
     described: str
-    drivers: list[Manifest]
-    """The ``csi`` of each volume that it may be; empty for one without."""
+    sources: list[Manifest]
+    """Each volume that it may be; empty for one that is not made yet."""
+
+    @property
+    def drivers(self) -> list[Manifest]:
+        """The ``csi`` of each volume that it may be; empty for one without."""
+        return [section(source, "csi") for source in self.sources]
 
     def of_driver(self, driver: str) -> list[Manifest]:
         return [csi for csi in self.drivers if csi.get("driver") == driver]
@@ -96,7 +101,7 @@ class Volumes:
         for volume in self._volumes.values():
             if key := storage.claim_of(volume):
                 self._kept[key].append(volume)
-        self._csi_of = cache(self._find_csi)
+        self._sources_of = cache(self._find_sources)
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
     def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
@@ -260,8 +265,15 @@ class Volumes:
             name = section(volume, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
             described = f"the claim {name}" if name else f"the volume {volume.get('name')}"
-            drivers = [section(volume, "csi")] if claim is None else self._may_get(claim)
-            yield _PodVolume(f"volumes[{index}]", described, drivers)
+            sources = [volume] if claim is None else self._may_get(claim)
+            yield _PodVolume(f"volumes[{index}]", described, sources)
+
+    def buckets(self, spec: Manifest, namespace: str) -> Iterator[Manifest]:
+        """Yield the buckets that a pod mounts, or may mount, as volumes."""
+        for volume in self._pod_volumes(spec, namespace):
+            for source in volume.sources:
+                if section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER:
+                    yield source
 
     def _missing_driver(self, driver: str, path: str, described: str, about: str = "") -> Refusal:
         setting = self._missing_drivers[driver]
@@ -405,17 +417,17 @@ class Volumes:
         return None
 
     def _may_get(self, claim: Manifest) -> list[Manifest]:
-        """Return the ``csi`` of the volumes that a claim may get; empty for one that is made."""
+        """Return how the volumes are mounted that a claim may get; empty for one that is made."""
         if volume := self._volume_of(claim):
-            return [section(volume, "spec", "csi")]
-        drivers = self._csi_of(self._free.satisfying(claim))
+            return [_source(volume)]
+        sources = self._sources_of(self._free.satisfying(claim))
         is_made = self._classes.makes_volume(claim) or any(self._unknowns_of(claim))
-        return [*drivers, {}] if is_made else drivers
+        return [*sources, {}] if is_made else sources
 
-    def _find_csi(self, volumes: frozenset[str]) -> list[Manifest]:
-        """Return the ``csi`` of some volumes, equal ones once."""
-        found = (section(self._volumes[name], "spec", "csi") for name in volumes)
-        return list({as_key(csi): csi for csi in found}.values())
+    def _find_sources(self, volumes: frozenset[str]) -> list[Manifest]:
+        """Return how some volumes are mounted, equal ones once."""
+        found = (_source(self._volumes[name]) for name in volumes)
+        return list({as_key(source): source for source in found}.values())
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
@@ -426,6 +438,12 @@ class Volumes:
         elif not any(self._unknowns_of(claim)):
             yield from self._free.refusals(claim, workload, node)
         yield from _disk_refused(storage_class, node)
+
+
+def _source(volume: Manifest) -> Manifest:
+    """Return the fields of a volume that say how pods mount it."""
+    spec = section(volume, "spec")
+    return {key: spec[key] for key in ("csi", "mountOptions", "storageClassName") if key in spec}
 
 
 def _undeclared(message: str, remedy: str) -> Refusal:

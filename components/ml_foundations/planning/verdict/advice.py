@@ -22,6 +22,7 @@ from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
 from ml_foundations.planning.verdict.cost import price_of
+from ml_foundations.planning.verdict.injected import injected_advice
 from ml_foundations.planning.verdict.network_policies import Network, Pods
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
@@ -43,6 +44,8 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         yield from gpus_with_defaults(pod_set, pod.spec)
     for pod_set, pod in admitted.pod_sets if cluster.is_gke else ():
         yield from _beyond_spot_grace(cluster, pod_set, pod)
+        nodes = _nodes_for(cluster, pod)
+        yield from injected_advice(cluster, workload.namespace, pod_set, pod, nodes)
         if pod.spec.get("hostNetwork"):
             yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
         if _lacks_ipc(cluster, pod_set, pod):

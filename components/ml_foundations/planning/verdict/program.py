@@ -13,11 +13,13 @@ from ml_foundations.planning.input.train_jobs import with_job_sets
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict.cluster_rules import cluster_findings
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.group_services import group_service_findings
 from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
+from ml_foundations.planning.verdict.injected import scan_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.objects import placeholder_findings, quota_findings
@@ -55,6 +57,7 @@ def _object_findings(
     yield from compute_class_findings(resources, objects)
     yield from group_service_findings(objects)
     has_policies = not clusters or any(map(enforces_policies, clusters))
+    yield from scan_findings(objects, resources)
     yield from inference_gateway_findings(objects, resources, has_policies=has_policies)
     if has_policies:
         yield from network_findings(objects)
@@ -91,7 +94,11 @@ def judge_program(
         verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
     )
     undeleted = [inputs for _, inputs in kept]
-    findings = [*platform_findings(declared, nodes), *_object_findings(declared, objects)]
+    findings = [
+        *platform_findings(declared, nodes),
+        *cluster_findings(declared),
+        *_object_findings(declared, objects),
+    ]
     for refusal in (
         *program.without_controller(declared),
         *program.without_class(declared),
@@ -99,6 +106,8 @@ def judge_program(
         *program.flat_buckets(declared),
     ):
         findings.append(explain.finding(refusal, Verdict.CANNOT_FIT))
+    for doubted in program.later_fields(objects):
+        findings.append(explain.finding(doubted, Verdict.UNDETERMINED))
     if not rehearsed:
         findings += placeholder_findings(declared)
     findings += lost_with_namespaces(verdicts.stored, objects, undeleted)

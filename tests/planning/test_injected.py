@@ -1,0 +1,278 @@
+"""What GKE adds to pods is part of the pod: each entry of the table has its place in admission, and a rule that judges it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.catalog.injections import SERVICE_AGENT, Injection, injections
+from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.planning import UNKNOWN, Verdict, judge
+from ml_foundations.planning.api_server.admission import Admission
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
+
+from tests.factories import container, daemon_set, deployment, limit_range, pool, template
+from tests.planning.test_program import cluster, judge_program, kubernetes
+from tests.planning.test_program import pool as node_pool
+from tests.support.checkout import CHECKOUT
+from tests.support.parts import manifest_of
+
+Manifest = dict[str, Any]
+GKE = {"cloud.google.com/gke-nodepool": "gke", "cloud.google.com/gke-os-distribution": "cos"}
+NODES = pool("gke", 2, GKE, gpu="8", cpu="64", memory="512Gi")
+ON_GKE = cluster(
+    addonsConfig={"gcsFuseCsiDriverConfig": {"enabled": True}},
+    workloadIdentityConfig={"workloadPool": "p.svc.id.goog"},
+)
+FUSE = "gcsfuse.csi.storage.gke.io"
+VOLUMES = "gke-gcsfuse/volumes"
+
+
+def server(volumes: list[Manifest] | None = None, gpus: int = 0, **main: Any) -> Manifest:
+    limits = {"gpu": gpus} if gpus else {}
+    made = template(containers=[container(cpu=1, **limits) | main], volumes=volumes or [])
+    made["metadata"]["annotations"] = {VOLUMES: "true"}
+    return deployment("web", 1, made)
+
+
+def bucket(**attributes: str) -> list[Manifest]:
+    source = {"driver": FUSE, "volumeAttributes": {"bucketName": "b"} | attributes}
+    return [{"name": "b", "csi": source}]
+
+
+def stored(*documents: Manifest) -> tuple[Any, Any]:
+    """The pods of the first document as they are stored, and what its queue would see of them."""
+    world = Cluster([*documents, NODES], [])
+    admission = Admission(world, documents)
+    admitted = admission.admit(world.workloads[0])
+    ((pod_set, pod),) = admitted.pod_sets
+    return pod.spec, pod_set.template["spec"]
+
+
+def added(name: str, *documents: Manifest) -> Manifest:
+    spec, template_spec = stored(*documents)
+    wanted = injections()[name].container
+    assert wanted not in str(template_spec), "Kueue reads the template, before webhooks"
+    (found,) = [each for each in items(spec, "initContainers") if each["name"] == wanted]
+    return found["resources"]
+
+
+DEFAULT = {"cpu": "500m", "memory": "1Gi"}
+LIMITS = limit_range({"type": "Container", "default": DEFAULT, "defaultRequest": DEFAULT})
+
+
+def rules(*documents: Manifest) -> dict[str, str]:
+    return {each.rule: each.message for each in judge([*documents, NODES]).findings}
+
+
+def sidecar(entry: Injection) -> None:
+    assert added("bucket-sidecar", server(bucket()))["requests"] == entry.requests
+    assert "limits" not in entry.limits
+    # The webhook acts, and then LimitRanger again.
+    assert added("bucket-sidecar", server(bucket()), LIMITS)["limits"] == DEFAULT
+    message = rules(server(bucket()), LIMITS)["injected-limits"]
+    assert "500m of cpu and 1Gi of memory" in message
+    free = server(bucket())
+    more = {f"gke-gcsfuse/{name}-limit": "8" for name in DEFAULT}
+    free["spec"]["template"]["metadata"]["annotations"] |= more
+    assert "injected-limits" not in rules(free, LIMITS)
+    assert "injected-limits" not in rules(server(bucket()))
+
+
+def prefetch(entry: Injection) -> None:
+    mounting = server(bucket(gcsfuseMetadataPrefetchOnMount="true"))
+    resources = added("bucket-prefetch", mounting, LIMITS)
+    assert resources == {"requests": dict(entry.requests), "limits": dict(entry.limits)}
+    spec, _ = stored(server(bucket()))
+    assert len(items(spec, "initContainers")) == 1
+    claim, volume = profiled()
+    spec, _ = stored(
+        server([{"name": "b", "persistentVolumeClaim": {"claimName": "r1"}}]), claim, volume
+    )
+    assert [each["name"] for each in items(spec, "initContainers")][1] == entry.container
+
+
+def profiled() -> list[Manifest]:
+    common = {"storageClassName": "gcsfusecsi-serving", "accessModes": ["ReadOnlyMany"]}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "r1", "namespace": "team"},
+        "spec": common | {"volumeName": "r1", "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "r1"},
+        "spec": common
+        | {
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": "team", "name": "r1"},
+            "csi": {"driver": FUSE, "volumeHandle": "weights"},
+        },
+    }
+    return [claim, volume]
+
+
+def access(
+    bucket: Any = "weights", member: Any = f"serviceAccount:service-1{SERVICE_AGENT}"
+) -> Any:
+    type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
+    return type_, {"bucket": bucket, "role": "projects/p/roles/scan", "member": member}
+
+
+def scan(entry: Injection) -> None:
+    objects = [kubernetes(each) for each in profiled()]
+
+    def gated(*granted: Any) -> list[str]:
+        found = judge_program([cluster(), node_pool(), *objects, *granted]).findings
+        return [each.message for each in found if each.rule == "bucket-scan"]
+
+    (message,) = gated()
+    assert entry.gate in message and "weights" in message
+    assert gated(access("other"), access(member="user:a@example.com")) == [message]
+    for granted in (access(), access(UNKNOWN), access(member=UNKNOWN)):
+        assert gated(granted) == []
+    project = "gcp:projects/iAMMember:IAMMember", access()[1] | {"bucket": None}
+    assert gated(project) == []
+
+
+MULTI = "multi-network"
+
+
+def interfaces(entry: Injection) -> None:
+    """Nodes with RDMA may offer a network by address alone: only a request of zero starts for certain."""
+    networks = json.dumps([{"interfaceName": "eth2", "network": "rdma-0"}])
+    offered: Any = {name.format("rdma-0"): "1" for name in entry.resources}
+
+    def verdict(machine: str, **limits: str) -> tuple[Verdict, set[str]]:
+        labels = GKE | {"node.kubernetes.io/instance-type": machine}
+        nodes = pool("gpus", 1, labels, gpu="8", cpu="64", memory="512Gi", **offered)
+        own: Any = container(gpu=8) | {"name": "main"}
+        own["resources"]["limits"] |= limits
+        made = template(containers=[own])
+        made["metadata"]["annotations"] = {"networking.gke.io/interfaces": networks}
+        found = judge([deployment("web", 1, made), nodes])
+        return found.workloads[0].verdict, {each.rule for each in found.workloads[0].reasons}
+
+    assert verdict("a3-ultragpu-8g") == (Verdict.UNDETERMINED, {"pod-interfaces"})
+    zero = {"networking.gke.io.networks/rdma-0": "0"}
+    assert verdict("a3-ultragpu-8g", **zero)[0] is Verdict.FITS
+    assert verdict("a3-megagpu-8g")[0] is Verdict.FITS
+
+
+def folders(entry: Injection) -> None:
+    mounted = [{"name": "f", "hostPath": {"path": entry.folder, "type": "Directory"}}]
+    image = "COS_CONTAINERD"
+
+    def missing(image: str, *daemons: Manifest) -> list[str]:
+        made = server(mounted)
+        nodes = node_pool(imageType=image)
+        program = [ON_GKE, nodes, *map(kubernetes, (made, *daemons))]
+        found = judge_program(program).findings
+        return [each.message for each in found if each.rule == "host-folder"]
+
+    installing = template(containers=[{"name": "install", "image": f"r/{entry.installer}:v1"}])
+    daemons = [daemon_set("plugin", installing)] if entry.installer else []
+    assert missing(image, *daemons) == []
+    (message,) = missing(image) if entry.installer else missing("UBUNTU_CONTAINERD")
+    assert entry.by in message and entry.folder in message
+
+
+CASES: dict[str, Callable[[Injection], None]] = {
+    "bucket-sidecar": sidecar,
+    "bucket-prefetch": prefetch,
+    "bucket-scan": scan,
+    "interfaces": interfaces,
+    "gpu-libraries": folders,
+    "nccl-gib": folders,
+    "aperture-devices": folders,
+}
+"""Of each entry of the table: that admission reads it in the API server's order, and that a rule judges the result."""
+
+
+def test_every_injection_has_its_case() -> None:
+    assert CASES.keys() == injections().keys()
+
+
+@pytest.mark.parametrize("name", injections())
+def test_what_gke_adds_is_admitted_and_judged(name: str) -> None:
+    entry = injections()[name]
+    assert entry.by and entry.when and "/" in entry.source
+    adds = (entry.container, entry.gate, entry.resources, entry.folder)
+    assert len([each for each in adds if each]) == 1
+    CASES[name](entry)
+
+
+def pods_in(tree: Any) -> list[Manifest]:
+    """The pod templates in a tree, whatever kind they belong to."""
+    found: list[Manifest] = []
+    if isinstance(tree, list):
+        for each in tree:
+            found += pods_in(each)
+    elif isinstance(tree, dict):
+        if "containers" in section(tree, "spec"):
+            found.append(tree)
+        for each in tree.values():
+            found += pods_in(each)
+    return found
+
+
+GOLDENS = sorted((CHECKOUT / "tests" / "golden").rglob("*.yaml"))
+
+
+def test_no_team_limits_what_gke_adds_to_the_pods_of_any_component() -> None:
+    """Every pod of every stack, example and workload, in a team's namespace with its LimitRange."""
+    limits = manifest_of(
+        TeamNamespaceSpec.model_validate(
+            {"namespace": "team", "gpus": 8, "cpu": "64", "memory": "1Ti", "storage": "1Ti"}
+        ),
+        "LimitRange",
+    )
+    count = 0
+    for path in GOLDENS:
+        for made in pods_in([*yaml.safe_load_all(path.read_text())]):
+            annotations = section(made, "metadata", "annotations")
+            if annotations.get(VOLUMES) != "true":
+                continue
+            count += 1
+            plain = server(bucket())
+            plain["spec"]["template"]["metadata"]["annotations"] = annotations
+            resources = added("bucket-sidecar", plain, limits)
+            assert resources["limits"]["cpu"] != "500m", path
+            assert "injected-limits" not in rules(plain, limits), path
+    assert count > 2
+
+
+@pytest.mark.parametrize(
+    ("env", "command", "finds_it"),
+    [
+        ([], None, True),
+        ([{"name": "NCCL_TUNER_PLUGIN", "value": "none"}], None, False),
+        ([], ["bash", "-c", ". /usr/local/gib/scripts/set_nccl_env.sh; exec train"], False),
+    ],
+)
+def test_pods_with_several_gpus_set_nccls_plugin_up(
+    env: list[Manifest], command: list[str] | None, finds_it: bool
+) -> None:
+    installing = template(containers=[{"name": "install", "image": "r/nccl-plugin-gib:v1"}])
+    plugin = daemon_set("nccl-plugin", installing)
+    main: Any = {"env": env} | ({"command": command} if command else {})
+    assert ("nccl-plugin" in rules(server(gpus=8, **main), plugin)) is finds_it
+    assert "nccl-plugin" not in rules(server(gpus=1, **main), plugin)
+    assert "nccl-plugin" not in rules(server(gpus=8, **main))
+
+
+@pytest.mark.parametrize(
+    ("ssd", "option", "warned"),
+    [(False, "-1", True), (False, "1000", False), (True, "-1", False)],
+)
+def test_copies_of_a_bucket_stay_below_the_boot_disk(ssd: bool, option: str, warned: bool) -> None:
+    volumes = bucket(mountOptions=f"implicit-dirs,file-cache:max-size-mb:{option}")
+    disks = {"localSsdCount": 2}
+    local: Any = {"ephemeralStorageLocalSsdConfig": disks} if ssd else {}
+    program = [ON_GKE, node_pool(**local), kubernetes(server(volumes))]
+    found = {each.rule for each in judge_program(program).findings}
+    assert ("bucket-cache" in found) is warned
