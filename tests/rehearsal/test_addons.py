@@ -10,12 +10,15 @@ RAPID = {"releaseChannel": {"channel": "RAPID"}}
 MULTI = {"enableMultiNetworking": True}
 OF_NETWORKS = [
     "GKENetworkParamSet",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy networks.networking.gke.io",
+    "MutatingAdmissionPolicyBinding networks.networking.gke.io",
     "Network",
 ]
 
 
+OF_BUCKETS = {
+    f"MutatingAdmissionPolicy{binding} gcsfuse.csi.storage.gke.io" for binding in ("", "Binding")
+}
 OF_GATEWAYS = [
     *("GCPBackendPolicy", "GCPRoutingExtension", "Gateway", "GatewayClass", "HTTPRoute"),
     *("HealthCheckPolicy", "InferencePool"),
@@ -34,7 +37,7 @@ class Recorded:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind == "CustomResourceDefinition":
             name = manifest["spec"]["names"]["kind"]
-        self.kinds.append(kind if "Policy" in kind else name)
+        self.kinds.append(f"{kind} {name}" if "Policy" in kind else name)
 
     def get(self, _path: str) -> dict[str, Any]:
         return {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
@@ -73,7 +76,16 @@ def made(*clusters: dict[str, Any] | None) -> list[str]:
 def test_a_kind_comes_with_the_setting_that_brings_it(
     clusters: list[dict[str, Any] | None], without: list[str]
 ) -> None:
-    assert sorted(set(made(None)) - set(made(*clusters))) == without
+    missing = set(made(None)) - set(made(*clusters)) - OF_BUCKETS
+    assert sorted(missing) == without
+
     assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo", "gcp-critical-pods"} <= set(
         made(*clusters)
     )
+
+
+def test_pods_get_the_sidecar_of_a_bucket_where_its_driver_is() -> None:
+    buckets = {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}}
+    identity = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
+    assert set(made(buckets | identity)) >= OF_BUCKETS
+    assert OF_BUCKETS.isdisjoint(made(MULTI))

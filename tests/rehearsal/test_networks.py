@@ -13,6 +13,7 @@ from ml_foundations.rehearsal.cloud.store import Pool
 from tests.support.cluster import Cluster
 from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
+from tests.workloads.building import container_of, gang, on_fabric
 
 API = "/apis/networking.gke.io/v1"
 GROUP = "networking.gke.io"
@@ -176,12 +177,14 @@ def test_a_kind_refuses_what_gke_refuses(cloud: Cloud) -> None:
         network(cloud, "a", "gpu-1", mode="Rdma")
 
 
-def test_nodes_that_advertise_addresses_only_leave_pods_pending(
-    cloud: Cloud,
-) -> None:
-    """What llm-d has seen: GKE's webhook requests NAME too, unless a container requests none of it."""
-    cloud.store.put("networks_by_ip_only", True)
-    cloud.store.save_pool(replace(MEGA, max_nodes=1))
+ULTRA = replace(
+    MEGA, max_nodes=1, machine_type="a3-ultragpu-8g", gpu=PoolGpu("nvidia-h200-141gb", 8)
+)
+
+
+def test_nodes_that_advertise_addresses_only_leave_pods_pending(cloud: Cloud) -> None:
+    """What llm-d has seen with RDMA: GKE's webhook requests NAME too, unless a container requests none of it."""
+    cloud.store.save_pool(ULTRA)
     network(cloud, "vpc1", "gpu-1")
     until(lambda: offered(cloud) == [{"vpc1.IP"}])
     start(cloud, "train", "vpc1")
@@ -190,7 +193,30 @@ def test_nodes_that_advertise_addresses_only_leave_pods_pending(
     none = {GPU_RESOURCE: "8", "networking.gke.io.networks/vpc1": "0"}
     start(cloud, "without", "vpc1", resources={"limits": none, "requests": none})
     until(lambda: len(cloud.running("without")) == 1)
-    cloud.store.put("networks_by_ip_only", False)
+
+
+def test_pods_of_our_trainings_run_on_such_nodes(cloud: Cloud) -> None:
+    """They request none of NAME, and the webhook lets that be."""
+    cloud.store.save_pool(ULTRA)
+    network(cloud, "vpc1", "gpu-1")
+    until(lambda: offered(cloud) == [{"vpc1.IP"}])
+    resources = container_of(gang(**on_fabric("rdma"))[-1])["resources"]
+    named = {"networking.gke.io.networks/rdma-0": "networking.gke.io.networks/vpc1"}
+    only: dict[str, dict[str, str]] = {}
+    for field in ("requests", "limits"):
+        own = {key: resources[field][key] for key in (GPU_RESOURCE, *named)}
+        only[field] = {named.get(key, key): amount for key, amount in own.items()}
+    start(cloud, "ours", "vpc1", resources=only)
+    until(lambda: len(cloud.running("ours")) == 1)
+
+
+@pytest.mark.parametrize(("switch", "names"), [(True, {"vpc1.IP"}), (False, {"vpc1", "vpc1.IP"})])
+def test_the_switch_is_for_all_machines(cloud: Cloud, switch: bool, names: set[str]) -> None:
+    cloud.store.put("networks_by_ip_only", switch)
+    cloud.store.save_pool(replace(ULTRA if not switch else MEGA, max_nodes=1))
+    network(cloud, "vpc1", "gpu-1")
+    until(lambda: offered(cloud) == [names])
+    cloud.store.put("networks_by_ip_only", None)
 
 
 A4 = replace(

@@ -6,9 +6,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.disks import PD_CSI
+from ml_foundations.catalog.injections import SCAN, injections
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.planning.api_server import checkpoints
+from ml_foundations.planning.api_server.defaults import is_profiled
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.storage import claim_names
 from ml_foundations.rehearsal.api import Api, Object, condition, existing, pod_path
@@ -27,6 +29,12 @@ _NO_SIDECAR = (
     "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
 )
 """From GKE's CSI driver for buckets (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver)."""
+_ALL = frozenset([None])
+_NO_SCAN = (
+    'Bucket scan failed for bucket "{}": googleapi: Error 403: the service agent of GKE does not'
+    " have storage.objects.list access"
+)
+"""From GKE's CSI driver for buckets (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/profiles)."""
 _NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name"
 """From a kubelet without the driver (Kubernetes, pkg/volume/csi)."""
 _NO_PULL_SECRET = (
@@ -63,10 +71,21 @@ class Kubelet:
         self._api, self._volumes = api, volumes
         self._sources = {"ConfigMap": config_maps, "Secret": secrets}
         self._recorder = Recorder(api, "kubelet")
+        self._scanned: Set[Any] = _ALL
         self._attacher = Recorder(api, "attachdetach-controller")
 
-    def reconcile(self, pods: Iterable[Object], missing_drivers: Set[str] = frozenset()) -> None:
-        """Start the pods that lack nothing, in a cluster that may lack some CSI drivers."""
+    def reconcile(
+        self,
+        pods: Iterable[Object],
+        missing_drivers: Set[str] = frozenset(),
+        scanned: Set[Any] = _ALL,
+    ) -> None:
+        """Start the pods that lack nothing, in a cluster that may lack some CSI drivers.
+
+        ``scanned`` are the buckets that GKE may scan for their class, and None for all. On GKE, the
+        pods of others have a gate; here they do not start.
+        """
+        self._scanned = scanned
         pods = list(pods)
         pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
         for pod in filter(_is_missed, pending):
@@ -144,6 +163,9 @@ class Kubelet:
                 return "FailedMount", _not_set_up(name, error)
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
+            bucket = str(section(source, "csi").get("volumeHandle"))
+            if is_profiled(source) and self._scanned.isdisjoint({bucket, None}):
+                return "FailedScheduling", f"{injections()[SCAN].gate}: {_NO_SCAN.format(bucket)}"
         return None
 
     def _keeps_checkpoints(self, node: str) -> bool:

@@ -132,7 +132,7 @@ def _described(
 
 def _value(store: Store, metric: str) -> str:
     """Return the value of a metric, by its whole name or a part between bars."""
-    values = {_plain(name): value for name, value in store.get("metrics", {}).items()}
+    values = {_plain(name): value for name, value in store.switch("metrics").items()}
     names = map(_plain, (metric, *metric.split("|")))
     return next((values[name] for name in names if name in values), "0")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ml_foundations.catalog.gpu_fabrics import by_address_only, gpu_fabric
 from ml_foundations.kubernetes.objects import items, name_of, section
 from ml_foundations.planning.input.networks import (
     Networks,
@@ -38,13 +39,17 @@ def node_networks(pool: Pool) -> Sequence[Mapping[str, Any]]:
     return items(config, "additionalNodeNetworkConfigs")
 
 
-def in_networks(pool: Pool, networks: Networks, by_ip_only: bool) -> Pool:
+def in_networks(pool: Pool, networks: Networks, by_ip_only: bool | None) -> Pool:
     """Return a pool whose nodes advertise the networks that are ready.
 
     With ``by_ip_only``, they do so as nodes that llm-d has seen (guides/wide-ep-lws,
-    gke/kustomization.yaml): by NAME.IP without NAME.
+    gke/kustomization.yaml): by NAME.IP without NAME. None is for those
+    machines alone.
     """
     resources, _ = advertised(section(pool.resource, "inputs"), networks)
+    fabric = gpu_fabric(pool.machine)
+    if by_ip_only is None:
+        by_ip_only = fabric is not None and by_address_only(fabric.kind)
     if by_ip_only:
         resources = [resource for resource in resources if resource.endswith(".IP")]
     return replace(pool, networks=tuple(resources))

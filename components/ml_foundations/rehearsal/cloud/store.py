@@ -50,6 +50,20 @@ class Pool(PoolTraits):
         return cls(**{**data, **parts})
 
 
+SWITCHES: dict[str, tuple[Any, str]] = {
+    "networks_by_ip_only": (
+        None,
+        "Whether nodes advertise a network by NAME.IP alone; null: those with RDMA, as llm-d has"
+        " seen them (guides/wide-ep-lws). Google's manifests for others need both names.",
+    ),
+    "scale_down_seconds": (SCALE_DOWN_SECONDS, "How long a node may idle, as on GKE."),
+    "stock": ({}, "By pool, the nodes that Google has left; no source has a number."),
+    "metrics": ({}, "By metric, the value that autoscalers read. They read no other, and stay."),
+}
+"""What a user or a test may change, by the name in the store: the default and its reason.
+
+Of two documented behaviours, the default is the one that fails.
+"""
 ASSUMED = Pool(
     name="assumed",
     cluster="",
@@ -83,7 +97,7 @@ class Store:
 
     def available(self, pool: Pool) -> Pool:
         """Return a node pool with no more nodes than a stockout leaves."""
-        stock: dict[str, int] = self.get("stock", {})
+        stock: dict[str, int] = self.switch("stock")
         return replace(pool, max_nodes=min(pool.max_nodes, stock.get(pool.name, pool.max_nodes)))
 
     def save_pool(self, pool: Pool) -> None:
@@ -120,16 +134,17 @@ class Store:
         """Return the value that was put under a name, or the default."""
         return read_json(self.root / f"{name}.json", default)
 
-    def put(self, name: str, data: Any) -> None:
-        """Replace the value under a name.
+    def switch(self, name: str) -> Any:
+        """Return the value of a switch, or its default."""
+        return self.get(name, SWITCHES[name][0])
 
-        ``sizes``: the number of nodes that each pool should have now; ``scale_down_seconds``: how
-        long a node may idle; ``networks_by_ip_only``: whether nodes advertise only NAME.IP of a
-        network; ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: by pool,
-        the nodes that Google Cloud has left; ``unplaced``: by uid of a pod, why no pool gets a
-        node for it; ``hopeless``: the pods that can never have a node, and when the round began
-        that found this; ``ready``: by pool, the number of its nodes that are ready; ``metrics``: by
-        metric, the value that autoscalers read.
+    def put(self, name: str, data: Any) -> None:
+        """Replace the value of a switch, or of the state under a name.
+
+        ``sizes``: the number of nodes that each pool should have now; ``ran_on``: by uid of a Job,
+        the nodes where its pods ended; ``unplaced``: by uid of a pod, why no pool gets a node for
+        it; ``hopeless``: the pods that can never have a node, and when the round began that found
+        this; ``ready``: by pool, the number of its nodes that are ready.
         """
         write_json(self.root / f"{name}.json", data)
 

@@ -19,7 +19,9 @@ from ml_foundations.kubernetes.objects import (
     labels_of,
     name_of,
     namespace_of,
+    section,
 )
+from ml_foundations.planning.input.program import granted_buckets
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import (
@@ -51,7 +53,7 @@ from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption, is_over
 from ml_foundations.rehearsal.cloud.provisioning import ProvisioningRequests
 from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
-from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, Pool, Store
+from ml_foundations.rehearsal.cloud.store import ASSUMED, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
@@ -199,7 +201,7 @@ class Supervisor:
                 google = networks.GoogleNetworks(recorded, pools.values(), cluster)
                 self._networks.reconcile(google)
             for name, pool in pools.items():
-                by_ip_only = self._store.get("networks_by_ip_only", False)
+                by_ip_only = self._store.switch("networks_by_ip_only")
                 pools[name] = networks.in_networks(pool, self._networks.ready, by_ip_only)
         with attempt("ComputeClasses"):
             pools = self._compute_classes.applied(pools)
@@ -231,7 +233,12 @@ class Supervisor:
         with attempt("snapshots"):
             self._volume_provisioner.take_snapshots()
         with attempt("the start of pods"):
-            self._kubelet.reconcile(pods, missing)
+            # If the program has no cluster, a role may be granted elsewhere.
+            recorded = [
+                (each["type"], section(each, "inputs")) for each in self._project.recorded()
+            ]
+            granted = {*granted_buckets(recorded), *(() if cluster else (None,))}
+            self._kubelet.reconcile(pods, missing, granted)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         if gateways.has_gateways(cluster):
@@ -479,7 +486,7 @@ class Supervisor:
     ) -> None:
         """Mark and then remove nodes that are idle for long enough, and lower the pools' sizes."""
         now = time.monotonic()
-        idle_seconds = self._store.get("scale_down_seconds", SCALE_DOWN_SECONDS)
+        idle_seconds = self._store.switch("scale_down_seconds")
         idle = {name_of(node) for node in _all_nodes(by_pool)} - busy
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
         for pool in pools.values():

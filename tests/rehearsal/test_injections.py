@@ -1,0 +1,148 @@
+"""What GKE adds to pods, on a real API server: the sidecar of a bucket, before LimitRanger acts again, and the scan of its class."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.injections import SCAN_ROLE, SERVICE_AGENT, SIDECAR, injections
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes import labels
+from ml_foundations.storage.volume import VolumeSpec
+
+from tests.support.cluster import Cluster
+from tests.support.simulation import BUCKETS, SYSTEM, Cloud, clean, simulated_gke
+from tests.support.waiting import until
+from tests.workloads.building import job, template_of
+
+GKE = {
+    "name": "ml",
+    "location": "us-central1",
+    "addonsConfig": BUCKETS,
+    "workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"},
+}
+PREFIX = "gke-gcsfuse/"
+PODS = "/api/v1/namespaces/default/pods"
+RANGES = "/api/v1/namespaces/default/limitranges"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+
+
+def is_injected(cloud: Cloud) -> bool:
+    """Whether a new pod gets the sidecar."""
+    name = f"probe-{time.monotonic_ns()}"
+    metadata = {"name": name, "annotations": {f"{PREFIX}volumes": "true"}}
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    cloud.api.create(PODS, {"metadata": metadata, "spec": spec})
+    found = "initContainers" in cloud.api.get(f"{PODS}/{name}")["spec"]
+    cloud.api.delete(f"{PODS}/{name}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster, GKE) as cloud:
+        until(lambda: cloud.api.find(f"{POLICIES}/{labels.GCS_FUSE_DRIVER}") is not None)
+        cloud.store.save_pool(SYSTEM)
+        until(lambda: is_injected(cloud), "the API server reads a new policy after a moment")
+        yield cloud
+
+
+@pytest.fixture
+def cloud(running: Cloud) -> Iterator[Cloud]:
+    yield running
+    for path in (PODS, RANGES):
+        for item in running.api.get(path)["items"]:
+            running.api.delete(f"{path}/{item['metadata']['name']}")
+        until(lambda path=path: not running.api.get(path)["items"])
+
+
+def stored(cloud: Cloud, annotations: dict[str, str]) -> dict[str, Any]:
+    """The resources of the sidecar that a pod with these annotations gets."""
+    cloud.api.create(
+        PODS,
+        {
+            "metadata": {"name": "one", "annotations": annotations},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+        },
+    )
+    (sidecar,) = cloud.api.get(f"{PODS}/one")["spec"]["initContainers"]
+    assert sidecar["name"] == injections()[SIDECAR].container
+    assert sidecar["restartPolicy"] == "Always"
+    return sidecar["resources"]
+
+
+SETTINGS: list[dict[str, str]] = [
+    {},
+    {"cpu-limit": "0", "memory-limit": "0"},
+    {"cpu-limit": "4"},
+    {"cpu-request": "500m"},
+    {"memory-request": "1Gi", "memory-limit": "8Gi", "ephemeral-storage-limit": "20Gi"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_sidecar_has_what_the_table_says(cloud: Cloud, settings: dict[str, str]) -> None:
+    annotations = {f"{PREFIX}{name}": amount for name, amount in settings.items()}
+    resources = stored(cloud, {f"{PREFIX}volumes": "true"} | annotations)
+    wanted = injections()[SIDECAR].resources_of(annotations)
+    assert resources["requests"] == wanted["requests"]
+    assert resources.get("limits", {}) == wanted["limits"]
+
+
+def test_a_limit_range_limits_the_sidecar_unless_the_pod_does(cloud: Cloud) -> None:
+    """LimitRanger acts again after the webhook: a throttled sidecar loads nothing."""
+    default = {"cpu": "500m", "memory": "1Gi"}
+    limits = [{"type": "Container", "default": default, "defaultRequest": default}]
+    cloud.api.create(RANGES, {"metadata": {"name": "team-limits"}, "spec": {"limits": limits}})
+    throttled = stored(cloud, {f"{PREFIX}volumes": "true"})
+    assert throttled["limits"] == default
+    cloud.api.delete(f"{PODS}/one")
+    until(lambda: cloud.api.find(f"{PODS}/one") is None)
+    ours = template_of(job(mounts=[{"bucket": "models", "path": "/models"}]))
+    free = stored(cloud, ours["metadata"]["annotations"])
+    assert free["limits"] == {"cpu": "32", "memory": "32Gi"}
+    assert free["requests"] == throttled["requests"]
+
+
+def started(cloud: Cloud, name: str) -> bool:
+    return len(cloud.running(name)) == 1
+
+
+def test_a_bucket_with_a_class_waits_for_its_scan(cloud: Cloud) -> None:
+    spec = {"namespace": "default", "claim_name": "r1", "bucket": "weights"}
+    volume, claim = check(
+        VolumeSpec, "v", spec | {"storage_class": "gcsfusecsi-serving"}
+    ).manifests()
+    cloud.api.create("/api/v1/persistentvolumes", volume)
+    cloud.api.create("/api/v1/namespaces/default/persistentvolumeclaims", claim)
+    source = {"persistentVolumeClaim": {"claimName": "r1"}}
+    cloud.api.create(
+        PODS,
+        {
+            "metadata": {
+                "name": "one",
+                "labels": {"run": "one"},
+                "annotations": {f"{PREFIX}volumes": "true"},
+            },
+            "spec": {
+                "containers": [{"name": "main", "image": "busybox"}],
+                "volumes": [{"name": "v"} | source],
+            },
+        },
+    )
+    events = "/api/v1/namespaces/default/events"
+
+    def reasons() -> list[str]:
+        return [each["message"] for each in cloud.api.get(events)["items"]]
+
+    until(lambda: any("bucket-scan-pending" in each for each in reasons()))
+    assert not started(cloud, "one")
+    member = f"serviceAccount:service-1{SERVICE_AGENT}"
+    granted = {"bucket": "weights", "role": SCAN_ROLE, "member": member}
+    type_ = "gcp:storage/bucketIAMMember:BucketIAMMember"
+    cloud.store.save(
+        "recorded", "scan", {"type": type_, "id": "scan", "inputs": granted, "outputs": granted}
+    )
+    until(lambda: started(cloud, "one"))
+    cloud.store.delete("recorded", "scan")
+    clean(cloud)
