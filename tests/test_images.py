@@ -76,6 +76,19 @@ def test_what_the_components_deploy_is_in_the_table() -> None:
     assert deployed <= OF_TABLE
 
 
+def test_the_page_names_the_deployed_images_without_a_digest() -> None:
+    """A new image by tag needs its digest, or a line on the page on security."""
+    page = (CHECKOUT / "docs" / "security.md").read_text()
+    listed = set(
+        re.findall(
+            r"^- .*$", page.partition("**Images.**")[2].partition("**Keys.**")[0], re.MULTILINE
+        )
+    )
+    named = {image for line in listed for image in re.findall(r"`([\w.-]+:[\w.-]+)`", line)}
+    deployed = {image for key, image in vars(versions).items() if key.endswith("_IMAGE")}
+    assert named == {image.rpartition("/")[2] for image in deployed if "@" not in image}
+
+
 def test_an_entry_says_where_it_was_checked() -> None:
     for entry in table.versions():
         assert entry.source, entry.name

@@ -233,3 +233,27 @@ def test_proxies_are_added_to_an_existing_network() -> None:
         GkeCluster("ml", **CLUSTER, network=network, proxy_only_cidr="10.21.0.0/23")
 
     assert inputs(declared(program)["ml-proxies"])["network"] == "own"
+
+
+OLDEST_POOL = {
+    "selector": {"matchLabels"},
+    "targetPorts": {"number"},
+    "endpointPickerRef": {"group", "kind", "name", "port", "failureMode"},
+}
+"""The fields of InferencePools in gateway-api-inference-extension v1.0.0, of which the oldest GKE with them has the
+definition (1.34.0-gke.1626000)."""
+
+
+@pytest.mark.parametrize("failure_mode", ["FailOpen", "FailClose"])
+def test_a_pool_has_no_field_that_the_oldest_gke_refuses(failure_mode: str) -> None:
+    pools = [
+        each
+        for each in gateway(failure_mode=failure_mode).manifests()
+        if each["kind"] == "InferencePool"
+    ]
+    assert pools
+    for pool in pools:
+        assert pool["spec"].keys() <= OLDEST_POOL.keys()
+        for field, value in pool["spec"].items():
+            for item in value if isinstance(value, list) else [value]:
+                assert item.keys() <= OLDEST_POOL[field], field

@@ -47,8 +47,12 @@ TCPX_PLUGIN_IMAGE = (
 TCPX_DAEMON_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpx/tcpgpudmarxd-dev:v2.0.12"
 TCPXO_PLUGIN_IMAGE = (
     "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15"
+    "@sha256:4c9f0de3f39455a2ea35e844e0fc92564ca5629f6b03250fde40e8160719dae4"
 )
-TCPXO_DAEMON_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21"
+TCPXO_DAEMON_IMAGE = (
+    "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21"
+    "@sha256:8d9e10fd589a34ab8a0aa64f7e70ad075c8f1c69bea176350f8d211367697e3d"
+)
 """The plugin of NCCL and its daemon are released as pairs (container-engine-accelerators@992db812,
 gpudirect-tcpx and gpudirect-tcpxo)."""
 GIB_PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
@@ -67,8 +71,14 @@ ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.
 BODY_ROUTER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/bbr:v1.5.0"
 """The images of the last release of gateway-api-inference-extension that has both (v1.5.0,
 config/charts)."""
-DIVIDED_PICKER_IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
-ROUTING_SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0"
+DIVIDED_PICKER_IMAGE = (
+    "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
+    "@sha256:873179822ab0895a37ea09f2112ca39a6ae50a26612561c8bfad7f9a8c5af6f5"
+)
+ROUTING_SIDECAR_IMAGE = (
+    "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0"
+    "@sha256:4cc3f15f254c26df7611e3b92ff7c82f83ad4ecb325de639c9dfb32873c6ce90"
+)
 """The picker that knows prefill and decode, and the sidecar of decode pods, are released together
 (llm-d-router v0.9.0)."""
 
