@@ -1030,8 +1030,9 @@ class StorageClassesArgs(TypedDict):
     """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of
     the region."""
     dataset_zones: NotRequired[Known[list[str]]]
-    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is
-    no class datasets."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there
+    are no classes datasets, weights and weights-source. The last two are for a ModelCache, and
+    delete what they make, whatever retain is."""
     disks: NotRequired[dict[str, DiskClassArgs]]
     """More classes of disks, by name."""
     ml_throughput: NotRequired[Known[str | int | float]]
@@ -2318,11 +2319,14 @@ class ModelCacheArgs(TypedDict):
     size: NotRequired[Known[str | int | float]]
     """Source: a Hyperdisk ML disk of this size, such as 1Ti, which all servers mount read-only.
 
-    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``datasets``
+    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``weights``
     (``dataset_zones`` of StorageClasses). Another size, image, command or environment of the
-    download creates new disks."""
+    download creates new disks and deletes the old ones."""
     download: NotRequired[ModelDownloadArgs]
     """For a disk: the Job that fills it."""
+    filled: NotRequired[Known[str]]
+    """For a disk: the claim that servers mount, once it exists. The disk that was filled, which
+    costs money and is read by nobody, is then deleted with its Job."""
     location: NotRequired[Known[str]]
     """The region or zone of the cluster, such as GkeCluster.location."""
     team: NotRequired["TeamNamespace"]

@@ -15,7 +15,10 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.upgrades import kept
 
-NEW_OBJECTS = ("research-network-namespaces",)
+NEW_OBJECTS = (
+    *("research-network-namespaces", "storage-weights", "storage-weights-source"),
+    "storage-weights-snapshots",
+)
 """Objects in the cluster that an upgrade creates. Without a cluster, nothing new in it can be previewed."""
 IN_PLACE = {"same", "update", "create", "read", "discard"}
 

@@ -6,6 +6,7 @@ import pytest
 from ml_foundations.component.children import CloudResource
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.spec import check
+from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 from ml_foundations.workloads.model_cache import ModelCacheSpec
 
@@ -51,15 +52,43 @@ def test_servers_mount_it_read_only(args: dict[str, Any], source: dict[str, Any]
 def test_a_disk_is_filled_copied_and_then_mounted() -> None:
     source, job, snapshot, claim = cache(**DISK).manifests()
     assert source["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert source["spec"]["storageClassName"] == "hyperdisk-ml"
+    assert source["spec"]["storageClassName"] == "weights-source"
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/models"
     assert snapshot["spec"]["source"] == {"persistentVolumeClaimName": source["metadata"]["name"]}
     assert claim["spec"]["dataSource"]["name"] == snapshot["metadata"]["name"]
     assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (
         ["ReadOnlyMany"],
-        "datasets",
+        "weights",
     )
+
+
+def test_a_disk_that_was_copied_is_deleted_and_another_is_filled() -> None:
+    name = cache(**DISK).claim_name
+    snapshot, claim = cache(**DISK, filled=name).manifests()
+    assert {each["metadata"]["name"] for each in (snapshot, claim)} == {name}
+    made = cache(**DISK, filled=name).children()
+    assert [(child.suffix, list(child.depends_on)) for child in made] == [
+        ("snapshot", []),
+        ("claim", ["snapshot"]),
+    ]
+    other = DISK | {"size": "2Ti"}
+    assert len(cache(**other, filled=name).manifests()) == 4
+
+
+def test_all_that_weights_need_is_deleted_with_their_claims() -> None:
+    zones = ["us-central1-a", "us-central1-b"]
+    storage = check(StorageClassesSpec, "s", {"dataset_zones": zones, "retain": True})
+    named = {(each["kind"], each["metadata"]["name"]): each for each in storage.manifests()}
+    source, _, snapshot, claim = cache(**DISK).manifests()
+    for manifest in (source, claim):
+        used = named["StorageClass", manifest["spec"]["storageClassName"]]
+        assert used.get("reclaimPolicy", "Delete") == "Delete"
+    used = named["VolumeSnapshotClass", snapshot["spec"]["volumeSnapshotClassName"]]
+    assert used["deletionPolicy"] == "Delete"
+    assert named["StorageClass", "datasets"]["reclaimPolicy"] == "Retain"
+    speed = named["StorageClass", "weights-source"]["parameters"]
+    assert speed["provisioned-throughput-on-create"] == "800Mi"
 
 
 def test_another_download_is_another_disk() -> None:
@@ -76,6 +105,8 @@ def test_another_download_is_another_disk() -> None:
         ({}, "bucket: a cache has no source"),
         (BUCKET | {"image": "i"}, "bucket: a cache has bucket and image"),
         ({"size": "1Ti"}, "download: size and download go together"),
+        (DISK | {"size": "7Ti"}, "size: is 7Ti, and a disk to fill has 6Ti at most"),
+        (BUCKET | {"filled": "r1"}, "filled: is for a disk"),
         ({"image": "i", "serving_profile": True}, "serving_profile: is for a bucket"),
         (BUCKET | {"serving_profile": True}, "bucket_location: is required"),
         (BUCKET | {"serving_profile": True, "bucket_location": "us-east4"}, "project_number: is"),

@@ -1,6 +1,7 @@
 """Storage classes for GPU and CPU workloads."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
@@ -40,6 +41,13 @@ NFS_CLASS = "nfs-client"
 GCS_FUSE_SERVING = "gcsfusecsi-serving"
 """GKE's class for buckets with weights, whose caches GKE sizes (GKE, "Cloud Storage FUSE
 profiles")."""
+WEIGHTS, WEIGHTS_SOURCE = "weights", "weights-source"
+"""The classes of a ModelCache, and the class of its snapshots. They delete what they make: weights
+can be downloaded again."""
+_SOURCE_THROUGHPUT, LARGEST_SOURCE = "800Mi", "6Ti"
+"""The speed of a disk that is only filled, and the largest disk that may have so little. The least
+is 400 MiB/s, and more for large disks (Compute Engine, "About Hyperdisk ML"): 0.12 MiB/s for each
+GiB, which is unverified."""
 GCS_FUSE_CLASS = "gcs-fuse"
 """The class that volumes of buckets name. Nothing is provisioned: there is no such object."""
 
@@ -170,8 +178,9 @@ class StorageClassesSpec(ComponentSpec):
     """The two zones of the regional fast-ssd disks. By default, the pod's zone and another zone of
     the region."""
     dataset_zones: list[str] = []
-    """The zones of datasets, which are volumes that many pods read at once. Without zones, there is
-    no class datasets."""
+    """The zones of datasets, which are volumes that many pods read at once. Without zones, there
+    are no classes datasets, weights and weights-source. The last two are for a ModelCache, and
+    delete what they make, whatever retain is."""
     disks: dict[Name, DiskClass] = {}
     """More classes of disks, by name."""
     ml_throughput: Quantity = "2400Mi"
@@ -230,6 +239,8 @@ class StorageClassesSpec(ComponentSpec):
             yield ChildResource(name, each.manifest(name), options=fixed)
         if self.snapshots:
             yield _snapshot_class("disk-snapshots", PD_CSI, self.retain)
+        if self.snapshots and self.dataset_zones:
+            yield replace(_snapshot_class(WEIGHTS, PD_CSI, False), suffix="weights-snapshots")
         if self.snapshots and self.filestore:
             backup = {"parameters": {"type": "backup"}}
             yield _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain, **backup)
@@ -256,7 +267,10 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     disks = {**_BUILT_IN, "fast-ssd": fast_ssd, "hyperdisk-ml": ml, **spec.disks}
     classes = {name: _disk_class(disk, spec) for name, disk in disks.items()}
     if spec.dataset_zones:
-        classes["datasets"] = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
+        datasets = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
+        slow = ml.model_copy(update={"throughput": _SOURCE_THROUGHPUT, "retain": False})
+        classes |= {"datasets": datasets, WEIGHTS: datasets._replace(retain=False)}
+        classes[WEIGHTS_SOURCE] = _disk_class(slow, spec)
     if spec.filestore:
         for tier in spec.filestore.tiers:
             classes[f"filestore-{tier}"] = _filestore_class(tier, spec.filestore, spec)

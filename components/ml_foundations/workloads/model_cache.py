@@ -26,8 +26,13 @@ from ml_foundations.component.types import (
     concat,
 )
 from ml_foundations.kubernetes.objects import api_object
-from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.storage.classes import GCS_FUSE_SERVING
+from ml_foundations.kubernetes.quantities import milli, parse_quantity
+from ml_foundations.storage.classes import (
+    GCS_FUSE_SERVING,
+    LARGEST_SOURCE,
+    WEIGHTS,
+    WEIGHTS_SOURCE,
+)
 from ml_foundations.storage.volume import VolumeSpec
 from ml_foundations.typed_args import ModelCacheComponent
 from ml_foundations.workloads.environment import Key
@@ -121,12 +126,15 @@ class ModelCacheSpec(ComponentSpec):
     size: Quantity | None = None
     """Source: a Hyperdisk ML disk of this size, such as 1Ti, which all servers mount read-only.
 
-    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``datasets``
+    A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``weights``
     (``dataset_zones`` of StorageClasses). Another size, image, command or environment of the
-    download creates new disks.
+    download creates new disks and deletes the old ones.
     """
     download: ModelDownload | None = None
     """For a disk: the Job that fills it."""
+    filled: str | None = None
+    """For a disk: the claim that servers mount, once it exists. The disk that was filled, which
+    costs money and is read by nobody, is then deleted with its Job."""
     location: str | None = None
     """The region or zone of the cluster, such as GkeCluster.location."""
 
@@ -139,6 +147,10 @@ class ModelCacheSpec(ComponentSpec):
             yield "bucket", f"a cache has {given}; set exactly one of bucket, image and size"
         if (self.size is None) != (self.download is None):
             yield "download", "size and download go together; set both, or neither"
+        if self.size is not None and milli(self.size) > milli(LARGEST_SOURCE):
+            yield "size", f"is {self.size}, and a disk to fill has {LARGEST_SOURCE} at most"
+        if self.filled is not None and self.download is None:
+            yield "filled", "is for a disk; set size and download, or leave it out"
         if self.bucket is None:
             for field in ("bucket_location", "serving_profile", "file_cache"):
                 if getattr(self, field):
@@ -218,12 +230,28 @@ class ModelCacheSpec(ComponentSpec):
         """Yield a disk with its Job, its snapshot, and the claim of its copies."""
         name = self.claim_name
         source = f"{name}-source"
-        written = {"size": size, "access_mode": "ReadWriteOnce", "storage_class": "hyperdisk-ml"}
+        is_filled = self.filled == name
+        yield from () if is_filled else self._fill(download, size, source)
+        ready = {"pulumi.com/waitFor": "jsonpath={.status.readyToUse}=true"}
+        metadata = {"name": name, "namespace": self.namespace, "annotations": ready}
+        of_source = {"persistentVolumeClaimName": source}
+        spec = {"volumeSnapshotClassName": WEIGHTS, "source": of_source}
+        snapshot = api_object(_SNAPSHOT_API, "VolumeSnapshot", metadata, spec=spec)
+        yield ChildResource("snapshot", snapshot, [] if is_filled else ["fill"])
+        copies = {"size": size, "storage_class": WEIGHTS, "snapshot": name}
+        [claim] = self._volume(name, **copies).children()
+        yield replace(claim, depends_on=["snapshot"])
+
+    def _fill(
+        self, download: ModelDownload, size: Quantity, source: str
+    ) -> Iterator[ChildResource]:
+        """Yield the disk that is filled, and its Job."""
+        written = {"size": size, "access_mode": "ReadWriteOnce", "storage_class": WEIGHTS_SOURCE}
         [disk] = self._volume(source, **written).children()
         yield replace(disk, suffix="source")
         job = {
             **download.model_dump(exclude={"seconds"}, exclude_none=True),
-            "job_name": f"{name}-fill",
+            "job_name": f"{self.claim_name}-fill",
             "namespace": self.namespace,
             "active_deadline_seconds": download.seconds,
             "wait_for_completion": True,
@@ -231,15 +259,6 @@ class ModelCacheSpec(ComponentSpec):
         }
         [fill] = check(TrainingJobSpec, "TrainingJob", job).children()
         yield replace(fill, suffix="fill", depends_on=["source"])
-        ready = {"pulumi.com/waitFor": "jsonpath={.status.readyToUse}=true"}
-        metadata = {"name": name, "namespace": self.namespace, "annotations": ready}
-        of_source = {"persistentVolumeClaimName": source}
-        spec = {"volumeSnapshotClassName": "disk-snapshots", "source": of_source}
-        snapshot = api_object(_SNAPSHOT_API, "VolumeSnapshot", metadata, spec=spec)
-        yield ChildResource("snapshot", snapshot, ["fill"])
-        copies = {"size": size, "storage_class": "datasets", "snapshot": name}
-        [claim] = self._volume(name, **copies).children()
-        yield replace(claim, depends_on=["snapshot"])
 
 
 class ModelCache(ModelCacheComponent[ModelCacheSpec]):
@@ -256,4 +275,4 @@ class ModelCache(ModelCacheComponent[ModelCacheSpec]):
     claim = OptionalChild("claim")
     """The claim that servers mount. None for an image."""
     fill = OptionalChild("fill")
-    """The Job that fills the disk. None for a bucket or an image."""
+    """The Job that fills the disk. None for a bucket or an image, and if the disk is filled."""
