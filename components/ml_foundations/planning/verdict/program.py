@@ -16,6 +16,7 @@ from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cluster_rules import cluster_findings
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
+from ml_foundations.planning.verdict.field_versions import version_findings
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.group_services import group_service_findings
 from ml_foundations.planning.verdict.inference_gateways import inference_gateway_findings
@@ -50,10 +51,11 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
 def _object_findings(
     resources: Sequence[Resource], objects: Sequence[Manifest]
 ) -> Iterator[Finding]:
-    """Yield findings about webhooks, quotas, classes, gateways, and network policies that apply."""
+    """Yield findings about webhooks, quotas, versions, classes, gateways and network policies."""
     clusters = of_type(resources, CLUSTER)
     yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
+    yield from version_findings(objects, clusters)
     yield from compute_class_findings(resources, objects)
     yield from group_service_findings(objects)
     has_policies = not clusters or any(map(enforces_policies, clusters))
