@@ -23,7 +23,7 @@ up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJE
 down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
 status: ## which processes of a rehearsal run
 report: ## show again what a rehearsal came to
-quota: ## print the quotas of Google Cloud and the APIs that a stack needs: make quota [STACK=dev]
+quota: ## print the quotas, APIs and roles of Google Cloud that a stack needs: make quota [STACK=dev]
 down status report quota: .venv/.ready
 	@$(REHEARSE) $@ --project="$$MAKE_PROJECT" --stack="$$MAKE_STACK"
 

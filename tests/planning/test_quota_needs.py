@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.disks import BOOT_DISKS, DISK_TYPES
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
-from ml_foundations.catalog.quotas import needed_apis, quota
+from ml_foundations.catalog.quotas import quota
+from ml_foundations.catalog.services import needed_apis
 from ml_foundations.catalog.tables import rows
 from ml_foundations.component.children import CloudResource
 from ml_foundations.gke.cluster import GkeClusterSpec

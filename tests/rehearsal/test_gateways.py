@@ -94,6 +94,9 @@ def cloud(cluster: Cluster) -> Iterator[Cloud]:
         for manifest in manifests():
             cloud.api.delete(path(manifest, manifest["metadata"]["name"]))
         until(lambda: not cloud.pods(namespace=NAMESPACE))
+        gateways = "/apis/gateway.networking.k8s.io/v1/gateways"
+        until(lambda: not cloud.api.get(gateways)["items"])
+        assert cloud.store.made() == []
 
 
 def read(cloud: Cloud, kind: str, name: str) -> Object:
@@ -117,6 +120,11 @@ def test_two_servers_share_an_address(cloud: Cloud) -> None:
     until(lambda: is_programmed(cloud) == "True")
     (address,) = read(cloud, "Gateway", "llm")["status"]["addresses"]
     assert address["value"].startswith("198.51.100.")
+    finalizers = read(cloud, "Gateway", "llm")["metadata"]["finalizers"]
+    assert finalizers == ["gateway.finalizer.networking.gke.io"]
+    assert {each["in"] for each in cloud.store.made()} == {"ml"}
+    names = [each["name"] for each in cloud.store.made()]
+    assert any(name.startswith("networkEndpointGroups/gkegw1-serving-llm-") for name in names)
     until(lambda: "parents" in read(cloud, "HTTPRoute", "llm").get("status", {}))
     for kind, name in (("HTTPRoute", "llm"), ("InferencePool", "chat"), ("InferencePool", "code")):
         (parent,) = read(cloud, kind, name)["status"]["parents"]

@@ -833,9 +833,20 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
         time.sleep(1)
         assert [addresses(cloud, path) for path in paths] == [[], *given[1:]]
         assert not addresses(cloud, f"{SERVICES}/foreign")
+        made = [
+            each["name"] for each in cloud.store.made() if each["name"].startswith("firewalls/")
+        ]
+        assert [name.rpartition("-")[0] for name in made] == [
+            "firewalls/k8s-default-classed",
+            "firewalls/k8s1-default-web",
+        ]
+        cloud.api.delete(f"{SERVICES}/classed")
+        until(lambda: cloud.api.find(f"{SERVICES}/classed") is None)
+        assert {each["name"].split("-")[2] for each in cloud.store.made()} == {"web"}
     finally:
         for path in (*paths, f"{SERVICES}/foreign"):
             cloud.api.delete(path)
+        until(lambda: not cloud.store.made())
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     disrupt.add_argument(
         "--after", type=int, default=0, metavar="SECONDS", help="wait first (default: 0)"
     )
-    quota = add_command("quota", "print the quotas and APIs of Google Cloud that the stack needs")
+    quota = add_command("quota", "print the quotas, APIs and roles of Google Cloud that it needs")
     quota.add_argument("--json", action="store_true", help="print them as JSON")
     add_command("env", "print shell exports that let pulumi, kubectl and helm use the replica")
     add_command("kubeconfig", "print the path of the replica's kubeconfig")

@@ -12,7 +12,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ml_foundations.catalog.quotas import needed_apis
+from ml_foundations.catalog.services import (
+    finding_commands,
+    needed_apis,
+    needed_roles,
+    unlisted,
+)
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import number, verb
@@ -33,7 +38,7 @@ from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
-from ml_foundations.rehearsal.report.deployed import previewed
+from ml_foundations.rehearsal.report.deployed import deployed, previewed
 from ml_foundations.rehearsal.report.hints import hints
 from ml_foundations.rehearsal.report.outline import outline
 from ml_foundations.rehearsal.report.workloads import STEADY
@@ -181,11 +186,14 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     resources = [
         named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
     ]
-    needs, apis = quota_needs(resources), needed_apis(resources)
+    needs, apis, roles = quota_needs(resources), needed_apis(resources), needed_roles(resources)
+    unknown = unlisted(resources)
     if args.json:
-        print(json.dumps({"quota": [asdict(need) for need in needs], "apis": apis}, indent=2))
+        listed = {"quota": [*map(asdict, needs)], "apis": apis, "roles": roles, "unlisted": unknown}
+        print(json.dumps(listed, indent=2))
     else:
-        tables.show_quotas(needs, apis, output())
+        tables.show_quotas(needs, output())
+        tables.show_access(apis, roles, unknown, output())
 
 
 def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -218,10 +226,11 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     _lock(rehearsal)
     retained = fleet.judge_stack(rehearsal).retained
+    commands = finding_commands(deployed(rehearsal)[0])
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
-    if retained:
-        lines = ["Nothing of it is left on this machine.", *as_lines(retained)]
+    if left := [*as_lines(retained), *tables.leftover_lines(commands)]:
+        lines = ["Nothing of it is left on this machine.", *left]
         console().print(printable.lines(lines))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)

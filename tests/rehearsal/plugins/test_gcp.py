@@ -101,6 +101,20 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
     daemon.stop(cluster.rehearsal)
 
 
+def test_a_network_with_a_load_balancer_is_not_deleted(offline: GcpProvider) -> None:
+    network = resource("gcp:compute/network:Network")
+    state = offline.create(network, {"name": "ml"})
+    for name, of_network in (("firewalls/k8s-a", "ml"), ("firewalls/k8s-b", "other")):
+        offline._store.save("made", name, {"name": name, "in": of_network})
+    used = "'projects/acme/global/networks/ml' is already being used by 'firewalls/k8s-a'"
+    with pytest.raises(RehearsalError, match=re.escape(used)):
+        offline.delete(network, state)
+    assert offline.read(network, state) is not None
+    offline._store.delete("made", "firewalls/k8s-a")
+    offline.delete(network, state)
+    assert offline.read(network, state) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -19,6 +19,7 @@ from ml_foundations.rehearsal.api import Api, Object, condition, existing
 from ml_foundations.rehearsal.cloud.events import Recorder, now
 from ml_foundations.rehearsal.cloud.load_balancers import address
 from ml_foundations.rehearsal.cloud.networks import cluster_network
+from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
 
 _GATEWAY, _POOL = f"/apis/{facts.GATEWAY_API}", f"/apis/{facts.POOL_API}"
 _CONTROLLER = "networking.gke.io/gateway"
@@ -51,8 +52,8 @@ def has_proxies(recorded: Iterable[Object], network: str) -> bool:
 class GatewayController:
     """Sets the status of the Gateways of GKE's classes, of their routes and InferencePools."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, made: ProjectObjects) -> None:
+        self._api, self._made = api, made
         self._recorder = Recorder(api, _CONTROLLER)
         self._has_classes = False
 
@@ -66,10 +67,14 @@ class GatewayController:
         if not self._has_classes:
             self._create_classes()
         classes = (*facts.REGIONAL_CLASSES, *facts.GLOBAL_CLASSES)
-        gateways = [item for item in listed["items"] if _class(item) in classes]
+        network, gateways = cluster_network(cluster), list[Object]()
+        for item in listed["items"]:
+            is_served = _class(item) in classes
+            if self._made.follow(f"{_GATEWAY}/gateways", item, network, is_served=is_served):
+                gateways.append(item)
         if not gateways:
             return
-        proxies = has_proxies(recorded, cluster_network(cluster))
+        proxies = has_proxies(recorded, network)
         for gateway in gateways:
             self._set_gateway(gateway, has_proxies=proxies)
         routes = existing(self._api, f"{_GATEWAY}/httproutes")

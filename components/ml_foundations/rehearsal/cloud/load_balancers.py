@@ -8,6 +8,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
 
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
@@ -25,19 +26,28 @@ class LoadBalancerController:
     """Writes an address into the status of each object that has none."""
 
     def __init__(
-        self, api: Api, services: Informer, ingresses: Informer, classes: Informer
+        self,
+        api: Api,
+        made: ProjectObjects,
+        services: Informer,
+        ingresses: Informer,
+        classes: Informer,
     ) -> None:
-        self._api = api
+        self._api, self._made = api, made
         self._services, self._ingresses, self._classes = services, ingresses, classes
 
-    def reconcile(self) -> None:
-        """Give an address to each object that has none."""
-        objects = [(SERVICES, item) for item in self._services.items() if _is_for_gke(item)]
+    def reconcile(self, network: str) -> None:
+        """Give an address to each object that has none, and make what it needs in the project."""
+        of_gke = [(SERVICES, item, _is_for_gke(item)) for item in self._services.items()]
+        of_gke += [(INGRESSES, item, is_served(item, ())) for item in self._ingresses.items()]
+        objects: list[tuple[str, Object]] = []
         # The controller of a class that the program declares is in pods, which do not run here.
         classes = set(map(name_of, self._classes.items()))
-        for item in self._ingresses.items():
-            if is_served(item, classes):
-                objects.append((INGRESSES, item))
+        for collection, item, is_of_gke in of_gke:
+            with attempt(f"what {name_of(item)} needs in the project"):
+                self._made.follow(collection, item, network, is_served=is_of_gke)
+            if is_of_gke or (collection == INGRESSES and is_served(item, classes)):
+                objects.append((collection, item))
         taken: set[str] = set()
         for _, item in objects:
             taken.update(_addresses(item))

@@ -117,8 +117,12 @@ class Store:
         """Return the resources that were only recorded."""
         return self._all("recorded")
 
+    def made(self) -> list[dict[str, Any]]:
+        """Return what GKE's controllers made in the project: names, and the network ``in``."""
+        return self._all("made")
+
     def save(self, folder: str, key: str, resource: Mapping[str, Any]) -> None:
-        """Save a resource in ``node_pools``, ``clusters`` or ``recorded`` under a unique key."""
+        """Save a resource in ``node_pools``, ``clusters``, ``recorded`` or ``made`` under a key."""
         write_json(self._file(folder, key), resource)
 
     def delete(self, folder: str, key: str) -> None:

@@ -51,6 +51,7 @@ from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, NodeFailures, is_failed
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption, is_over
+from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
 from ml_foundations.rehearsal.cloud.provisioning import ProvisioningRequests
 from ml_foundations.rehearsal.cloud.ray_dashboard import RayDashboard
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Pool, Store
@@ -133,11 +134,13 @@ class Supervisor:
         self._preemption = Preemption(self._api)
         self._failures = NodeFailures(self._api)
         self._drains = Drain(self._api)
-        self._gateways = gateways.GatewayController(self._api)
         self._ray_dashboard = RayDashboard(rehearsal)
         self._metrics = metrics.MetricsServer(rehearsal, self._api, follow(metrics.APIS))
+        made = ProjectObjects(self._api, self._project)
+        self._gateways = gateways.GatewayController(self._api, made)
         self._load_balancers = load_balancers.LoadBalancerController(
             self._api,
+            made,
             follow(load_balancers.SERVICES),
             follow(load_balancers.INGRESSES),
             follow(load_balancers.CLASSES),
@@ -240,7 +243,7 @@ class Supervisor:
             granted = {*granted_buckets(recorded), *(() if cluster else (None,))}
             self._kubelet.reconcile(pods, missing, granted)
         with attempt("load balancers"):
-            self._load_balancers.reconcile()
+            self._load_balancers.reconcile(networks.cluster_network(cluster))
         if gateways.has_gateways(cluster):
             with attempt("gateways"):
                 self._gateways.reconcile(pods, self._project.recorded(), cluster)

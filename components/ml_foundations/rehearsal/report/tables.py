@@ -1,7 +1,7 @@
 """The report on the terminal: the answer first, then tables."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
@@ -42,15 +42,33 @@ def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
     console.print(Group(*_tables(report)))
 
 
-def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Console) -> None:
-    """Print the quotas of Google Cloud that a stack needs, and the command for its APIs."""
+def show_quotas(needs: Iterable[QuotaNeed], console: Console) -> None:
+    """Print the quotas of Google Cloud that a stack needs."""
     table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
     for need in needs:
         amounts = (f"{need.at_least:,}", f"{need.at_most:,}")
         table.add_row(*_cells(need.region, need.name, *amounts, need.unit, need.note))
     console.print(table)
-    command = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
-    console.print(_text(f"\nAPIs\n{command}"))
+
+
+def show_access(
+    apis: Iterable[str], roles: Mapping[str, str], unlisted: Sequence[str], console: Console
+) -> None:
+    """Print the command that enables a stack's APIs, and one for each role that ``up`` needs."""
+    enable = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
+    grant = "gcloud projects add-iam-policy-binding PROJECT --member MEMBER --role"
+    grants = [f"{grant} {role}  # {reason}" for role, reason in roles.items()]
+    lines = ["\nAPIs", enable, "\nRoles of whoever runs pulumi up", *grants]
+    console.print(_text("\n".join(lines)))
+    if unlisted:
+        console.print(_text(f"\nAPIs and roles are not known of: {', '.join(unlisted)}"))
+
+
+def leftover_lines(commands: Mapping[str, str]) -> list[str]:
+    """Return the commands that find what GKE's controllers made and left, each with what it is."""
+    lines = [f"  {command}  # {what}" for command, what in commands.items()]
+    found = "GKE's controllers make more in the project. After pulumi destroy, look for the rest:"
+    return [found, *lines] if lines else []
 
 
 def finding_line(finding: Finding) -> str:

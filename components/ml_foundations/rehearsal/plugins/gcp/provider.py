@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_inputs
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.planning.input.program import NETWORK
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import daemon, nodes, replica
@@ -151,7 +152,19 @@ class GcpProvider(Provider):
         elif resource.type == NODE_POOL:
             self._delete_pool(resource, *old.id.split("/nodePools/"))
         else:
+            if resource.type == NETWORK:
+                self._refuse_used(old)
             self._store.delete("recorded", _record_key(resource.type, old.id))
+
+    def _refuse_used(self, network: State) -> None:
+        """Raise an error if load balancers that GKE made are left in a network."""
+        for made in self._store.made():
+            if made["in"] == network.outputs.get("name"):
+                used = f"The network resource '{network.id}' is already being used by"
+                raise RehearsalError(
+                    f"Error waiting for Deleting Network: {used} '{made['name']}'. GKE made it for "
+                    "a Service, an Ingress or a Gateway, which goes before the cluster"
+                )
 
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)

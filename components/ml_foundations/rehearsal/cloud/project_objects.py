@@ -1,0 +1,68 @@
+"""What GKE's controllers make in the project for load balancers.
+
+A finalizer holds the Gateway, Service or Ingress until it is removed. If the cluster goes first, it
+is left, and its network cannot be deleted (terraform-provider-google, issues 5948 and 7637).
+"""
+
+from typing import NamedTuple
+
+from ml_foundations.kubernetes.objects import name_of, namespace_of
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud.store import Store
+
+
+class _Kind(NamedTuple):
+    """A kind of object with a load balancer.
+
+    Attributes:
+        finalizer: Its finalizer (kubernetes/cloud-provider, service/helpers; ingress-gce,
+            pkg/utils/common; the Gateways of GKE have theirs in public outputs of kubectl).
+        prefix: How the names of the objects in the project begin.
+        made: The collections of these objects.
+    """
+
+    finalizer: str
+    prefix: str
+    made: tuple[str, ...]
+
+
+_BALANCER = ("forwardingRules", "backendServices", "healthChecks", "firewalls")
+KINDS = {
+    "services": _Kind("service.kubernetes.io/load-balancer-cleanup", "k8s", _BALANCER),
+    "ingresses": _Kind(
+        "networking.gke.io/ingress-finalizer-V2", "k8s1", (*_BALANCER, "networkEndpointGroups")
+    ),
+    "gateways": _Kind(
+        "gateway.finalizer.networking.gke.io", "gkegw1", (*_BALANCER, "networkEndpointGroups")
+    ),
+}
+"""By the names of their collections, the kinds for which GKE makes load balancers."""
+
+
+class ProjectObjects:
+    """Makes and removes the objects of load balancers in the project of a cluster."""
+
+    def __init__(self, api: Api, project: Store) -> None:
+        self._api, self._project = api, project
+
+    def follow(self, collection: str, item: Object, network: str, *, is_served: bool) -> bool:
+        """Make what an object needs in a network, or remove it. Return whether it is needed."""
+        version, _, resource = collection.rpartition("/")
+        kind, metadata = KINDS[resource], item["metadata"]
+        finalizers: list[str] = metadata.get("finalizers") or []
+        is_needed = is_served and "deletionTimestamp" not in metadata
+        if is_needed == (kind.finalizer in finalizers):
+            return is_needed
+        others = [other for other in finalizers if other != kind.finalizer]
+        name = f"{kind.prefix}-{namespace_of(item)}-{name_of(item)}-{metadata['uid'][:8]}"
+        for made in kind.made:
+            if is_needed:
+                record = {"name": f"{made}/{name}", "in": network}
+                self._project.save("made", f"{made}.{name}", record)
+            else:
+                self._project.delete("made", f"{made}.{name}")
+        path = f"{version}/namespaces/{namespace_of(item)}/{resource}/{name_of(item)}"
+        wanted = [*others, kind.finalizer] if is_needed else others
+        version = metadata["resourceVersion"]
+        self._api.patch(path, {"metadata": {"finalizers": wanted, "resourceVersion": version}})
+        return is_needed
