@@ -124,7 +124,8 @@ class ModelCacheSpec(ComponentSpec):
     image: NonEmpty | None = None
     """Source: an OCI image with the weights, such as one by digest, which nodes pull once."""
     size: Quantity | None = None
-    """Source: a Hyperdisk ML disk of this size, such as 1Ti, which all servers mount read-only.
+    """Source: a Hyperdisk ML disk of this size, such as 1Ti, at most 6Ti. All servers mount it
+    read-only.
 
     A Job fills a disk, and a snapshot of it becomes a disk in each zone of the class ``weights``
     (``dataset_zones`` of StorageClasses). Another size, image, command or environment of the
