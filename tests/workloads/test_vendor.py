@@ -59,7 +59,8 @@ def facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for daemon in pod.get("initContainers", []):
         for name, value in of_container(daemon, pod):
             yield f"daemon {name}", value
-        yield "daemon image", daemon["image"]
+        # The vendor names it by tag alone.
+        yield "daemon image", daemon["image"].partition("@")[0]
         yield "daemon is", "a sidecar" if daemon.get("restartPolicy") == "Always" else "a container"
         yield "daemon command", " ".join([*daemon["command"], *daemon["args"]])
         for field, name in (("startupProbe", "startup probe"), ("resources", "resources")):
