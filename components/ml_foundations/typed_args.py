@@ -158,9 +158,9 @@ class MaintenanceWindowArgs(TypedDict):
     """A window for the maintenance of the cluster. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
-    """The start of the period. For a window, the first start."""
+    """The first start of the window."""
     end_time: Known[str]
-    """The end of the period. For a window, the first end."""
+    """The first end of the window."""
     recurrence: Known[str]
     """When the window repeats (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
@@ -169,9 +169,10 @@ class MaintenanceExclusionArgs(TypedDict):
     """A period without upgrades, such as a long training. Write times as 2026-01-03T02:00:00Z."""
 
     start_time: Known[str]
-    """The start of the period. For a window, the first start."""
-    end_time: Known[str]
-    """The end of the period. For a window, the first end."""
+    """The start of the period."""
+    end_time: NotRequired[Known[str]]
+    """The end of the period. By default, the end of support of the cluster's minor version; for
+    NO_UPGRADES it is required."""
     scope: NotRequired[
         Known[Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"]]
     ]
@@ -254,6 +255,9 @@ class GkeClusterArgs(ClusterNetworkArgs):
     """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
     """When GKE may not upgrade the cluster, by name."""
+    notification_topic: NotRequired[pulumi.Input[str]]
+    """The Pub/Sub topic that gets GKE's notifications of upgrades, such as
+    projects/PROJECT/topics/TOPIC. By default, there are none."""
     cost_allocation: NotRequired[Known[bool]]
     """Split the bill by namespaces and labels. The default is true."""
     logging: NotRequired[
@@ -376,10 +380,11 @@ class UpgradeArgs(TypedDict):
     """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default
     is SURGE."""
     max_surge: NotRequired[Known[int]]
-    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because
-    spare GPUs are rare."""
+    """For SURGE: nodes that may be added at once. The default is 1: a new node is bought before an
+    old one is given back. For GPU nodes of a reservation it is 0, as the reservation keeps the
+    place of an old node and may have no other."""
     max_unavailable: NotRequired[Known[int]]
-    """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
+    """For SURGE: nodes that may be missing at once. The default is 0, or 1 if max_surge is 0."""
     batch_nodes: NotRequired[Known[int]]
     """For BLUE_GREEN: old nodes that are drained at a time. The default is 1."""
     batch_soak_seconds: NotRequired[Known[int]]
@@ -1802,13 +1807,17 @@ class NcclTestArgs(SeveralNodesArgs):
     backoff_limit: NotRequired[Known[int]]
     """Failures of single pods that are retried. The default is 0."""
     active_deadline_seconds: NotRequired[Known[int]]
-    """The most seconds that the test may run. The default is 3600."""
+    """The most seconds from the start of the Job, in which its pods may still wait for nodes. By
+    default, only run_seconds limits it."""
     benchmark: NotRequired[Known[Literal["all_gather", "all_reduce", "alltoall", "reduce_scatter"]]]
     """The collective operation: all_gather, all_reduce, alltoall or reduce_scatter. The default is
     all_gather."""
     minimum_bus_bandwidth: NotRequired[Known[float]]
     """The bus bandwidth in GB/s below which the test fails. By default, 90 % of what Google's
     documentation shows for all_gather; without a known value, any bandwidth is enough."""
+    run_seconds: NotRequired[Known[int]]
+    """The most seconds that the benchmark may run, from the time when all pods run. Waiting for
+    nodes does not count. The default is 3600."""
 
 
 class ParameterArgs(TypedDict):
@@ -2149,6 +2158,9 @@ class ModelServerArgs(TypedDict):
     is_divided: NotRequired[Known[bool]]
     """Its pods have the roles prefill and decode, by the label llm-d.ai/role. The default is
     false."""
+    needs_key: NotRequired[Known[bool]]
+    """It accepts only requests with an API key, as an InferenceService with api_key_env does. The
+    default is false."""
     served_models: NotRequired[Known[list[str]]]
     """The names of the models and LoRA adapters that it serves, as requests name them. By default,
     it gets all requests, so it must be the only server."""
@@ -2172,6 +2184,12 @@ class InferenceGatewayArgs(TypedDict):
     certificate: NotRequired[pulumi.Input[str]]
     """The regional certificate of Certificate Manager with which it serves HTTPS. An external
     gateway requires it. By default, an internal gateway serves HTTP."""
+    unauthenticated: NotRequired[Known[bool]]
+    """Let an external gateway answer anybody: its servers need no API key, or check callers in
+    another way. The default is false."""
+    paths: NotRequired[Known[list[str]]]
+    """The paths, with all below them, whose requests reach the servers. The default is /v1. An API
+    key of vLLM protects no other paths, such as /pause and /invocations."""
     address: NotRequired[pulumi.Input[str]]
     """The name of a reserved regional address. By default, GKE chooses an address."""
     proxy_only_cidr: NotRequired[Known[str]]
@@ -2275,7 +2293,7 @@ class ModelDownloadArgs(TypedDict):
     memory: NotRequired[Known[str | int | float]]
     """Memory of its pod. The default is 16Gi."""
     seconds: NotRequired[Known[int]]
-    """The most seconds that it may run. The default is 7200."""
+    """The most seconds that it may run on its node. The default is 7200."""
     node_selector: NotRequired[Known[dict[str, str]]]
     """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
     attach to all machines."""

@@ -17,12 +17,29 @@ from ml_foundations import (
 
 ZONE = "us-east4-b"
 NODES = 16
+# Replace it with your bucket in this region, to which the service account may write.
+BUCKET = "my-checkpoints-us-east4"
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 cluster = GkeCluster(
-    "a3mega", location="us-east4", multi_networking=True, deletion_protection=False
+    "a3mega",
+    location="us-east4",
+    multi_networking=True,
+    deletion_protection=False,
+    # Its trainings last days: GKE upgrades no nodes, until it ends the support of their version.
+    maintenance_window={
+        "start_time": "2026-01-03T02:00:00Z",
+        "end_time": "2026-01-03T10:00:00Z",
+        "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+    },
+    maintenance_exclusions={
+        "trainings": {
+            "start_time": "2026-01-01T00:00:00Z",
+            "scope": "NO_MINOR_OR_NODE_UPGRADES",
+        }
+    },
 )
 system = CpuNodePool(
     "system", cluster=cluster, zones=[ZONE], machine_type="n2-standard-8", min_nodes=1, max_nodes=3
@@ -58,6 +75,7 @@ team = TeamNamespace(
     memory="60Ti",
     storage="1Ti",
     pod_security="privileged",
+    service_account={"name": "trainer"},
 )
 queue = TrainingQueue(
     "queue",
@@ -99,6 +117,8 @@ DistributedTraining(
     cpu="192",
     memory="1600Gi",
     image=IMAGE,
-    command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+    command=["torchrun", "/workspace/train.py"],
     files={"/workspace/train.py": SCRIPT.read_text()},
+    service_account="trainer",
+    mounts=[{"bucket": BUCKET, "path": "/checkpoints"}],
 )

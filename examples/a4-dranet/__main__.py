@@ -13,13 +13,30 @@ from ml_foundations import (
 )
 
 ZONE = "us-central1-b"
+# Replace it with your bucket in this region, to which the service account may write.
+BUCKET = "my-checkpoints-us-central1"
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
 # GKE has the DeviceClasses of DRANET from this version on.
 cluster = GkeCluster(
-    "a4", location="us-central1", kubernetes_version="1.35", deletion_protection=False
+    "a4",
+    location="us-central1",
+    kubernetes_version="1.35",
+    deletion_protection=False,
+    # Its trainings last days: GKE upgrades no nodes, until it ends the support of their version.
+    maintenance_window={
+        "start_time": "2026-01-03T02:00:00Z",
+        "end_time": "2026-01-03T10:00:00Z",
+        "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+    },
+    maintenance_exclusions={
+        "trainings": {
+            "start_time": "2026-01-01T00:00:00Z",
+            "scope": "NO_MINOR_OR_NODE_UPGRADES",
+        }
+    },
 )
 system = CpuNodePool(
     "system", cluster=cluster, zones=[ZONE], machine_type="n2-standard-8", min_nodes=1, max_nodes=3
@@ -42,6 +59,7 @@ team = TeamNamespace(
     memory="14Ti",
     storage="1Ti",
     pod_security="privileged",
+    service_account={"name": "trainer"},
 )
 # The training starts when the network between the nodes has passed.
 # Google publishes no figure for A4. The interfaces of a node carry 400 GB/s together.
@@ -58,6 +76,8 @@ DistributedTraining(
     cpu="200",
     memory="3200Gi",
     image=IMAGE,
-    command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+    command=["torchrun", "/workspace/train.py"],
     files={"/workspace/train.py": SCRIPT.read_text()},
+    service_account="trainer",
+    mounts=[{"bucket": BUCKET, "path": "/checkpoints"}],
 )

@@ -16,7 +16,24 @@ ZONES = ["us-central1-a"]
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
-cluster = GkeCluster("finetune", location="us-central1", deletion_protection=False, filestore=True)
+cluster = GkeCluster(
+    "finetune",
+    location="us-central1",
+    deletion_protection=False,
+    filestore=True,
+    # Its trainings last days: GKE upgrades no nodes, until it ends the support of their version.
+    maintenance_window={
+        "start_time": "2026-01-03T02:00:00Z",
+        "end_time": "2026-01-03T10:00:00Z",
+        "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+    },
+    maintenance_exclusions={
+        "trainings": {
+            "start_time": "2026-01-01T00:00:00Z",
+            "scope": "NO_MINOR_OR_NODE_UPGRADES",
+        }
+    },
+)
 system = CpuNodePool(
     "system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3
 )

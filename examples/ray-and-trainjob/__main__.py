@@ -18,6 +18,8 @@ from ml_foundations import (
 )
 
 ZONES = ["us-central1-a"]
+# Replace it with your bucket in this region, to which the service account may write.
+BUCKET = "my-checkpoints-us-central1"
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
@@ -34,7 +36,15 @@ trainer = TrainerController(
 )
 ray = RayOperator("ray", cluster=cluster)
 
-team = TeamNamespace("nlp", cluster=cluster, gpus=20, cpu="512", memory="4Ti", storage="1Ti")
+team = TeamNamespace(
+    "nlp",
+    cluster=cluster,
+    gpus=20,
+    cpu="512",
+    memory="4Ti",
+    storage="1Ti",
+    service_account={"name": "trainer"},
+)
 queue = TrainingQueue(
     "queue",
     cluster=cluster,
@@ -57,13 +67,15 @@ runtime = TrainingRuntime(
     shared_memory="128Gi",
     image="nvcr.io/nvidia/pytorch:25.06-py3",
     files={"/workspace/train.py": SCRIPT.read_text()},
+    service_account="trainer",
+    mounts=[{"bucket": BUCKET, "path": "/checkpoints"}],
 )
 TrainJob(
     "llama",
     runtime=runtime,
     queue=queue.queue_name,
     nodes=2,
-    command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+    command=["torchrun", "/workspace/train.py"],
 )
 
 RayJob(
@@ -77,5 +89,6 @@ RayJob(
     cpu="8",
     memory="36Gi",
     image="rayproject/ray:2.52.0-gpu",
+    active_deadline_seconds=3600,
     entrypoint=["python", "-c", "import ray; ray.init(); print(ray.cluster_resources())"],
 )

@@ -18,6 +18,8 @@ from ml_foundations import (
 )
 
 ZONES = ["us-central1-a"]
+# Replace it with your bucket in this region, to which the service accounts may write.
+CHECKPOINTS = {"bucket": "my-checkpoints-us-central1", "path": "/checkpoints"}
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
@@ -33,7 +35,8 @@ l4 = GpuNodePool("l4", cluster=cluster, zones=ZONES, machine_type="g2-standard-8
 
 storage = StorageClasses("storage", cluster=cluster, retain=True)
 teams = {
-    name: TeamNamespace(name, cluster=cluster, **team["quota"]) for name, team in settings.items()
+    name: TeamNamespace(name, cluster=cluster, service_account={"name": "trainer"}, **team["quota"])
+    for name, team in settings.items()
 }
 queue = TrainingQueue(
     "queue",
@@ -52,8 +55,10 @@ DistributedTraining(
     cpu="192",
     memory="1600Gi",
     image=IMAGE,
-    command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+    command=["torchrun", "/workspace/train.py"],
     files=FILES,
+    service_account="trainer",
+    mounts=[CHECKPOINTS],
 )
 images = Volume(
     "images", team=teams["vision"], size="500Gi", storage_class=storage.classes["zonal-balanced"]
@@ -69,8 +74,10 @@ Sweep(
     cpu="4",
     memory="16Gi",
     image=IMAGE,
-    command=["python", "/workspace/train.py", "--checkpoints=/tmp"],
+    command=["python", "/workspace/train.py"],
     files=FILES,
+    service_account="trainer",
+    mounts=[CHECKPOINTS],
 )
 ScheduledTraining(
     "evaluate",

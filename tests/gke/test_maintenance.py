@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from ml_foundations import GkeCluster
 from ml_foundations.component.errors import ArgumentsError
-from ml_foundations.gke.maintenance import MaintenanceExclusion, MaintenanceWindow, available_hours
+from ml_foundations.gke.maintenance import MaintenanceWindow, available_hours
 
-from tests.support.declaring import declared
+from tests.support.declaring import declared, inputs
 
 PLACE = {"project": "acme-research", "location": "us-central1"}
 SATURDAY_4H = {
@@ -61,9 +61,23 @@ def test_window_and_exclusions_leave_48_hours_in_92_days(
 def test_blocks_shorter_than_four_hours_do_not_count() -> None:
     window = MaintenanceWindow.model_validate(WEEKEND_8H)
     start = datetime(2026, 1, 10, tzinfo=UTC)
-    cut = MaintenanceExclusion.model_validate(
-        {"start_time": "2026-01-10T05:00:00Z", "end_time": "2026-01-10T07:00:00Z"}
-    )
+    cut = (datetime(2026, 1, 10, 5, tzinfo=UTC), datetime(2026, 1, 10, 7, tzinfo=UTC))
     assert available_hours(window, [], start) - available_hours(window, [cut], start) == 8
-    kept = cut.model_copy(update={"start_time": datetime(2026, 1, 10, 6, tzinfo=UTC)})
+    kept = (datetime(2026, 1, 10, 6, tzinfo=UTC), cut[1])
     assert available_hours(window, [], start) - available_hours(window, [kept], start) == 4
+
+
+def test_an_exclusion_without_an_end_lasts_until_the_end_of_support() -> None:
+    def policy(**exclusion: Any) -> dict[str, Any]:
+        given = {"start_time": "2026-01-01T00:00:00Z", **exclusion}
+        arguments = {**PLACE, "maintenance_window": WEEKEND_8H}
+        made = declared(lambda: GkeCluster("c", **arguments, maintenance_exclusions={"run": given}))
+        return inputs(made["c-cluster"])["maintenancePolicy"]["maintenanceExclusions"][0]
+
+    kept = policy(scope="NO_MINOR_OR_NODE_UPGRADES")
+    assert "endTime" not in kept and kept["exclusionOptions"] == {
+        "scope": "NO_MINOR_OR_NODE_UPGRADES",
+        "endTimeBehavior": "UNTIL_END_OF_SUPPORT",
+    }
+    with pytest.raises(ArgumentsError, match="end_time: is required for NO_UPGRADES"):
+        policy()

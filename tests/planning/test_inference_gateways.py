@@ -103,6 +103,19 @@ def test_a_global_class_is_refused(class_name: Any, is_refused: bool) -> None:
     assert findings(routes) == [], "without an InferencePool, any class will do"
 
 
+@pytest.mark.parametrize("matches", [None, [], [{}], [{"path": {"value": "/"}}]])
+def test_a_route_from_the_internet_names_its_paths(matches: Any) -> None:
+    objects = stack()
+    gateway, route = one(objects, "Gateway", "llm"), one(objects, "HTTPRoute", "llm")
+    gateway["spec"]["gatewayClassName"] = "gke-l7-regional-external-managed"
+    assert findings(objects) == []
+    route["spec"]["rules"][1]["matches"] = matches
+    assert findings(objects) == [("public-paths", "HTTPRoute serving/llm", "warning")]
+    assert messages(objects).startswith("spec.rules[1].matches: ")
+    gateway["spec"]["gatewayClassName"] = "gke-l7-rilb"
+    assert findings(objects) == []
+
+
 def add_port(objects: list[Manifest], name: str, ports: list[Any]) -> None:
     """Let a Deployment have the labels of chat's pods, and other ports."""
     template = one(objects, "Deployment", name)["spec"]["template"]

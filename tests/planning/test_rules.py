@@ -354,6 +354,19 @@ def on_spot(nodes: int) -> list[Manifest]:
     return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), spot]
 
 
+def with_deadline(seconds: int) -> list[Manifest]:
+    spot = pool("spot", 2, {"cloud.google.com/gke-spot": "true"}, gpu="8")
+    pods = template(containers=[container(gpu=8)])
+    return [job("train", 1, pods, activeDeadlineSeconds=seconds), spot]
+
+
+def keeping(*, read_only: bool) -> list[Manifest]:
+    mount = {"name": "kept", "mountPath": "/kept", "readOnly": read_only}
+    volume = {"name": "kept", "nfs": {"server": "nfs", "path": "/"}}
+    pods = template(containers=[container(gpu=8) | {"volumeMounts": [mount]}], volumes=[volume])
+    return [job("train", 1, pods), pool("h100", 2, gpu="8")]
+
+
 def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     train = job("train", 1, template(containers=[container(gpu=gpus)]))
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
@@ -602,6 +615,8 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         on_the_host_network("ClusterFirstWithHostNet"),
     ),
     "gang-on-spot": (on_spot(2), on_spot(1)),
+    "deadline-waits": (with_deadline(86399), with_deadline(86400)),
+    "lost-work": (keeping(read_only=True), keeping(read_only=False)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
     "injected-limits": (
@@ -658,12 +673,14 @@ def test_every_rule_is_here() -> None:
         "node-networks",
         "private-access",
         "proxies",
+        "public-paths",
         "queue-kind",
         "quota-name",
         "refused-input",
         "reservation",
         "scale-up-anyway",
         "system-pods",
+        "upgrade",
         "version",
         "way-out",
         "webhook",

@@ -14,6 +14,7 @@ import pytest
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal import disruption
 from ml_foundations.rehearsal.api import condition
+from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.disruption import disrupt
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
@@ -130,6 +131,64 @@ def test_a_disruption_that_cannot_be_is_refused(
         take_away(cloud, **given)
 
 
+UPGRADES: dict[str, tuple[dict[str, Any], int, int, int]] = {
+    "one after another, the new node first": ({}, 3, 3, 4),
+    "one after another, without a new node": ({"maxSurge": 0, "maxUnavailable": 1}, 3, 2, 3),
+    "two at once, one of them with a new node": ({"maxSurge": 1, "maxUnavailable": 1}, 2, 2, 4),
+    "all new nodes first, then all at once": (
+        {
+            "strategy": "BLUE_GREEN",
+            "blueGreenSettings": {"standardRolloutPolicy": {"batchNodeCount": 3}},
+        },
+        1,
+        3,
+        6,
+    ),
+    "all new nodes first, then half": (
+        {
+            "strategy": "BLUE_GREEN",
+            "blueGreenSettings": {"standardRolloutPolicy": {"batchPercentage": 0.5}},
+        },
+        2,
+        3,
+        6,
+    ),
+}
+"""By upgradeSettings: how often a gang on three nodes restarts at most, and the fewest and most nodes meanwhile."""
+
+
+@pytest.mark.parametrize("case", UPGRADES)
+def test_an_upgrade_replaces_nodes_as_the_pool_declares(
+    cloud: Cloud, jobset: None, case: str
+) -> None:
+    settings, restarts, fewest, most = UPGRADES[case]
+    resource = {"inputs": {"upgradeSettings": settings}}
+    with running_gang(cloud, checkpoint_seconds=900, pool=replace(GANG_POOL, resource=resource)):
+        before, counts, ended = uids(cloud.nodes("spot")), set[int](), Event()
+
+        def count() -> None:
+            while not ended.wait(0.05):
+                counts.add(len(cloud.nodes("spot")))
+
+        Thread(target=count).start()
+        result = take_away(cloud, pool="spot", how="upgrade")
+        ended.set()
+        assert not result.not_as_before
+        assert uids(cloud.nodes("spot")).isdisjoint(before)
+        assert len(cloud.nodes("spot")) == 3
+        assert 1 <= result.restarts["JobSet default/train"] <= restarts
+        assert (min(counts), max(counts)) == (fewest, most)
+        times = result.restarts["JobSet default/train"]
+        assert f"at most {900 * times} s of 6 GPUs" in "\n".join(result.losses)
+
+
+def test_gke_drains_no_flex_start_node_for_an_upgrade(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(ONE_NODE, flex_start=True))
+    until(lambda: len(cloud.nodes("l4")) == 1)
+    with pytest.raises(RehearsalError, match="drains no node of flex-start"):
+        take_away(cloud, pool="l4", how="upgrade")
+
+
 def take_away(cloud: Cloud, node: str = "", pool: str = "", how: str = "preemption") -> Disruption:
     result = disrupt(cloud.rehearsal, node=node, pool=pool, how=how, after=0)
     assert disruptions.last(cloud.rehearsal) == result
@@ -218,9 +277,9 @@ def jobset(running: Cloud, tools: Tools) -> Iterator[None]:
 
 
 @contextmanager
-def running_gang(cloud: Cloud, **more: Any) -> Iterator[Cloud]:
+def running_gang(cloud: Cloud, pool: Pool | None = None, **more: Any) -> Iterator[Cloud]:
     """A JobSet of three pods, each with the two GPUs of a Spot node, that run for long."""
-    cloud.store.save_pool(GANG_POOL)
+    cloud.store.save_pool(pool or GANG_POOL)
     [manifest] = building.gang(**RUN, gpus=2, nodes=3, jobset=True, **more)
     cloud.api.create(JOB_SETS, manifest)
     until(lambda: len(running_of(cloud, GANG)) == 3)

@@ -74,8 +74,9 @@ def test_servers_are_components_and_share_an_address() -> None:
 def test_requests_of_several_servers_are_routed_by_model() -> None:
     rules = made()["HTTPRoute", "llm"]["spec"]["rules"]
     header = {"type": "Exact", "name": "X-Gateway-Model-Name"}
+    path = {"type": "PathPrefix", "value": "/v1"}
     assert [rule["matches"] for rule in rules] == [
-        [{"headers": [{**header, "value": model}]} for model in models]
+        [{"path": path, "headers": [{**header, "value": model}]} for model in models]
         for models in (["qwen", "support"], ["coder"])
     ]
     assert [rule["backendRefs"] for rule in rules] == [
@@ -86,16 +87,18 @@ def test_requests_of_several_servers_are_routed_by_model() -> None:
     assert extension["targetRefs"][0]["name"] == "llm"
 
 
-def test_one_server_gets_all_requests() -> None:
-    alone = made(servers=[server("chat")])
+def test_one_server_gets_the_requests_of_all_models() -> None:
+    alone = made(servers=[server("chat")], paths=["/v1", "/v2"])
     (rule,) = alone["HTTPRoute", "llm"]["spec"]["rules"]
-    assert "matches" not in rule
+    paths = [{"type": "PathPrefix", "value": path} for path in ("/v1", "/v2")]
+    assert rule["matches"] == [{"path": path} for path in paths]
     assert ("GCPRoutingExtension", "llm-router") not in alone
     assert ("Deployment", "llm-router") not in alone
 
 
 def test_an_external_gateway_has_a_certificate() -> None:
-    external = made(gateway_class=facts.EXTERNAL_CLASS, certificate="llm", address="llm-ip")
+    given = {"certificate": "llm", "address": "llm-ip", "unauthenticated": True}
+    external = made(gateway_class=facts.EXTERNAL_CLASS, **given)
     spec = external["Gateway", "llm"]["spec"]
     (listener,) = spec["listeners"]
     assert (listener["protocol"], listener["port"]) == ("HTTPS", 443)
@@ -183,6 +186,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "servers: name 129 models",
     ),
+    "more matches than a rule has": (
+        {"servers": [server("a", *MANY[:33])], "paths": ["/v1", "/v2"]},
+        "paths: are 2, for each model of a, and a rule has 64 matches at most",
+    ),
+    "no path": ({"paths": []}, "paths: "),
+    "half a path": ({"paths": ["v1"]}, "paths[0]: "),
 }
 
 
@@ -199,7 +208,8 @@ def test_arguments_are_refused(case: str) -> None:
     [
         {"servers": [server("c" * 56)]},
         {"servers": [server("a", *MANY), server("b", *(f"b{name}" for name in MANY))]},
-        {"gateway_class": facts.EXTERNAL_CLASS, "certificate": "llm"},
+        {"gateway_class": facts.EXTERNAL_CLASS, "certificate": "llm", "unauthenticated": True},
+        {"servers": [server("a", *MANY[:32])], "paths": ["/v1", "/v2"]},
     ],
 )
 def test_their_neighbours_are_not(given: dict[str, Any]) -> None:

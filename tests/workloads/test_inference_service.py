@@ -375,3 +375,17 @@ def test_a_server_may_have_other_services_or_none() -> None:
     ]
     assert inputs(made["service-chat-peers"])["spec"]["clusterIP"] == "None"
     assert spec(service=False).url == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "needs_key"),
+    [
+        ({}, False),
+        ({"api_key_env": "VLLM_API_KEY"}, True),
+        ({"secret_env": {"VLLM_API_KEY": {"name": "keys", "key": "vllm"}}}, True),
+    ],
+)
+def test_a_gateway_knows_whether_a_server_needs_a_key(
+    given: dict[str, Any], needs_key: bool
+) -> None:
+    assert spec(**given).model_server.get("needs_key", False) == needs_key

@@ -117,7 +117,15 @@ def test_no_pod_is_deleted_before_the_job_succeeds() -> None:
     body = nccl_spec("tcpx", gpu="H100").manifests()[-1]["spec"]
     assert "successPolicy" not in body
     assert body["backoffLimit"] == 0
-    assert body["activeDeadlineSeconds"] == 3600
+
+
+def test_the_time_of_the_benchmark_begins_when_all_pods_run() -> None:
+    job = nccl_spec("tcpx", gpu="H100", run_seconds=600).manifests()[-1]
+    assert "activeDeadlineSeconds" not in job["spec"]
+    assert job["metadata"]["annotations"]["ml-foundations/run-seconds"] == "600"
+    script = container_of(job)["command"][-1]
+    waiting, _, running = script.partition("timeout 600 \\\nmpirun ")
+    assert "until ssh" in waiting and running
 
 
 @pytest.mark.parametrize(

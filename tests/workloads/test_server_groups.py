@@ -87,11 +87,13 @@ def test_ray_starts_before_the_server_of_the_leader() -> None:
     leader, worker = mains(launcher="vllm-ray")
     assert leader["command"][:2] == ["sh", "-c"]
     assert leader["command"][2] == (
-        f'bash {SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE && exec "$@"'
+        f"bash {SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE --ray_init_timeout=3600"
+        ' && exec "$@"'
     )
     assert leader["args"] == ["vllm", "serve", "--model=m", *SIZES]
     assert worker["command"] == ["bash", SCRIPT]
-    assert worker["args"] == ["worker", "--ray_address=$(LWS_LEADER_ADDRESS)"]
+    address = "--ray_address=$(LWS_LEADER_ADDRESS)"
+    assert worker["args"] == ["worker", address, "--ray_init_timeout=3600"]
 
 
 def test_each_node_runs_engines_of_its_own() -> None:

@@ -146,7 +146,12 @@ def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
 
 
 def node_daemon_set(name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a DaemonSet that prepares nodes, by critical pods of these fields."""
+    """Return a DaemonSet that prepares nodes, by critical pods of these fields.
+
+    A changed pod prepares new nodes. On an existing node it waits until somebody deletes the old
+    pod: all pods of a running workload must find the same libraries (container-engine-accelerators,
+    gpudirect-tcpxo/README.md, "How to upgrade to a new release").
+    """
     selector = {"k8s-app": name}
     # Critical pods need no separate quota in kube-system.
     metadata = {"name": name, "namespace": "kube-system", "labels": selector}
@@ -154,7 +159,7 @@ def node_daemon_set(name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     metadata |= {"annotations": NOT_AWAITED}
     daemon_set = {
         "selector": {"matchLabels": selector},
-        "updateStrategy": {"type": "RollingUpdate"},
+        "updateStrategy": {"type": "OnDelete"},
         # A privileged pod on every node is no place for a token that it does not use.
         "template": {
             "metadata": {"labels": selector},

@@ -93,7 +93,11 @@ def selector_errors(
     owners = [manifest for manifest in manifests if section(manifest, "spec", "selector")]
     templates = [section(manifest, "spec", "template") for manifest in owners]
     pods = [labels_of(template) for template in templates if template]
+    makers = {owner["kind"] for owner in owners}
     for manifest in manifests:
+        # What no override changes may be for the pods of other components.
+        if overrides.keys().isdisjoint({manifest["kind"], *makers}):
+            continue
         kind, field = manifest["kind"], _SELECTORS.get(manifest["kind"], "")
         # A Service may be for some of the pods: those that a controller labels.
         if not pods or not field or (kind == "Service" and section(overrides, kind, "spec", field)):

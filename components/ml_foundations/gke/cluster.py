@@ -100,6 +100,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """When GKE may maintain the cluster. By default, at any time."""
     maintenance_exclusions: dict[Name, MaintenanceExclusion] = Field(default={}, max_length=20)
     """When GKE may not upgrade the cluster, by name."""
+    notification_topic: InputStr = None
+    """The Pub/Sub topic that gets GKE's notifications of upgrades, such as
+    projects/PROJECT/topics/TOPIC. By default, there are none."""
     cost_allocation: bool = True
     """Split the bill by namespaces and labels. The default is true."""
     logging: list[_LogComponent] = ["SYSTEM_COMPONENTS", "WORKLOADS"]
@@ -320,7 +323,8 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[ChildResource]:
 
 
 def _cluster(spec: GkeClusterSpec) -> ChildResource:
-    account = spec.node_service_account
+    account, topic = spec.node_service_account, spec.notification_topic
+    notifications = {"pubsub": {"enabled": True, "topic": topic}} if topic is not None else None
     cluster = {
         "name": spec.name,
         "project": spec.project,
@@ -337,6 +341,7 @@ def _cluster(spec: GkeClusterSpec) -> ChildResource:
         "maintenancePolicy": maintenance_arguments(
             spec.maintenance_window, spec.maintenance_exclusions
         ),
+        "notificationConfig": notifications,
         **_security_arguments(spec),
         "addonsConfig": _addons(spec),
         "podAutoscaling": {"hpaProfile": spec.hpa_profile} if spec.hpa_profile else None,

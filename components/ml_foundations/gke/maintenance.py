@@ -21,38 +21,25 @@ _LONGEST_FREEZE_DAYS, MOST_FREEZES = 90, 3
 """The longest exclusion of all upgrades, and the most of them (same source)."""
 
 
-class _Period(Spec):
-    start_time: datetime
-    """The start of the period. For a window, the first start."""
-    end_time: datetime
-    """The end of the period. For a window, the first end."""
+def _text(time: datetime) -> str:
+    """Return a time as GKE's API takes it."""
+    return time.isoformat().replace("+00:00", "Z")
 
-    @property
-    def times(self) -> dict[str, str]:
-        """Its times as GKE's API takes them."""
-        return {
-            "startTime": self.start_time.isoformat().replace("+00:00", "Z"),
-            "endTime": self.end_time.isoformat().replace("+00:00", "Z"),
-        }
 
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        fields = ("start_time", "end_time")
-        zoneless = [field for field in fields if getattr(self, field).tzinfo is None]
-        for field in zoneless:
+def _zone_errors(start: datetime, end: datetime | None) -> Iterator[tuple[str, str]]:
+    """Yield the times without a zone."""
+    for field, time in (("start_time", start), ("end_time", end)):
+        if time is not None and time.tzinfo is None:
             yield field, "has no time zone; write it as 2026-01-03T02:00:00Z"
-        # Python does not subtract a time without a zone from one with a zone.
-        if len(zoneless) != 1:
-            yield from self._length_errors(self.end_time - self.start_time)
-
-    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield an error if the period is too long."""
-        raise NotImplementedError
 
 
-class MaintenanceWindow(_Period):
+class MaintenanceWindow(Spec):
     """A window for the maintenance of the cluster. Write times as 2026-01-03T02:00:00Z."""
 
+    start_time: datetime
+    """The first start of the window."""
+    end_time: datetime
+    """The first end of the window."""
     recurrence: str
     """When the window repeats (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
@@ -81,6 +68,13 @@ class MaintenanceWindow(_Period):
         return day // 7 % every == 0 and _WEEKDAYS[day % 7] in days
 
     @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        zoneless = [*_zone_errors(self.start_time, self.end_time)]
+        yield from zoneless
+        # Python does not subtract a time without a zone from one with a zone.
+        if len(zoneless) != 1:
+            yield from self._length_errors(self.end_time - self.start_time)
+
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         hours, frequency = length.total_seconds() / 3600, self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
@@ -94,24 +88,46 @@ class MaintenanceWindow(_Period):
             yield "recurrence", reason
 
 
-class MaintenanceExclusion(_Period):
+class MaintenanceExclusion(Spec):
     """A period without upgrades, such as a long training. Write times as 2026-01-03T02:00:00Z."""
 
+    start_time: datetime
+    """The start of the period."""
+    end_time: datetime | None = None
+    """The end of the period. By default, the end of support of the cluster's minor version; for
+    NO_UPGRADES it is required."""
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
     """What is excluded: NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or
     NO_MINOR_OR_NODE_UPGRADES. The default is NO_UPGRADES."""
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Its times and its scope as the provider takes them."""
+        options = {"scope": self.scope}
+        if self.end_time is None:
+            options["endTimeBehavior"] = "UNTIL_END_OF_SUPPORT"
+        ends = {} if self.end_time is None else {"endTime": _text(self.end_time)}
+        return {"startTime": _text(self.start_time), **ends, "exclusionOptions": options}
+
     @override
-    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        if length <= timedelta(0):
+    def errors(self) -> Iterator[tuple[str, str]]:
+        end = self.end_time
+        zoneless = [*_zone_errors(self.start_time, end)]
+        yield from zoneless
+        if end is None and self.scope == "NO_UPGRADES":
+            reason = "is required for NO_UPGRADES; set it, or the scope NO_MINOR_OR_NODE_UPGRADES"
+            yield "end_time", reason
+        if end is None or len(zoneless) == 1:
+            return
+        if end <= self.start_time:
             yield "end_time", "is not after start_time"
-        elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
+        elif self.scope == "NO_UPGRADES" and (end - self.start_time).days > _LONGEST_FREEZE_DAYS:
             reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time"
             yield "end_time", f"{reason}; set a scope that allows more"
 
 
 def available_hours(
-    window: MaintenanceWindow, freezes: list[MaintenanceExclusion], start: datetime
+    window: MaintenanceWindow, freezes: list[tuple[datetime, datetime]], start: datetime
 ) -> float:
     """Return the hours for maintenance in 92 days, counting blocks of at least four hours."""
     end, hours = start + timedelta(days=_DAYS), 0.0
@@ -125,14 +141,14 @@ def available_hours(
 
 
 def _without(
-    period: tuple[datetime, datetime], freeze: MaintenanceExclusion
+    period: tuple[datetime, datetime], freeze: tuple[datetime, datetime]
 ) -> Iterator[tuple[datetime, datetime]]:
     """Yield what an exclusion leaves of a period, before it and after it."""
-    first, last = period
-    if first < min(last, freeze.start_time):
-        yield first, min(last, freeze.start_time)
-    if max(first, freeze.end_time) < last:
-        yield max(first, freeze.end_time), last
+    (first, last), (start, end) = period, freeze
+    if first < min(last, start):
+        yield first, min(last, start)
+    if max(first, end) < last:
+        yield max(first, end), last
 
 
 def maintenance_errors(
@@ -143,11 +159,14 @@ def maintenance_errors(
     In any 92 days GKE needs 48 hours, in blocks of four hours or more ("Maintenance windows and
     exclusions"). The fewest are in 92 days that begin when a block has just ended.
     """
-    freezes = [each for each in exclusions.values() if each.scope == "NO_UPGRADES"]
+    freezes: list[tuple[datetime, datetime]] = []
+    for exclusion in exclusions.values():
+        if exclusion.scope == "NO_UPGRADES" and exclusion.end_time is not None:
+            freezes.append((exclusion.start_time, exclusion.end_time))
     if not freezes:
         return
-    first = min(each.start_time for each in freezes) - timedelta(days=_DAYS)
-    last = max(each.end_time for each in freezes)
+    first = min(start for start, _ in freezes) - timedelta(days=_DAYS)
+    last = max(end for _, end in freezes)
     starts = [max(first, window.end_time), *(end for _, end in window.blocks(first, last))]
     worst = min(starts, key=lambda start: available_hours(window, freezes, start))
     hours = available_hours(window, freezes, worst)
@@ -164,11 +183,9 @@ def maintenance_arguments(
     """Return the maintenance_policy of a cluster."""
     if window is None:
         return None
-    found = [
-        {"exclusionName": name, **item.times, "exclusionOptions": {"scope": item.scope}}
-        for name, item in exclusions.items()
-    ]
+    found = [{"exclusionName": name, **item.arguments} for name, item in exclusions.items()]
+    times = {"startTime": _text(window.start_time), "endTime": _text(window.end_time)}
     return {
-        "recurringWindow": {**window.times, "recurrence": window.recurrence},
+        "recurringWindow": {**times, "recurrence": window.recurrence},
         "maintenanceExclusions": found or None,
     }

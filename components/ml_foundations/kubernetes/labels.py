@@ -187,6 +187,8 @@ CHECKPOINT_DRIVER = "multitier-checkpoint.csi.storage.gke.io"
 """GKE's CSI driver for checkpoints in the memory of nodes."""
 CHECKPOINT_SECONDS = "ml-foundations/checkpoint-seconds"
 """Annotation of a training: how many seconds are between its checkpoints at most."""
+RUN_SECONDS = "ml-foundations/run-seconds"
+"""Annotation of a Job whose program ends after so many seconds of work."""
 
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"

@@ -162,7 +162,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     nodes.add_argument("--pool", default="", metavar="POOL", help="all nodes of a node pool")
     disrupt.add_argument(
         "--how",
-        choices=["preemption", "failure", "drain", "max-run-duration"],
+        choices=["preemption", "failure", "drain", "upgrade", "max-run-duration"],
         default="preemption",
         help="why they go (default: %(default)s)",
     )

@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import labels_of, name_of
+from ml_foundations.kubernetes.objects import labels_of, name_of, section
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import number
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import drain
 from ml_foundations.rehearsal.cloud.events import now
-from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, is_repaired
+from ml_foundations.rehearsal.cloud.failures import (
+    BLUE,
+    DISRUPTED,
+    DRAIN,
+    REPLACE,
+    is_repaired,
+)
 from ml_foundations.rehearsal.cloud.nodes import is_simulated
 from ml_foundations.rehearsal.cloud.preemption import preempt
 from ml_foundations.rehearsal.cloud.store import Pool, Store
@@ -22,7 +28,7 @@ from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.report import disruptions
 from ml_foundations.rehearsal.report.disruptions import Disruption, Observation
 
-PREEMPTION, MAX_RUN = "preemption", "max-run-duration"
+PREEMPTION, MAX_RUN, UPGRADE = "preemption", "max-run-duration", "upgrade"
 _NODES = "/api/v1/nodes"
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 90
@@ -44,6 +50,33 @@ class _Target:
 
     def pool(self, node: Object) -> Pool:
         return self.pools[labels_of(node)[labels.GKE_NODE_POOL]]
+
+
+@dataclass(frozen=True)
+class _Rollout:
+    """How many nodes are drained at once, as a drain or the upgrade strategy of a pool has it."""
+
+    at_once: int
+    new_first: int = 0
+    """How many of these get a successor before they are drained."""
+    is_blue_green: bool = False
+
+    @classmethod
+    def of(cls, target: _Target, how: str) -> "_Rollout":
+        """Return the rollout of a drain, or of an upgrade by GKE's rules for its strategy."""
+        if how == DRAIN:
+            return cls(1, new_first=1)
+        if how != UPGRADE:
+            return cls(len(target.nodes))
+        settings = section(target.pool(target.nodes[0]).resource, "inputs", "upgradeSettings")
+        if settings.get("strategy") == "BLUE_GREEN":
+            batch = section(settings, "blueGreenSettings", "standardRolloutPolicy")
+            share = -(-len(target.nodes) * (batch.get("batchPercentage") or 0) // 1)
+            at_once = int(batch.get("batchNodeCount") or share or 1)
+            return cls(at_once, new_first=at_once, is_blue_green=True)
+        surge, missing = settings.get("maxSurge"), settings.get("maxUnavailable")
+        surge = 1 if surge is None else int(surge)
+        return cls(surge + int(missing or 0), new_first=surge)
 
 
 def disrupt(rehearsal: Rehearsal, *, node: str, pool: str, how: str, after: int) -> Disruption:
@@ -87,6 +120,9 @@ def _require_possible(pool: Pool, how: str) -> None:
     others = "Use --how failure or --how drain"
     if how == PREEMPTION and not pool.spot:
         raise RehearsalError(f"pool {pool.name} has no Spot nodes to preempt. {others}")
+    if how == UPGRADE and (pool.flex_start or pool.queued):
+        stay = "GKE drains no node of flex-start or queued provisioning for an upgrade"
+        raise RehearsalError(f"{stay}, as in pool {pool.name}. {others}")
     if how == MAX_RUN and not pool.max_run_seconds:
         raise RehearsalError(f"pool {pool.name} has no maximum run duration. {others}")
 
@@ -97,7 +133,9 @@ def _disrupt(api: Api, node: Object, how: str) -> None:
         return
     key = labels.GKE_TERMINATION_TIME if how == MAX_RUN else DISRUPTED
     annotations = {key: now() if how == MAX_RUN else how}
-    api.patch(f"{_NODES}/{name_of(node)}", {"metadata": {"annotations": annotations}})
+    # A blue node gets no more pods.
+    more = {"spec": {"unschedulable": True}} if how == BLUE else {}
+    api.patch(f"{_NODES}/{name_of(node)}", {"metadata": {"annotations": annotations}, **more})
 
 
 def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disruption:
@@ -105,17 +143,24 @@ def _observe(target: _Target, how: str, show: Callable[[str], None]) -> Disrupti
     api, at = target.api, now()
     seen = Observation(api, target.pools)
     waiting, leaving = deque(target.nodes), dict[str, Object]()
+    rollout, replaced = _Rollout.of(target, how), set[str]()
+    if rollout.is_blue_green:
+        for node in target.nodes:
+            _disrupt(api, node, BLUE)
     changed = seen.began
     while True:
-        # GKE upgrades nodes one after the other. What takes nodes away may take several at once.
-        while waiting and not (leaving and how == DRAIN):
-            node = waiting.popleft()
-            _disrupt(api, node, how)
+        is_open = not (rollout.is_blue_green and leaving)
+        while waiting and is_open and len(leaving) < rollout.at_once:
+            node, way = waiting.popleft(), DRAIN if how == UPGRADE else how
+            if how == UPGRADE and len(leaving.keys() - replaced) >= rollout.new_first:
+                way = REPLACE
+                replaced.add(node["metadata"]["uid"])
+            _disrupt(api, node, way)
             leaving[node["metadata"]["uid"]] = node
         time.sleep(_POLL_SECONDS)
         changed = seen.time if seen.update() else changed
         leaving = {uid: node for uid, node in leaving.items() if uid in seen.nodes}
-        blocked = _blocked(api, seen.pods, leaving) if how == DRAIN else []
+        blocked = _blocked(api, seen.pods, leaving) if how in (DRAIN, UPGRADE) else []
         unwell = [*blocked, *seen.missing()]
         patience = _BLOCKED_SECONDS if blocked else _PATIENCE_SECONDS
         is_late = seen.time - changed > patience or seen.time - seen.began > _LONGEST_SECONDS

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -21,7 +21,8 @@ from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import MAX_LABEL, Cidr, InputName, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, api_object
+from ml_foundations.kubernetes.objects import Manifest, api_object, section
+from ml_foundations.kubernetes.words import number
 from ml_foundations.typed_args import InferenceGatewayComponent
 from ml_foundations.workloads.model_server import ModelServer
 
@@ -63,6 +64,12 @@ class InferenceGatewaySpec(ComponentSpec):
     certificate: InputName | None = None
     """The regional certificate of Certificate Manager with which it serves HTTPS. An external
     gateway requires it. By default, an internal gateway serves HTTP."""
+    unauthenticated: bool = False
+    """Let an external gateway answer anybody: its servers need no API key, or check callers in
+    another way. The default is false."""
+    paths: list[Annotated[str, Field(pattern="^/")]] = Field(["/v1"], min_length=1)
+    """The paths, with all below them, whose requests reach the servers. The default is /v1. An API
+    key of vLLM protects no other paths, such as /pause and /invocations."""
     address: InputName | None = None
     """The name of a reserved regional address. By default, GKE chooses an address."""
     proxy_only_cidr: Cidr | None = None
@@ -100,8 +107,21 @@ class InferenceGatewaySpec(ComponentSpec):
         if self.gateway_class == facts.EXTERNAL_CLASS and self.certificate is None:
             reason = "is not set, and an external gateway would serve API keys in plain text"
             yield "certificate", f"{reason}; name a certificate"
+        if self.gateway_class == facts.EXTERNAL_CLASS:
+            yield from self._door_errors()
         yield from self._server_errors()
         yield from self._model_errors()
+
+    def _door_errors(self) -> Iterator[tuple[str, str]]:
+        """Yield the servers that would answer anybody on the internet."""
+        policy = section(self.overrides, "GCPBackendPolicy", "spec", "default")
+        if self.unauthenticated or section(policy, "iap").get("enabled") is True:
+            return
+        others = "overrides.GCPBackendPolicy.spec.default.iap, or unauthenticated: true"
+        for index, server in enumerate(self.servers):
+            if not server.needs_key:
+                reason = f"is false, and {server.name} would answer anybody on the internet"
+                yield f"servers[{index}].needs_key", f"{reason}; set api_key_env of it, {others}"
 
     def _server_errors(self) -> Iterator[tuple[str, str]]:
         names = Counter(server.name for server in self.servers)
@@ -129,12 +149,17 @@ class InferenceGatewaySpec(ComponentSpec):
             if self.is_routed and not server.served_models:
                 reason = "is empty, and requests name the model of one of several servers"
                 yield f"servers[{index}].served_models", f"{reason}; name those of {server.name}"
+            if len(server.served_models) * len(self.paths) > facts.MOST_MODELS:
+                reason = f"are {len(self.paths)}, for each model of {server.name}"
+                yield "paths", f"{reason}, and a rule has {facts.MOST_MODELS} matches at most"
             for model in sorted(set(server.served_models)):
                 if models[model] > 1:
                     reason = f'"{model}" is named {models[model]} times; a name has one server'
                     yield f"servers[{index}].served_models", reason
-        if models.total() > facts.MOST_MATCHES:
-            reason = f"name {models.total()} models, and a route has {facts.MOST_MATCHES}"
+        paths = len(self.paths)
+        if models.total() * paths > facts.MOST_MATCHES:
+            of = number(models.total(), "model") + (f" on {paths} paths" if paths > 1 else "")
+            reason = f"name {of}, and a route has {facts.MOST_MATCHES}"
             yield "servers", f"{reason} at most; make a second gateway"
 
     @override
@@ -187,9 +212,13 @@ def _route(spec: InferenceGatewaySpec) -> dict[str, Any]:
     rules: list[Manifest] = []
     for server in spec.servers:
         pool = {"group": facts.POOL_GROUP, "kind": "InferencePool", "name": server.name}
-        headers = [{"type": "Exact", "name": facts.MODEL_HEADER}]
-        named = [{"headers": [{**headers[0], "value": model}]} for model in server.served_models]
-        rules.append(({"matches": named} if spec.is_routed else {}) | {"backendRefs": [pool]})
+        matches: list[dict[str, Any]] = [{}]
+        if spec.is_routed:
+            named = {"type": "Exact", "name": facts.MODEL_HEADER}
+            matches = [{"headers": [{**named, "value": model}]} for model in server.served_models]
+        open_paths = [{"path": {"type": "PathPrefix", "value": path}} for path in spec.paths]
+        both = [path | match for match in matches for path in open_paths]
+        rules.append({"matches": both, "backendRefs": [pool]})
     parent = {"group": facts.GATEWAY_GROUP, "kind": "Gateway", "name": spec.gateway_name}
     fields = {"parentRefs": [parent], "rules": rules}
     metadata = _metadata(spec, spec.gateway_name)

@@ -85,12 +85,18 @@ class InferenceServiceSpec(DividedServerSpec):
             "metrics_path": self.metrics_path,
             "served_models": self.served_models,
             **({"is_divided": True} if self.role else {}),
+            **({"needs_key": True} if self.needs_key else {}),
         }
 
     @property
     def api_key_secret(self) -> str:
         """The name of the Secret with its API key; empty without one."""
         return f"{self.service_name}-api-key" if self.api_key_env else ""
+
+    @property
+    def needs_key(self) -> bool:
+        """Return whether it accepts only requests with an API key, also with one that you made."""
+        return bool(self.api_key_env) or "VLLM_API_KEY" in self.secret_env
 
     @property
     @override

@@ -28,6 +28,9 @@ _IMMUTABLE = [
 ]
 """Immutable fields of a Job. The provider does not know them all, so a change must replace it."""
 
+_LONGEST_WAIT_SECONDS = 7 * 86400
+"""How long Pulumi waits for a Job without a deadline. Its own ten minutes are less than a new node
+of a scarce type needs."""
 _AWAITED = {"pulumi.com/replaceUnready": "true"}
 """A failed Job stays failed, so that the next update replaces it."""
 
@@ -217,8 +220,8 @@ class AwaitedSpec(JobSpec):
     report of a rehearsed disruption prices."""
 
     @property
-    def checkpoint_annotations(self) -> dict[str, str]:
-        """The annotation with checkpoint_seconds."""
+    def own_annotations(self) -> dict[str, str]:
+        """The annotations that its arguments set, such as the one with checkpoint_seconds."""
         return checkpoint_annotations(self.checkpoint_seconds)
 
     @property
@@ -260,7 +263,7 @@ class AwaitedSpec(JobSpec):
     ) -> ChildResource:
         """Return the Job, with more annotations and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
-        own = awaited | self.checkpoint_annotations | dict(annotations or {})
+        own = awaited | self.own_annotations | dict(annotations or {})
         metadata = self.metadata(annotations=own)
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
         return ChildResource("job", manifest, depends_on, self.replacing("Job", _IMMUTABLE, ignore))
@@ -275,8 +278,9 @@ class AwaitedSpec(JobSpec):
         # If the program sets suspend, something else starts the object later.
         suspended = section(self.overrides, kind, "spec").get("suspend") is not None
         timeout = None
-        if self.wait_for_completion and self.active_deadline_seconds is not None:
-            timeout = f"{self.active_deadline_seconds + AWAIT_MARGIN_SECONDS}s"
+        if self.wait_for_completion:
+            longest = self.active_deadline_seconds or _LONGEST_WAIT_SECONDS
+            timeout = f"{longest + AWAIT_MARGIN_SECONDS}s"
         return pulumi.ResourceOptions(
             delete_before_replace=True,
             replace_on_changes=immutable,

@@ -72,7 +72,7 @@ class ModelDownload(Spec):
     memory: Quantity = "16Gi"
     """Memory of its pod. The default is 16Gi."""
     seconds: int = Field(7200, ge=1)
-    """The most seconds that it may run. The default is 7200."""
+    """The most seconds that it may run on its node. The default is 7200."""
     node_selector: dict[str, str] = {}
     """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
     attach to all machines."""
@@ -254,7 +254,8 @@ class ModelCacheSpec(ComponentSpec):
             **download.model_dump(exclude={"seconds"}, exclude_none=True),
             "job_name": f"{self.claim_name}-fill",
             "namespace": self.namespace,
-            "active_deadline_seconds": download.seconds,
+            # That of a Job would also count the time until its node is there.
+            "pod_overrides": {"activeDeadlineSeconds": download.seconds},
             "wait_for_completion": True,
             "mounts": [{"claim": source, "path": self.path}],
         }

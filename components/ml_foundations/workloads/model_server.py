@@ -26,6 +26,9 @@ class ModelServer(Spec):
     is_divided: bool = False
     """Its pods have the roles prefill and decode, by the label llm-d.ai/role. The default is
     false."""
+    needs_key: bool = False
+    """It accepts only requests with an API key, as an InferenceService with api_key_env does. The
+    default is false."""
     served_models: list[str] = Field([], max_length=MOST_MODELS)
     """The names of the models and LoRA adapters that it serves, as requests name them. By default,
     it gets all requests, so it must be the only server."""

@@ -19,6 +19,7 @@ from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.types import NonEmpty, Quantity
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.typed_args import NcclTestComponent
 from ml_foundations.workloads.gpu_fabric import GpuFabric
@@ -48,8 +49,12 @@ class NcclTestSpec(SeveralNodesSpec):
     documentation shows for all_gather; without a known value, any bandwidth is enough."""
     backoff_limit: int | None = Field(0, ge=0)
     """Failures of single pods that are retried. The default is 0."""
-    active_deadline_seconds: int | None = Field(3600, ge=1)
-    """The most seconds that the test may run. The default is 3600."""
+    run_seconds: int = Field(3600, ge=1)
+    """The most seconds that the benchmark may run, from the time when all pods run. Waiting for
+    nodes does not count. The default is 3600."""
+    active_deadline_seconds: int | None = Field(None, ge=1)
+    """The most seconds from the start of the Job, in which its pods may still wait for nodes. By
+    default, only run_seconds limits it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,6 +90,11 @@ class NcclTestSpec(SeveralNodesSpec):
     @override
     def program(self) -> list[str] | None:
         return ["bash", "-c", _script(self)]
+
+    @property
+    @override
+    def own_annotations(self) -> dict[str, str]:
+        return {**super().own_annotations, labels.RUN_SECONDS: str(self.run_seconds)}
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -153,6 +163,7 @@ for ((index = 0; index < {spec.nodes}; index++)); do
   until {ssh} -o ConnectTimeout=5 "$host" true; do sleep 5; done
   echo "$host slots={spec.gpus}" >> "$hosts"
 done
+timeout {spec.run_seconds} \\
 mpirun --allow-run-as-root --hostfile "$hosts" -np {spec.nodes * spec.gpus} --bind-to none \\
   --mca plm_rsh_agent "{ssh}" --mca plm_rsh_no_tree_spawn 1 --mca orte_keep_fqdn_hostnames 1 \\
   --mca btl tcp,self --mca btl_tcp_if_include eth0 {exported} \\

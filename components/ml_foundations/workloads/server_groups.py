@@ -205,7 +205,13 @@ class GroupedServerSpec(ServerSpec):
             rollout = {"maxSurge": 1, "maxUnavailable": 0}
         spec = {
             "replicas": self.replicas,
-            "leaderWorkerTemplate": {"size": self.nodes, **templates},
+            # A pod that gives up while others wait for a node restarts alone: a new group would
+            # give back the nodes that are there.
+            "leaderWorkerTemplate": {
+                "size": self.nodes,
+                "restartPolicy": "RecreateGroupAfterStart",
+                **templates,
+            },
             "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": rollout},
             # Otherwise its headless Service would have the name of the Service for requests.
             "networkConfig": {"subdomainPolicy": "UniquePerReplica"},
@@ -228,6 +234,8 @@ class GroupedServerSpec(ServerSpec):
 def _launch(spec: GroupedServerSpec, *, is_leader: bool) -> dict[str, Any]:
     """Return the command and the arguments of a leader, or of a worker."""
     given = spec.program_arguments or []
+    # The script's own 300 s are less than GKE needs to buy the last node of a group.
+    patience = f"--ray_init_timeout={spec.patience_seconds}"
     match spec.started_by:
         case "vllm":
             master = [f"--master-addr={_LEADER}", f"--master-port={spec.rendezvous_port}"]
@@ -235,10 +243,10 @@ def _launch(spec: GroupedServerSpec, *, is_leader: bool) -> dict[str, Any]:
             rest = ranks if is_leader else [*ranks, "--headless"]
             return {"args": [*given, "--distributed-executor-backend=mp", *rest]}
         case "vllm-ray" if is_leader:
-            start = f"bash {_RAY_SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE"
+            start = f"bash {_RAY_SCRIPT} leader --ray_cluster_size=$LWS_GROUP_SIZE {patience}"
             return _script(spec, f'{start} && exec "$@"', given)
         case "vllm-ray":
-            worker = ["worker", f"--ray_address={_LEADER}"]
+            worker = ["worker", f"--ray_address={_LEADER}", patience]
             return {"command": spec.fabric.command(["bash", _RAY_SCRIPT]), "args": worker}
         case "vllm-data-parallel":
             tensor, pipeline = spec.parallel or (1, 1)

@@ -149,6 +149,11 @@ class ServerSpec(WorkloadSpec):
         return self.metrics_port or self.port_name
 
     @property
+    def patience_seconds(self) -> int:
+        """Seconds after which a server that still loads is restarted."""
+        return max(self.load_seconds, _PATIENCE_SECONDS)
+
+    @property
     @abstractmethod
     def timeout(self) -> int:
         """Seconds that Pulumi waits for a rollout."""
@@ -197,7 +202,7 @@ class ServerSpec(WorkloadSpec):
 
     def container(self) -> dict[str, Any]:
         """Return the container's ports and probes."""
-        failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
+        failures = -(-self.patience_seconds // _PROBE_SECONDS)
         health, live = self.health_path, self.live_path
         # Kubernetes checks liveness only after the startup probe has found the model loaded.
         probes = {

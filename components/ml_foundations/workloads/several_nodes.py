@@ -171,7 +171,7 @@ def _jobset(spec: SeveralNodesSpec) -> dict[str, Any]:
         "ttlSecondsAfterFinished": ttl,
         "replicatedJobs": jobs,
     }
-    metadata = spec.metadata(annotations=NOT_AWAITED | _GANG | spec.checkpoint_annotations)
+    metadata = spec.metadata(annotations=NOT_AWAITED | _GANG | spec.own_annotations)
     return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=without_none(jobset))
 
 

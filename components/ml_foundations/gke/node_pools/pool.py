@@ -272,7 +272,9 @@ def pool_child(
     }
     # GKE upgrades flex-start and queued nodes in its own way (SHORT_LIVED).
     if not spec.is_short_lived:
-        pool["upgradeSettings"] = upgrade_arguments(spec.upgrade, spare=spare)
+        pool["upgradeSettings"] = upgrade_arguments(
+            spec.upgrade, surges=spare or not spec.takes_reservation
+        )
     # GKE reports the number of nodes that the autoscaler has made.
     ignored, inputs = ["initialNodeCount"], without_nulls(pool)
     return cloud_child(

@@ -19,10 +19,11 @@ class Upgrade(Spec):
     """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes next to the old). The default
     is SURGE."""
     max_surge: int | None = Field(default=None, ge=0)
-    """For SURGE: nodes that may be added at once. The default is 1. For GPU nodes it is 0, because
-    spare GPUs are rare."""
+    """For SURGE: nodes that may be added at once. The default is 1: a new node is bought before an
+    old one is given back. For GPU nodes of a reservation it is 0, as the reservation keeps the
+    place of an old node and may have no other."""
     max_unavailable: int | None = Field(default=None, ge=0)
-    """For SURGE: nodes that may be missing at once. The default is 0. For GPU nodes it is 1."""
+    """For SURGE: nodes that may be missing at once. The default is 0, or 1 if max_surge is 0."""
     batch_nodes: int | None = Field(default=None, ge=1)
     """For BLUE_GREEN: old nodes that are drained at a time. The default is 1."""
     batch_soak_seconds: int | None = Field(default=None, ge=0)
@@ -47,8 +48,8 @@ class Upgrade(Spec):
                 yield field, f"is not for the strategy {self.strategy}; {fix}"
 
 
-def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
-    """Return the upgrade_settings of a pool, with one more node for a while if some are spare."""
+def upgrade_arguments(upgrade: Upgrade, *, surges: bool) -> dict[str, Any]:
+    """Return the upgrade_settings of a pool; by default, new nodes come first if it ``surges``."""
     if upgrade.strategy == "BLUE_GREEN":
         batch_soak, soak = _duration(upgrade.batch_soak_seconds), _duration(upgrade.soak_seconds)
         rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": batch_soak}
@@ -56,7 +57,7 @@ def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
         return {"strategy": upgrade.strategy, "blueGreenSettings": settings}
     surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
     if surge is None:
-        surge = int(spare) if unavailable is None else int(unavailable == 0)
+        surge = int(surges) if unavailable is None else int(unavailable == 0)
     if unavailable is None:
         unavailable = int(surge == 0)
     return {"strategy": upgrade.strategy, "maxSurge": surge, "maxUnavailable": unavailable}

@@ -16,6 +16,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
@@ -62,6 +63,7 @@ def from_node_pool(
         lacks=lacks,
         shutdown_grace=pool.traits.shutdown_grace,
         surge=pool.surge,
+        upgrade=node_upgrade(inputs, cluster) if cluster else None,
         disk_gib=pool.traits.boot_disk_gib,
         local_ssd_gib=pool.local_ssd_gib,
     )

@@ -41,6 +41,16 @@ _CONDITIONS = (*_PRESSURES.values(), "unschedulable")
 _BROUGHT = frozenset(f"node.kubernetes.io/{name}" for name in _CONDITIONS)
 
 
+@dataclass(frozen=True)
+class NodeUpgrade:
+    """When GKE may drain the nodes of a pool for an upgrade."""
+
+    when: str
+    """The maintenance window in words, such as "at any time"."""
+    excluded_seconds: float
+    """How long an exclusion keeps upgrades away at most."""
+
+
 @dataclass(eq=False)
 class NodeClass:
     """Nodes that are alike: one Node, or the most nodes of a template."""
@@ -67,6 +77,8 @@ class NodeClass:
     """Seconds that pods have to end when Google takes a Spot node back."""
     surge: int = 0
     """The most nodes that an upgrade of the pool adds for a while."""
+    upgrade: NodeUpgrade | None = None
+    """None if GKE drains no node for an upgrade, or if its cluster is not known."""
     disk_gib: int = 0
     """The size of a node's boot disk; 0 if it is not known."""
     local_ssd_gib: int = 0

@@ -23,6 +23,7 @@ from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.planning.verdict.injected import injected_advice
+from ml_foundations.planning.verdict.long_runs import long_runs
 from ml_foundations.planning.verdict.network_policies import Network, Pods
 from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
@@ -39,6 +40,9 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         yield from _unresolved_names(admitted)
     for pod_set, _ in admitted.pod_sets if workload.is_finite else ():
         yield from _endless_daemons(pod_set)
+    if workload.is_finite:
+        sets = [(pods, pod, _nodes_for(cluster, pod)) for pods, pod in admitted.pod_sets]
+        yield from long_runs(workload, sets)
     for pod_set, pod in admitted.pod_sets:
         yield from shared_memory_above_limit(pod_set, pod.spec)
         yield from gpus_with_defaults(pod_set, pod.spec)

@@ -71,11 +71,24 @@ def _route_findings(
     for name in facts.gateway_names(route) if references else ():
         gateway = gateways.get(name, {})
         class_name = str(section(gateway, "spec").get("gatewayClassName"))
+        if class_name == facts.EXTERNAL_CLASS:
+            yield from _open_paths(route, references)
         if class_name.removesuffix("-mc") in facts.GLOBAL_CLASSES:
             message = f"its class {class_name} is global, and serves no InferencePools"
             remedy = f"Use {' or '.join(facts.REGIONAL_CLASSES)}."
             path = "spec.gatewayClassName"
             yield error("gateway-class", full_name(gateway), path, message, remedy)
+
+
+def _open_paths(route: Manifest, references: Iterable[tuple[str, Manifest]]) -> Iterator[Finding]:
+    """Yield the rules of a route from the internet that send every path to a server."""
+    rules = items(section(route, "spec"), "rules")
+    for path in dict.fromkeys(path.partition(".backendRefs")[0] for path, _ in references):
+        matches = items(rules[int(path.partition("[")[2].rstrip("]"))], "matches") or [{}]
+        if any(section(match, "path").get("value", "/") == "/" for match in matches):
+            message = "the internet reaches all paths of the server, also those without an API key"
+            remedy = "Match the PathPrefix of its API, such as /v1."
+            yield warning("public-paths", full_name(route), f"{path}.matches", message, remedy)
 
 
 def _pools_of_gke(

@@ -27,6 +27,7 @@ from ml_foundations.planning.verdict.cost import GpuPrices, RunCost, cost_of, ru
 from ml_foundations.planning.verdict.explain import without_accepted
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.fitting import Fitting
+from ml_foundations.planning.verdict.long_runs import longest_run
 from ml_foundations.planning.verdict.objects import own_logs_findings
 from ml_foundations.planning.verdict.shared_disks import inline_disks, shared_claims
 from ml_foundations.planning.verdict.topology import Topologies
@@ -308,7 +309,7 @@ def _findings_of(
 
 def _run_cost(fitting: Fitting, admitted: AdmittedWorkload) -> RunCost | None:
     """Return the cost of a run, if the workload sets how long it may last."""
-    seconds = admitted.workload.deadline
+    seconds = longest_run(admitted.workload)
     if seconds is None or len(admitted.pod_sets) != 1 or admitted.verdict is not Verdict.FITS:
         return None
     for demand in fitting.demands([admitted], fitting.occupied):

@@ -16,6 +16,9 @@ DISRUPTED = "rehearsal.ml-foundations/disrupted"
 """The annotation of a node that is to fail or to be drained, and of the pods of a failed node. kwok
 plays no kubelet for what has the value ``failure`` (control_plane/kwokctl.yaml)."""
 DRAIN, FAILURE = "drain", "failure"
+REPLACE, BLUE = "replace", "blue"
+"""Values for nodes of an upgrade. A drained node gets its successor first, a replaced node when it
+is gone. A blue node has its successor, and waits for its drain."""
 _REPAIR_SECONDS = 10
 """GKE waits for about ten minutes (GKE, "Auto-repair nodes"). That is too long for a rehearsal."""
 

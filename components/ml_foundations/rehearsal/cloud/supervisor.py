@@ -48,7 +48,14 @@ from ml_foundations.rehearsal.cloud.autoscaler import (
 from ml_foundations.rehearsal.cloud.compute_classes import ComputeClasses
 from ml_foundations.rehearsal.cloud.drain import Drain
 from ml_foundations.rehearsal.cloud.events import Recorder
-from ml_foundations.rehearsal.cloud.failures import DISRUPTED, DRAIN, NodeFailures, is_failed
+from ml_foundations.rehearsal.cloud.failures import (
+    BLUE,
+    DISRUPTED,
+    DRAIN,
+    REPLACE,
+    NodeFailures,
+    is_failed,
+)
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption, is_over
 from ml_foundations.rehearsal.cloud.project_objects import ProjectObjects
@@ -417,12 +424,13 @@ class Supervisor:
         current, outdated = list[Object](), list[Object]()
         for node in existing:
             (current if _is_current(node, pool) else outdated).append(node)
-        self._drain(outdated, busy)
+        by_way = {way: [node for node in outdated if _way(node) == way] for way in (BLUE, REPLACE)}
+        self._drain([node for node in outdated if node not in by_way[BLUE]], busy)
         in_zone = Counter(labels_of(node).get(labels.ZONE, "") for node in current)
         planned_zones = [zone for name, zone in planned.elements() if name == pool.name]
         places = {zone: nodes.free_places(pool, zone, existing) for zone in pool.zones}
         new: list[tuple[str, dict[str, str]]] = []
-        for index in range(size - len(current)):
+        for index in range(size - len(current) - len(by_way[REPLACE])):
             if index < len(planned_zones):
                 zone = planned_zones[index]
             else:
@@ -559,10 +567,15 @@ def _is_current(node: Manifest, pool: Pool) -> bool:
     A node that is to be drained is replaced as in an upgrade.
     """
     node_labels = labels_of(node)
-    if annotations_of(node).get(DISRUPTED) == DRAIN:
+    if _way(node) in (DRAIN, REPLACE, BLUE):
         return False
     is_of_type = node_labels.get(labels.INSTANCE_TYPE) == pool.machine_type
     return is_of_type and node_labels.get(labels.ZONE) in pool.zones
+
+
+def _way(node: Manifest) -> str:
+    """Return how ``disrupt`` takes a node away, or nothing."""
+    return annotations_of(node).get(DISRUPTED, "")
 
 
 def _removal_time(node: Manifest) -> str:

@@ -158,19 +158,20 @@ class Observation:
     def result(self, how: str, nodes: list[str], at: str, missing: list[str]) -> Disruption:
         """Return what has happened since the beginning, at a time."""
         events = self._api.get("/api/v1/events")["items"]
+        restarts = _restarts(self._api) - self._restarts
         return Disruption(
             how=how,
             nodes=nodes,
             at=at,
             seconds=self.time - self.began,
             pods_ended=len(self._ended),
-            restarts=dict(_restarts(self._api) - self._restarts),
+            restarts=dict(restarts),
             reports=[*_reports(events, at), *self._moves()],
             not_as_before=missing,
             idle_gpus=self.idle_gpus,
             idle_gpu_seconds=self.gpu_seconds,
             idle_usd=self.usd,
-            losses=[*self._losses()],
+            losses=[*self._losses(restarts)],
         )
 
     def _incomplete(self) -> list[str]:
@@ -205,7 +206,7 @@ class Observation:
         per_node = float(price(pool)) if pool else float("inf")
         return per_node / max(1, gpus_of(node))
 
-    def _losses(self) -> Iterator[str]:
+    def _losses(self, restarts: Counter[str]) -> Iterator[str]:
         """Yield the most work that each disrupted training loses since its last checkpoint."""
         disrupted = set(map(self._workloads.get, self._ended))
         for workload, seconds in _checkpoint_seconds(self._api).items():
@@ -214,9 +215,11 @@ class Observation:
                 if name == workload:
                     held, usd = held + count, usd + self._prices[node] * count * seconds / 3600
             if workload in disrupted and held:
-                lost = f"at most {seconds} s of {number(held, 'GPU')}"
-                cost = f": USD {usd:.2f}" if usd < float("inf") else ""
-                yield f"{workload} loses its work since the last checkpoint, {lost}{cost}"
+                times = max(1, restarts[workload])
+                lost = f"at most {seconds * times} s of {number(held, 'GPU')}"
+                cost = f": USD {usd * times:.2f}" if usd < float("inf") else ""
+                often = f" {times} times" if times > 1 else ""
+                yield f"{workload} loses its work since the last checkpoint{often}, {lost}{cost}"
 
     def _moves(self) -> Iterator[str]:
         """Yield the nodes that workloads have left, and those that they have now."""

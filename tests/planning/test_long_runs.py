@@ -1,0 +1,184 @@
+"""Runs that last: what a preview reports of deadlines, lost work and upgrades, and what ends the report."""
+
+import copy
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning import judge
+from ml_foundations.planning.input.maintenance import node_upgrade
+from ml_foundations.planning.model.nodes import NodeUpgrade
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.program import judge_program
+
+from tests.factories import Manifest, container, job, pool, template
+from tests.planning.job_sets import job_set
+from tests.support import recording
+
+SPOT, FLEX = {"cloud.google.com/gke-spot": "true"}, {"cloud.google.com/gke-flex-start": "true"}
+DAY = 86400
+
+
+def train(seconds: int | None = None, **annotations: str) -> Manifest:
+    limit: Any = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    made = job("train", 1, template(containers=[container(gpu=8)]), **limit)
+    return made | {"metadata": made["metadata"] | {"annotations": annotations}}
+
+
+def found(*documents: Manifest) -> dict[str, Finding]:
+    rules = ("deadline-waits", "lost-work", "upgrade")
+    return {each.rule: each for each in judge(documents).findings if each.rule in rules}
+
+
+def nodes(labels: Manifest | None = None, fewest: int = 0) -> Manifest:
+    made = pool("h100", 2, labels, gpu="8")
+    made["metadata"]["annotations"]["ml-foundations/min-nodes"] = str(fewest)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("documents", "is_late"),
+    [
+        ([train(DAY - 1), nodes(SPOT)], True),
+        ([train(DAY - 1), nodes(FLEX)], True),
+        ([train(DAY), nodes(SPOT)], False),
+        ([train(), nodes(SPOT)], False),
+        ([train(3600), nodes()], False),
+        ([train(3600), nodes(SPOT, fewest=1)], False),
+        ([train(3600), nodes(SPOT), pool("others", 2, gpu="8")], False),
+    ],
+)
+def test_a_deadline_may_pass_while_a_job_waits_for_scarce_nodes(
+    documents: list[Manifest], is_late: bool
+) -> None:
+    assert ("deadline-waits" in found(*documents)) == is_late
+
+
+def test_the_deadline_of_a_jobset_is_that_of_its_jobs() -> None:
+    made = job_set("train", 1, 1)
+    made["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] = 3600
+    assert "deadline-waits" in found(made, nodes(SPOT))
+
+
+def test_a_queued_job_starts_with_the_nodes_that_are_made_for_it() -> None:
+    made = train(3600)
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    made["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    taint = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
+    assert "deadline-waits" not in found(made, pool("flex", 2, FLEX, [taint], gpu="8"))
+    assert "deadline-waits" in found(made, pool("flex", 2, FLEX, gpu="8"))
+
+
+@pytest.mark.parametrize(
+    ("documents", "why"),
+    [
+        ([train(), nodes()], "it may run for any time"),
+        ([train(2 * DAY), nodes()], "it may run for 2 days"),
+        ([train(DAY), nodes()], ""),
+        ([train(3601), nodes(SPOT)], "Google may take its Spot nodes back"),
+        ([train(3600), nodes(SPOT)], ""),
+        ([train(DAY), nodes(FLEX)], "nodes of flex-start end"),
+        ([train(None, **{"ml-foundations/checkpoint-seconds": "600"}), nodes()], ""),
+        ([train(None, **{"ml-foundations/run-seconds": "3600"}), nodes(SPOT)], ""),
+        ([job("prepare", 1, template(containers=[container()])), nodes()], ""),
+    ],
+)
+def test_a_training_that_may_be_interrupted_keeps_its_work(
+    documents: list[Manifest], why: str
+) -> None:
+    told = found(*documents).get("lost-work")
+    assert (told.message if told else "").startswith(why)
+    assert bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("volume", "keeps"),
+    [
+        ({"persistentVolumeClaim": {"claimName": "c"}}, True),
+        ({"persistentVolumeClaim": {"claimName": "c", "readOnly": True}}, False),
+        ({"csi": {"driver": "gcsfuse.csi.storage.gke.io"}}, True),
+        ({"csi": {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True}}, False),
+        ({"nfs": {"server": "s", "path": "/"}}, True),
+        ({"emptyDir": {}}, False),
+        ({"hostPath": {"path": "/data"}}, False),
+        ({"configMap": {"name": "c"}}, False),
+    ],
+)
+def test_some_volumes_stay(volume: Manifest, keeps: bool) -> None:
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    pods = template(containers=[container(gpu=8) | mounts], volumes=[{"name": "v", **volume}])
+    assert ("lost-work" in found(job("train", 1, pods), nodes())) == (not keeps)
+
+
+WINDOW = {"recurringWindow": {"recurrence": "FREQ=WEEKLY;BYDAY=SA"}}
+FREEZE = {"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-15T00:00:00Z"}
+
+
+def policy(*exclusions: Manifest) -> Manifest:
+    return {"maintenancePolicy": WINDOW | {"maintenanceExclusions": list(exclusions)}}
+
+
+def scope(name: str, **more: str) -> Manifest:
+    return {"exclusionOptions": {"scope": name, **more}}
+
+
+IN_WINDOW = "in the maintenance window FREQ=WEEKLY;BYDAY=SA"
+UNTIL_END = scope("NO_MINOR_OR_NODE_UPGRADES", endTimeBehavior="UNTIL_END_OF_SUPPORT")
+
+
+@pytest.mark.parametrize(
+    ("of_pool", "of_cluster", "expected"),
+    [
+        ({}, {}, NodeUpgrade("at any time", 0)),
+        ({}, policy(), NodeUpgrade(IN_WINDOW, 0)),
+        ({}, policy(FREEZE), NodeUpgrade(IN_WINDOW, 14 * DAY)),
+        ({}, policy(FREEZE | scope("NO_MINOR_UPGRADES")), NodeUpgrade(IN_WINDOW, 0)),
+        ({}, policy(FREEZE | {"endTime": "soon"}), NodeUpgrade(IN_WINDOW, 0)),
+        ({}, policy(UNTIL_END), None),
+        ({}, {"maintenancePolicy": UNKNOWN}, None),
+        ({}, policy(FREEZE | {"endTime": UNKNOWN}), None),
+        ({"nodeConfig": {"flexStart": True}}, policy(), None),
+        ({"queuedProvisioning": {"enabled": True}}, policy(), None),
+        ({"management": {"autoUpgrade": False}}, policy(), None),
+        (
+            {"maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}]},
+            policy(),
+            None,
+        ),
+    ],
+)
+def test_the_policies_of_pool_and_cluster_say_when_nodes_are_drained(
+    of_pool: Manifest, of_cluster: Manifest, expected: NodeUpgrade | None
+) -> None:
+    assert node_upgrade(of_pool, of_cluster) == expected
+
+
+def upgrades(change: Any) -> dict[str, Finding]:
+    config = copy.deepcopy(recording.stack_file("prod"))
+    change(config["ml-foundations:cluster"])
+    resources = [(each["type"], each["inputs"]) for each in recording.changed_stack("prod", config)]
+    findings = judge_program(resources, rehearsed=True).findings
+    return {each.object: each for each in findings if each.rule == "upgrade"}
+
+
+def test_the_long_trainings_of_prod_are_safe_by_its_exclusion_alone() -> None:
+    assert upgrades(lambda cluster: None) == {}
+    without = upgrades(lambda cluster: cluster.pop("maintenanceExclusions"))
+    assert without.keys() == {
+        "Job pretraining/pretrain",
+        "Job pretraining/align",
+        "Job research/finetune",
+        "CronJob research/retrain",
+    }
+    told = without["Job pretraining/pretrain"]
+    assert told.message == (
+        "it may run for 14 days, and GKE may drain h100 for an upgrade in the maintenance window "
+        "FREQ=WEEKLY;BYDAY=SA,SU"
+    )
+    assert "NO_MINOR_OR_NODE_UPGRADES" in told.remedy
+
+    def shorter(cluster: Any) -> None:
+        exclusion = cluster["maintenanceExclusions"]["long-trainings"]
+        exclusion["endTime"] = "2026-01-08T00:00:00Z"
+
+    assert upgrades(shorter).keys() == {"Job pretraining/pretrain"}
