@@ -28,7 +28,7 @@ IN_PLACE = {
     "fast socket": {"fast_socket": True},
     "kubelet": {"kubelet": {"cpu_manager": "static"}},
     "kernel": {"linux": {"sysctls": {"net.core.somaxconn": "4096"}}},
-    "upgrades": {"upgrade": {"max_surge": 1}},
+    "upgrades": {"upgrade": {"max_surge": 2}},
     "blue-green upgrades": {"upgrade": {"strategy": "BLUE_GREEN"}},
     "labels on the bill": {"resource_labels": {"team": "a"}},
     "network tags": {"network_tags": ["gpu"]},

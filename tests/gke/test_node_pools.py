@@ -617,7 +617,7 @@ def test_networks_between_gpus() -> None:
 @pytest.mark.parametrize(
     ("component", "base", "upgrade", "expected"),
     [
-        (GpuNodePool, L4, {}, {"strategy": "SURGE", "maxSurge": 0, "maxUnavailable": 1}),
+        (GpuNodePool, L4, {}, {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0}),
         (
             CpuNodePool,
             COMMON | {"machine_type": "n2-standard-8", "max_nodes": 2},

@@ -4,24 +4,28 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import judge
 from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.model.nodes import NodeUpgrade
+from ml_foundations.planning.verdict import long_runs
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.program import judge_program
 
 from tests.factories import Manifest, container, job, pool, template
 from tests.planning.job_sets import job_set
 from tests.support import recording
+from tests.support.checkout import CHECKOUT
 
 SPOT, FLEX = {"cloud.google.com/gke-spot": "true"}, {"cloud.google.com/gke-flex-start": "true"}
 DAY = 86400
 
 
-def train(seconds: int | None = None, **annotations: str) -> Manifest:
+def train(seconds: int | None = None, pods: int = 1, **annotations: str) -> Manifest:
     limit: Any = {} if seconds is None else {"activeDeadlineSeconds": seconds}
-    made = job("train", 1, template(containers=[container(gpu=8)]), **limit)
+    made = job("train", pods, template(containers=[container(gpu=8)]), **limit)
+    annotations |= {"ml-foundations/gang": "true"} if pods > 1 else {}
     return made | {"metadata": made["metadata"] | {"annotations": annotations}}
 
 
@@ -72,14 +76,16 @@ def test_a_queued_job_starts_with_the_nodes_that_are_made_for_it() -> None:
 @pytest.mark.parametrize(
     ("documents", "why"),
     [
-        ([train(), nodes()], "it may run for any time"),
+        ([train(pods=2), nodes()], "it may run for any time"),
+        ([train(), nodes()], ""),
+        ([job("sweep", 2, template(containers=[container(gpu=8)])), nodes()], ""),
         ([train(2 * DAY), nodes()], "it may run for 2 days"),
         ([train(DAY), nodes()], ""),
         ([train(3601), nodes(SPOT)], "Google may take its Spot nodes back"),
         ([train(3600), nodes(SPOT)], ""),
         ([train(DAY), nodes(FLEX)], "nodes of flex-start end"),
-        ([train(None, **{"ml-foundations/checkpoint-seconds": "600"}), nodes()], ""),
-        ([train(None, **{"ml-foundations/run-seconds": "3600"}), nodes(SPOT)], ""),
+        ([train(None, 2, **{"ml-foundations/checkpoint-seconds": "600"}), nodes()], ""),
+        ([train(None, 2, **{"ml-foundations/run-seconds": "3600"}), nodes(SPOT)], ""),
         ([job("prepare", 1, template(containers=[container()])), nodes()], ""),
     ],
 )
@@ -107,7 +113,7 @@ def test_a_training_that_may_be_interrupted_keeps_its_work(
 def test_some_volumes_stay(volume: Manifest, keeps: bool) -> None:
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
     pods = template(containers=[container(gpu=8) | mounts], volumes=[{"name": "v", **volume}])
-    assert ("lost-work" in found(job("train", 1, pods), nodes())) == (not keeps)
+    assert ("lost-work" in found(job("train", 2, pods, gang=True), nodes())) == (not keeps)
 
 
 WINDOW = {"recurringWindow": {"recurrence": "FREQ=WEEKLY;BYDAY=SA"}}
@@ -182,3 +188,31 @@ def test_the_long_trainings_of_prod_are_safe_by_its_exclusion_alone() -> None:
         exclusion["endTime"] = "2026-01-08T00:00:00Z"
 
     assert upgrades(shorter).keys() == {"Job pretraining/pretrain"}
+
+
+def shipped() -> dict[str, list[Any]]:
+    """The resources of every stack and example."""
+    found = {stack: recording.stack(stack) for stack in recording.STACKS}
+    return found | {example: recording.example(example) for example in recording.EXAMPLES}
+
+
+@pytest.mark.parametrize("name", [*recording.STACKS, *recording.EXAMPLES])
+def test_every_shipped_training_keeps_its_work(name: str) -> None:
+    """On any nodes: who copies an example may run it for longer, and elsewhere."""
+    resources = [(each["type"], each["inputs"]) for each in shipped()[name]]
+    for item in judge_program(resources, rehearsed=True).workloads:
+        workload = item.workload
+        seconds = long_runs.longest_run(workload)
+        if workload.is_finite and "nvidia.com/gpu" in str(workload.pods):
+            is_short = seconds is not None and seconds <= 3600
+            assert is_short or long_runs._keeps_work(workload, workload.pods), str(workload)
+
+
+def test_the_trainings_of_the_example_in_yaml_keep_their_work() -> None:
+    text = (CHECKOUT / "examples" / "yaml" / "Pulumi.yaml").read_text()
+    trainings = 0
+    for resource in yaml.safe_load(text)["resources"].values():
+        if resource["type"].endswith(("TrainingJob", "DistributedTraining", "Sweep")):
+            trainings += 1
+            assert any(not mount.get("readOnly") for mount in resource["properties"]["mounts"])
+    assert trainings

@@ -364,7 +364,7 @@ def keeping(*, read_only: bool) -> list[Manifest]:
     mount = {"name": "kept", "mountPath": "/kept", "readOnly": read_only}
     volume = {"name": "kept", "nfs": {"server": "nfs", "path": "/"}}
     pods = template(containers=[container(gpu=8) | {"volumeMounts": [mount]}], volumes=[volume])
-    return [job("train", 1, pods), pool("h100", 2, gpu="8")]
+    return [job("train", 2, pods, gang=True), pool("h100", 2, gpu="8")]
 
 
 def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:

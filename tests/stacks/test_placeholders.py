@@ -18,6 +18,7 @@ KEYS = {
         "gcp:project",
         "ml-foundations:cluster.secretsKey",
         "ml-foundations:cluster.securityGroup",
+        "ml-foundations:cluster.notificationTopic",
         *(f"ml-foundations:teams.{team}.group" for team in ("pretraining", "research", "serving")),
     },
 }

@@ -22,14 +22,14 @@ BASE = {
 }  # fmt: skip
 """What every GkeCluster needs."""
 STACKS = {
-    "dev": (BASE | {"file"}, {"NVIDIA_L4_GPUS": 4, "NVIDIA_A100_GPUS": 4}),
-    "staging": (BASE | {"file"}, {"NVIDIA_T4_GPUS": 4, "PREEMPTIBLE_NVIDIA_A100_GPUS": 4}),
+    "dev": (BASE | {"file"}, {"NVIDIA_L4_GPUS": 5, "NVIDIA_A100_GPUS": 6}),
+    "staging": (BASE | {"file"}, {"NVIDIA_T4_GPUS": 5, "PREEMPTIBLE_NVIDIA_A100_GPUS": 5}),
     "prod": (
-        BASE | {"file", "cloudkms"},
+        BASE | {"file", "cloudkms", "pubsub"},
         {
-            "GPUS-PER-GPU-FAMILY-per-project-region gpu_family=NVIDIA_H100": 32,
-            "NVIDIA_A100_80GB_GPUS": 16,
-            "NVIDIA_L4_GPUS": 16,
+            "GPUS-PER-GPU-FAMILY-per-project-region gpu_family=NVIDIA_H100": 40,
+            "NVIDIA_A100_80GB_GPUS": 20,
+            "NVIDIA_L4_GPUS": 18,
             "EnterpriseStorageGibPerRegion": 13312,
         },
     ),
@@ -53,7 +53,7 @@ def test_what_a_shipped_stack_needs(stack: str) -> None:
 
 def test_the_table_and_the_command_that_enables_the_apis() -> None:
     shown = quota("--stack", "dev")
-    assert re.search(r"^us-central1 +NVIDIA_L4_GPUS +0 +4 +GPUs *$", shown, re.MULTILINE), shown
+    assert re.search(r"^us-central1 +NVIDIA_L4_GPUS +0 +5 +GPUs *$", shown, re.MULTILINE), shown
     assert re.search(
         r"^gcloud services enable \\\n( +\w+\.googleapis\.com \\\n)+ +--project PROJECT$",
         shown,

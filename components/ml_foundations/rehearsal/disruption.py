@@ -54,7 +54,7 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Rollout:
-    """How many nodes are drained at once, as a drain or the upgrade strategy of a pool has it."""
+    """The numbers of nodes that a drain or an upgrade takes at once."""
 
     at_once: int
     new_first: int = 0

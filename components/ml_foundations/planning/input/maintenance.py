@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
 from ml_foundations.planning.model.nodes import NodeUpgrade
 
 _OF_NODES = ("NO_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES")
@@ -18,7 +18,8 @@ def node_upgrade(pool: Manifest, cluster: Mapping[str, Any]) -> NodeUpgrade | No
     policy: Any = cluster.get("maintenancePolicy") or {}
     if any(unknown_paths(policy)) or _keeps_nodes(pool):
         return None
-    excluded = [0.0, *map(_excluded_seconds, items(policy, "maintenanceExclusions"))]
+    exclusions = filter(is_mapping, items(policy, "maintenanceExclusions"))
+    excluded = [0.0, *map(_excluded_seconds, exclusions)]
     recurrence = section(policy, "recurringWindow").get("recurrence")
     start = section(policy, "dailyMaintenanceWindow").get("startTime")
     window = recurrence or (f"FREQ=DAILY from {start}" if start else None)
@@ -31,9 +32,9 @@ def _keeps_nodes(pool: Manifest) -> bool:
     is_short_lived = section(pool, "nodeConfig").get("flexStart") or pool.get("queuedProvisioning")
     is_manual = section(pool, "management").get("autoUpgrade") is False
     exclusions: list[Manifest] = []
-    for policy in items(pool, "maintenancePolicies"):
+    for policy in filter(is_mapping, items(pool, "maintenancePolicies")):
         exclusions += items(policy, "exclusionUntilEndOfSupports")
-    is_excluded = any(exclusion.get("enabled") for exclusion in exclusions)
+    is_excluded = any(each.get("enabled") for each in filter(is_mapping, exclusions))
     return bool(is_short_lived) or is_manual or is_excluded
 
 

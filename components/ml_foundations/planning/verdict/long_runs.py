@@ -29,7 +29,7 @@ def longest_run(workload: Workload) -> int | None:
 
 def _deadline(workload: Workload) -> int | None:
     """Return the deadline of a Job, or of the Jobs of a JobSet, in seconds."""
-    jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
+    jobs = filter(is_mapping, items(section(workload.manifest, "spec"), "replicatedJobs"))
     found = [section(job, "template", "spec").get("activeDeadlineSeconds") for job in jobs]
     known = [seconds for seconds in found or [workload.deadline] if isinstance(seconds, int)]
     return max(known) if known and len(known) == len(found or [0]) else None
@@ -121,7 +121,8 @@ def _lost_work(
         why = "Google may take its Spot nodes back"
     elif any(labels.GKE_FLEX_START in node.labels for node in nodes):
         why = "nodes of flex-start end"
-    elif seconds is None or seconds > _DAY:
+    # What is no gang and has no deadline may be as short as a test.
+    elif workload.all_at_once and pod_set.count > 1 if seconds is None else seconds > _DAY:
         why = f"it may run {_days(seconds)}, in which nodes fail or are upgraded"
     else:
         return

@@ -424,13 +424,13 @@ class Supervisor:
         current, outdated = list[Object](), list[Object]()
         for node in existing:
             (current if _is_current(node, pool) else outdated).append(node)
-        by_way = {way: [node for node in outdated if _way(node) == way] for way in (BLUE, REPLACE)}
-        self._drain([node for node in outdated if node not in by_way[BLUE]], busy)
+        self._drain((node for node in outdated if _way(node) != BLUE), busy)
+        kept_places = sum(_way(node) == REPLACE for node in outdated)
         in_zone = Counter(labels_of(node).get(labels.ZONE, "") for node in current)
         planned_zones = [zone for name, zone in planned.elements() if name == pool.name]
         places = {zone: nodes.free_places(pool, zone, existing) for zone in pool.zones}
         new: list[tuple[str, dict[str, str]]] = []
-        for index in range(size - len(current) - len(by_way[REPLACE])):
+        for index in range(size - len(current) - kept_places):
             if index < len(planned_zones):
                 zone = planned_zones[index]
             else:
