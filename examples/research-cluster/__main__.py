@@ -8,6 +8,7 @@ from ml_foundations import (
     DistributedTraining,
     GkeCluster,
     GpuNodePool,
+    MountArgs,
     ScheduledTraining,
     StorageClasses,
     Sweep,
@@ -19,7 +20,7 @@ from ml_foundations import (
 
 ZONES = ["us-central1-a"]
 # Replace it with your bucket in this region, to which the service accounts may write.
-CHECKPOINTS = {"bucket": "my-checkpoints-us-central1", "path": "/checkpoints"}
+CHECKPOINTS: MountArgs = {"bucket": "my-checkpoints-us-central1", "path": "/checkpoints"}
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 # Replace it with your training. This script needs no data and no packages other than PyTorch.
 SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"

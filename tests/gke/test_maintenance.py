@@ -69,7 +69,7 @@ def test_blocks_shorter_than_four_hours_do_not_count() -> None:
 
 def test_an_exclusion_without_an_end_lasts_until_the_end_of_support() -> None:
     def policy(**exclusion: Any) -> dict[str, Any]:
-        given = {"start_time": "2026-01-01T00:00:00Z", **exclusion}
+        given: Any = {"start_time": "2026-01-01T00:00:00Z", **exclusion}
         arguments = {**PLACE, "maintenance_window": WEEKEND_8H}
         made = declared(lambda: GkeCluster("c", **arguments, maintenance_exclusions={"run": given}))
         return inputs(made["c-cluster"])["maintenancePolicy"]["maintenanceExclusions"][0]
