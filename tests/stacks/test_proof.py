@@ -64,7 +64,8 @@ def test_a_stack_file_may_accept_a_rule_and_set_a_budget(
 ) -> None:
     checkout = copy_checkout()
     given = sections()
-    given["teams"]["research"]["distributedTrainings"] = {"align": GANG}
+    a_day = {"align": GANG | {"activeDeadlineSeconds": 86400}}
+    given["teams"]["research"]["distributedTrainings"] = a_day
     given["teams"]["research"]["quota"]["gpus"] = 16  # for align and finetune together
     given["proof"] = {"accept": {"nodes": "a reservation comes in May"}, "monthlyBudget": 100_000}
     write(checkout, given)

@@ -17,9 +17,10 @@ from tests.upgrades import kept
 
 NEW_OBJECTS = (
     *("research-network-namespaces", "storage-weights", "storage-weights-source"),
-    "storage-weights-snapshots",
+    *("storage-weights-snapshots", "gpu-operator-driver-installer"),
 )
-"""Objects in the cluster that an upgrade creates. Without a cluster, nothing new in it can be previewed."""
+"""Objects in the cluster that an upgrade creates, or updates in place (the updateStrategy of the installer). Without a
+cluster, neither can be previewed."""
 IN_PLACE = {"same", "update", "create", "read", "discard"}
 
 
