@@ -127,6 +127,8 @@ def start(
     kubeconfig = rehearsal.kubeconfig
     command = [str(build / controller.name), f"--config={folder / _CONFIG}"]
     command.append(f"--kubeconfig={kubeconfig}")
+    if controller is KUBERAY:  # its log has the commands of pods (pod.go), which may be secret
+        command.append("--zap-log-level=error")
     # A change of the binary, the values or the kubeconfig requires another process.
     inputs = [*command, json.dumps(values, sort_keys=True), kubeconfig.read_text()]
     version = hashlib.sha256("\0".join(inputs).encode()).hexdigest()

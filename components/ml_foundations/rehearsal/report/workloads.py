@@ -335,8 +335,7 @@ def _asking(row: Workload, item: Object, queued: Mapping[str, Object]) -> Worklo
 
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
-    about = (namespace_of(item), kind, name_of(item))
-    return Workload(*about, state, nodes, without_values(reason))
+    return Workload(namespace_of(item), kind, name_of(item), state, nodes, without_values(reason))
 
 
 def without_values(message: str) -> str:
