@@ -19,13 +19,13 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import violations
 from ml_foundations.planning.model.described_kinds import at
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_paths
+from ml_foundations.planning.model.workloads import template_paths, workload_kinds
 
 Violation = tuple[Manifest, str, str]
 """The object, the path of the field, and what is wrong with it."""
 Check = Callable[[list[Manifest]], Iterator[Violation]]
 
-POD_KINDS = WORKLOAD_KINDS - {"JobSet"}
+POD_KINDS = workload_kinds() - {"JobSet"}
 """The kinds whose objects have pod templates."""
 SERVERS = ("Deployment", "StatefulSet")
 CHECKPOINT = "ml-foundations/checkpoint"

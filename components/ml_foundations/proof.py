@@ -21,6 +21,7 @@ from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_k
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
+from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -64,6 +65,7 @@ class Proof:
         locations: Mapping[str, str] | None = None,
         existing_node_pools: Sequence[Resource] = (),
         require_digests: bool = False,
+        kinds: str | None = None,
         **renamed: Any,
     ) -> None:
         """Start to collect the declared resources.
@@ -80,12 +82,19 @@ class Proof:
                 as the engine would get them. The proof then assumes that no other nodes of the
                 cluster have GPUs.
             require_digests: Whether to warn about images without a digest.
+            kinds: The folder with files that describe your kinds, from the folder in which the
+                program runs. The default is that of the variable ML_FOUNDATIONS_KINDS.
             renamed: The former names accepted, places and existing, until 0.2.
 
         Raises:
             TypeError: An argument is unknown.
             ValueError: The budget is not a number.
+            SystemExit: A file in ``kinds`` is invalid, or there is no such folder.
         """
+        if kinds is not None:
+            self._note("kinds.json", str(Path(kinds).absolute()))
+        if self.judges:
+            kind_files.user_kinds() if kinds is None else kind_files.use(kinds)
         given: dict[str, Any] = {
             "accepted_rules": accepted_rules,
             "locations": locations,
@@ -134,7 +143,7 @@ class Proof:
         """
         if not self.judges:
             return
-        self._note_accepted()
+        self._note("accepted.json", sorted(self._accepted))
         if invalid := refused.refusal():
             self._refuse(invalid)
         try:
@@ -152,11 +161,12 @@ class Proof:
         # An Output is awaited at the end of the program, and what it raises ends the program.
         pulumi.Output.from_input(self._judge_registered())
 
-    def _note_accepted(self) -> None:
-        """Let the report of a rehearsal know which rules the program accepts."""
+    @staticmethod
+    def _note(file: str, value: Any) -> None:
+        """Let the report of a rehearsal know what the program judges by."""
         folder = Path(os.environ.get("ML_FOUNDATIONS_REHEARSAL") or "/nowhere")
         if folder.is_dir():
-            (folder / "accepted.json").write_text(json.dumps(sorted(self._accepted)))
+            (folder / file).write_text(json.dumps(value))
 
     def _hold(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
         """Record a resource, and delay its registration until the proof is done."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import Verdict, judge
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
+from ml_foundations.planning.model.workloads import template_path, workload_kinds
 from ml_foundations.planning.verdict.findings import Severity
 
 from tests.factories import Manifest, container, job, namespaced, template
@@ -32,7 +32,7 @@ def broken_twice(rule: str) -> tuple[list[Manifest], str, str]:
     """The case of a rule, whose pods also ask for what no node has; the rule that this breaks, and a word of it."""
     documents = copy.deepcopy(EDGE[rule][0])
     for document in documents:
-        if document["kind"] in WORKLOAD_KINDS and not document.get("status"):
+        if document["kind"] in workload_kinds() and not document.get("status"):
             holder: Any = document
             for key in [*filter(None, template_path(document["kind"]).split(".")), "spec"]:
                 holder = holder[key]

@@ -28,6 +28,7 @@ KEYS = {
         "teams",
     },
     "quota": set[str](),
+    "judged_with": set[str](),
 }
 
 
@@ -153,10 +154,10 @@ def test_unreadable_input_names_file_document_and_field(change: Manifest, proble
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[]", "must be a Kubernetes object, not []"),
+        ("[]", "must be a Kubernetes object, not a list"),
         (
             "{apiVersion: v1, kind: List, items: [3]}",
-            "items[0]: must be a Kubernetes object, not 3",
+            "items[0]: must be a Kubernetes object, not a number",
         ),
     ],
 )
@@ -172,7 +173,7 @@ def test_what_is_no_yaml_is_told_by_file_and_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my ünread.yaml").write_text("a: b: c")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("a: b: c"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: b: c")))
     assert main([name]) == 2
     told = "mapping values are not allowed in this context, at line 1, column 5"
     assert (
@@ -207,7 +208,7 @@ def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
         for line, file in zip(lines, (missing, broken, wrong), strict=True)
     ] == [True] * 3
     assert lines[2].endswith(
-        'metadata.annotations.ml-foundations/max-nodes: must be a whole number in quotes, such as "4", not 4'
+        'metadata.annotations.ml-foundations/max-nodes: must be a whole number below a billion in quotes, such as "4", not 4'
     )
 
 

@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE, KindError, user_kinds
+from ml_foundations.planning.model import kind_files
+from ml_foundations.planning.model.kind_files import KindError
 
 from tests.support.checkout import CHECKOUT
 
@@ -51,11 +53,18 @@ def judged(
     kinds.mkdir(exist_ok=True)
     (kinds / "pytorch_job.yaml").write_text(description)
     (folder / "all.yaml").write_text(yaml.safe_dump_all(shown))
-    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml"]
+    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml", "--kinds", "kinds"]
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
+
+
+@pytest.fixture
+def without_kinds() -> Iterator[None]:
+    """Other tests of this process judge without the kinds of a test."""
+    yield
+    kind_files.use("")
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
@@ -92,30 +101,33 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         ("count: spec", "unless: spec", "pods[0].unless must be a path and values, such as"),
         ("count: spec", "sets: each # ", "pods[0].sets must be '', 'one' or 'per replica'"),
         ("labels: {", "labels: {a: 1, ", "pods[0].labels.a must be text (numbers in quotes)"),
-        ("ends: kind=", "ends: kind: ", "is invalid YAML: mapping values are not allowed here"),
+        (
+            "ends: kind=",
+            "ends: kind: ",
+            "is invalid YAML: mapping values are not allowed in this context, at line 5",
+        ),
         (DESCRIPTION, "", "kind is required"),
-        (DESCRIPTION, "[a]", "the file must be a mapping, not ['a']"),
+        (DESCRIPTION, "[a]", "the file must be a mapping, not a list"),
         ("kind: PyTorchJob", "kind: Job", "kind: Job is known already, from planning"),
     ],
 )
 def test_an_invalid_description_is_refused(
-    before: str, after: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: str, after: str, error: str, tmp_path: Path, without_kinds: None
 ) -> None:
     assert before in DESCRIPTION
     file = tmp_path / "pytorch_job.yaml"
     file.write_text(DESCRIPTION.replace(before, after, 1))
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(KindError, match=re.escape(f"{file}: {error}")):
-        user_kinds.__wrapped__()
+        kind_files.use(str(tmp_path))
 
 
 def test_an_invalid_description_ends_the_program(tmp_path: Path) -> None:
     judged(tmp_path, documents(4))
     (tmp_path / "kinds" / "torch.yaml").write_text(DESCRIPTION)
     done = judged(tmp_path, documents(4))
-    assert done.returncode == 1
-    source = "kinds/pytorch_job.yaml"
-    assert done.stderr == f"kinds/torch.yaml: kind: PyTorchJob is known already, from {source}\n"
+    assert done.returncode == 2
+    known = "kind: PyTorchJob is known already, from kinds/pytorch_job.yaml"
+    assert done.stderr == f"error: kinds/torch.yaml: {known}\n"
 
 
 def test_a_template_that_an_object_lacks_is_undetermined(tmp_path: Path) -> None:

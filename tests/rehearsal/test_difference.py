@@ -179,3 +179,39 @@ def test_what_is_sure_to_fail_is_known_without_an_engine(
     found = dry_run(Rehearsal.of("dev", project))
     assert error in found.error
     assert found.is_certain is is_certain
+
+
+KIND = "{kind: Gang, group: e.io, version: v1, pods: [{template: [spec.template]}]}"
+
+
+def test_the_kinds_are_those_of_the_base(project: Path) -> None:
+    (project / "kinds").mkdir()
+    (project / "kinds" / "gang.yaml").write_text(KIND)
+    program = (
+        f"from ml_foundations.proof import Proof\nwith Proof(kinds='kinds'):\n    pass\n{PROGRAM}"
+    )
+    (project / "__main__.py").write_text(program)
+    commit(project)
+    assert "Judged with" not in diff(project).stdout  # the base has none
+    (project / "kinds" / "other.yaml").write_text(KIND.replace("Gang", "Other"))
+    commit(project)
+    assert "Judged with HEAD~1:mine/kinds/gang.yaml." in diff(project).stdout
+    (project / "kinds" / "gang.yaml").write_text("kind: !!bool foo")
+    commit(project)
+    commit_again = project / "note"
+    commit_again.write_text("")
+    commit(project)
+    done = diff(project, "--format", "markdown")
+    assert done.returncode == 2
+    assert "gang.yaml: is invalid YAML: the value is not a valid !!bool" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_is_refused_if_its_kinds_are_invalid(project: Path) -> None:
+    program = "from ml_foundations.proof import Proof\nProof(kinds='kinds')\n"
+    (project / "__main__.py").write_text(program)
+    assert "kinds: " in dry_run(Rehearsal.of("dev", project)).error
+    (project / "kinds").mkdir()
+    (project / "kinds" / "gang.yaml").write_text(KIND)
+    found = dry_run(Rehearsal.of("dev", project))
+    assert (found.error, found.kinds) == ("", str(project / "kinds"))

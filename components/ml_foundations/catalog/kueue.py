@@ -1,11 +1,10 @@
 """Facts about Kueue: API version, frameworks and configuration."""
 
 from collections.abc import Mapping
-from typing import Any
-
-import yaml
+from typing import Any, cast
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, name_of, section
+from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -27,41 +26,77 @@ DependencyList)."""
 
 _DEFAULT_FRAMEWORKS = frozenset({"batch/job"})
 """Those of a configuration that names none (kueue v0.19.2, apis/config/v1beta2/defaults.go)."""
+_LISTS: Mapping[str, type] = {
+    "resources.excludeResourcePrefixes": str,
+    "resources.transformations": dict,
+    "resources.deviceClassMappings": dict,
+    "integrations.frameworks": str,
+    "managedJobsNamespaceSelector.matchExpressions": dict,
+}
+"""The lists in a configuration that planning reads, with the type of their items."""
 
 
-def configuration_of(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return Kueue's configuration in the values of its chart; None if the chart's own applies."""
+def configuration_of(values: Mapping[str, Any]) -> Mapping[str, Any] | Unknown | None:
+    """Return Kueue's configuration in the values of its chart; None if the chart's own applies.
+
+    It is UNKNOWN if it cannot be read.
+    """
     text = section(values, "managerConfig").get("controllerManagerConfigYaml")
-    return None if text is None else yaml.safe_load(str(text)) or {}
+    try:
+        return None if text is None else _parsed(text)
+    except ReadError:
+        return UNKNOWN
 
 
 def configuration_object(values: Manifest | Unknown) -> Manifest | None:
     """Return Kueue's configuration in the values of its chart, or None for the chart's default."""
     if isinstance(values, Unknown):
-        return _as_object(UNKNOWN)
-    found = configuration_of(values)
-    return None if found is None else _as_object(found)
+        return _as_object(UNKNOWN, "")
+    text = section(values, "managerConfig").get("controllerManagerConfigYaml")
+    return None if text is None else _as_object(text, "managerConfig.controllerManagerConfigYaml")
 
 
 def mounted_configuration(config_map: Manifest) -> Manifest | None:
     """Return Kueue's configuration in its ConfigMap, or None for another ConfigMap."""
     text = section(config_map, "data").get("controller_manager_config.yaml")
     is_kueue = config_map["kind"] == "ConfigMap" and name_of(config_map) == "kueue-manager-config"
-    if not is_kueue or text is None:
-        return None
-    try:
-        found = UNKNOWN if any(unknown_paths(text)) else yaml.safe_load(str(text))
-    except yaml.YAMLError:
-        found = UNKNOWN
-    return _as_object(found)
+    field = "ConfigMap kueue-manager-config.data.controller_manager_config.yaml"
+    return _as_object(text, field) if is_kueue and text is not None else None
 
 
-def _as_object(found: Any) -> Manifest:
+def _as_object(text: Any, field: str) -> Manifest:
     version, metadata = "config.kueue.x-k8s.io/v1beta2", {"name": "kueue"}
     fields: dict[str, Any] = {"resources": UNKNOWN}
-    if is_mapping(found):
-        fields = {key: found.get(key) or {} for key in ("resources", "featureGates")}
+    try:
+        found = _parsed(text)
+    except ReadError as error:
+        fields["unreadable"] = f"{field}: it cannot be read: {error}"
+    else:
+        if not isinstance(found, Unknown):
+            fields = {key: found.get(key) or {} for key in ("resources", "featureGates")}
     return api_object(version, "Configuration", metadata, **fields)
+
+
+def _parsed(text: Any) -> Mapping[str, Any] | Unknown:
+    """Return a configuration whose lists have the items that planning reads, or UNKNOWN.
+
+    Raises:
+        ReadError: It cannot be read, or a value has another type.
+    """
+    if any(unknown_paths(text)):
+        return UNKNOWN
+    found = embedded_yaml(text)
+    for path, type_ in _LISTS.items():
+        *parents, last = path.split(".")
+        holder: Any = found
+        for key in parents:
+            holder = (holder.get(key) or {}) if is_mapping(holder) else None
+        if not is_mapping(holder):
+            raise ReadError(f"{'.'.join(parents)} must be a mapping")
+        listed: Any = holder.get(last) or []
+        if not isinstance(listed, list) or {*map(type, cast("list[Any]", listed))} - {type_}:
+            raise ReadError(f"{path} must be a list of {'texts' if type_ is str else 'mappings'}")
+    return found
 
 
 def ignores_claims(configuration: Manifest) -> bool:
@@ -77,7 +112,7 @@ def ignores_claims(configuration: Manifest) -> bool:
 def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
     """Return the frameworks that a release of Kueue's chart enables; by default, all."""
     configuration = configuration_of(values)
-    if configuration is None:
+    if configuration is None or isinstance(configuration, Unknown):
         return frozenset(name for names in FRAMEWORKS.values() for name in names)
     declared = section(configuration, "integrations").get("frameworks")
     return frozenset(declared or _DEFAULT_FRAMEWORKS)

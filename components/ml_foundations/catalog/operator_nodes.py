@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
-
 from ml_foundations.catalog.gke_kinds import may_be_before
 from ml_foundations.catalog.tables import table
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
+from ml_foundations.kubernetes.trees import is_mapping
 
 DRIVER = ("595", "91", "07")
 CUDA = ("13", "2")
@@ -102,7 +102,11 @@ class Operator:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], version: object = None) -> Operator:
-        """Return the operator as the values of its Helm release in a version set it."""
+        """Return the operator as the values of its Helm release in a version set it.
+
+        Raises:
+            ReadError: A configuration in the values cannot be read; the message names its field.
+        """
         # The driver of another version of the chart than ours is not known.
         is_ours = version is None or str(version).lstrip("v") == GPU_OPERATOR.version.lstrip("v")
         sharing = _sharing(section(values, "devicePlugin", "config"))
@@ -193,15 +197,30 @@ def _asks_containerd(values: Mapping[str, Any]) -> bool:
 
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:
-    """Return the device plugin's configurations in the chart's values."""
-    files = section(config, "data").items()
-    found = {name: _sharing_in(yaml.safe_load(text) or {}) for name, text in files}
-    return found | {"": found.get(config.get("default") or "", Sharing())}
+    """Return the device plugin's configurations in the chart's values.
+
+    Raises:
+        ReadError: A configuration cannot be read; the message names its field.
+    """
+    found: dict[str, Sharing] = {}
+    for name, text in section(config, "data").items():
+        try:
+            found[name] = _sharing_in(embedded_yaml(text))
+        except ReadError as error:
+            raise ReadError(
+                f"devicePlugin.config.data.{name}: it cannot be read: {error}"
+            ) from None
+    return found | {"": found.get(str(config.get("default") or ""), Sharing())}
 
 
-def _sharing_in(configuration: Mapping[str, Any]) -> Sharing:
+def _sharing_in(configuration: Any) -> Sharing:
+    if not is_mapping(configuration):
+        raise ReadError("it must be a mapping")
     for part, strategy in (("timeSlicing", "time-slicing"), ("mps", "mps")):
-        for resource in items(section(configuration, "sharing", part), "resources"):
+        resources = filter(is_mapping, items(section(configuration, "sharing", part), "resources"))
+        for resource in resources:
             if resource.get("name") == labels.GPU_RESOURCE:
-                return Sharing(int(resource.get("replicas", 1)), strategy)
+                if not isinstance(replicas := resource.get("replicas", 1), int):
+                    raise ReadError(f"sharing.{part}: replicas must be a whole number")
+                return Sharing(replicas, strategy)
     return Sharing()

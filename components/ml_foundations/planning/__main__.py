@@ -5,16 +5,18 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.kubernetes import printable
+from ml_foundations.kubernetes import printable, regular_files
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import drain
+from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
+from ml_foundations.planning.unexpected import UNREADABLE, described, step
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.findings import Finding
@@ -22,7 +24,6 @@ from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-_UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
 _COMPARISONS = {
     "text": compare.as_text,
@@ -40,26 +41,47 @@ def main(
     options = _parser(prog).parse_args(arguments)
     style = "json" if options.json else options.format
     try:
-        if options.diff:
-            old, new = options.diff
-            shared = _read(options.files or [])
-            before = judge_documents([*shared, *_read([old])])
-            after = judge_documents([*shared, *_read([new])])
-            return tell(Comparison(f"From {old} to {new}", before, after), style)
-        manifests = _read(options.files or ["-"])
+        if options.kinds:
+            kind_files.use(options.kinds)
+        return _judge(options, style)
+    except documents.UnreadableError as error:
+        return refuse(error.errors, style)
+    except kind_files.KindError as error:
+        return refuse(str(error).splitlines(), style)
+    except Exception as error:
+        return refuse([described(error)], style)
+
+
+def _judge(options: argparse.Namespace, style: str) -> int:
+    """Judge what the options name, print the verdicts, and return the exit code."""
+    named: list[str] = [*options.files, *(options.diff or [])]
+    if named.count("-") > 1:
+        raise documents.UnreadableError(["-: standard input can be read only once. Name it once"])
+    if options.diff:
+        old, new = options.diff
+        shared, before, after = _read(options.files), _read([old]), _read([new])
+        with step("judging"):
+            verdicts = judge_documents([*shared, *before]), judge_documents([*shared, *after])
+        notes = report.kinds_used(verdicts[1])
+        return tell(Comparison(f"From {old} to {new}", *verdicts, notes), style)
+    manifests = _read(options.files or ["-"])
+    with step("judging"):
         if options.without is not None:
             return tell(_without(manifests, options.without.split(",")), style)
-    except documents.UnreadableError as error:
-        print(printable.lines(f"error: {text}" for text in error.errors), file=sys.stderr)
-        if style == "markdown":
-            _print(markdown.of_errors(error.errors))
-        return _UNREADABLE
-    verdicts = judge_documents(manifests)
+        verdicts = judge_documents(manifests)
     if style == "json":
         nodes = [node_class(manifest) for manifest in manifests if manifest["kind"] == "Node"]
         verdicts = replace(verdicts, needs=quota_of_nodes(nodes))
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
+
+
+def refuse(errors: Sequence[str], style: str) -> int:
+    """Print errors, also as a comment if that is the style, and return the exit code."""
+    print(printable.lines(f"error: {text}" for text in errors), file=sys.stderr)
+    if style == "markdown":
+        _print(markdown.of_errors(errors))
+    return UNREADABLE
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -76,6 +98,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format", choices=("text", "json", "markdown"), default="text", help="what to print"
+    )
+    parser.add_argument(
+        "--kinds", metavar="DIR", help="a folder with your kinds (default: $ML_FOUNDATIONS_KINDS)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     change = parser.add_mutually_exclusive_group()
@@ -99,11 +124,12 @@ def _without(manifests: list[Manifest], names: Sequence[str]) -> Comparison:
         notes.append(f"Pods that ran there: {_full_names(drained.pods)}.")
     if bare:
         notes.append(f"Nothing makes these pods anew: {_full_names(bare)}.")
+    before = judge_documents(manifests)
     return Comparison(
         f"Without {', '.join(drained.nodes)}",
-        judge_documents(manifests),
+        before,
         _without_remedies(judge_documents(drained.documents)),
-        tuple(notes),
+        (*notes, *report.kinds_used(before)),
         absent="runs",
     )
 
@@ -136,35 +162,45 @@ def _print(verdicts: Any) -> None:
     try:
         print(printable.text(text), flush=True)
     except OSError as error:
-        sys.exit(printable.line(f"error: the verdicts cannot be written: {error.strerror}"))
+        text = f"error: the verdicts cannot be written: {error.strerror}"
+        print(printable.line(text), file=sys.stderr)
+        sys.exit(UNREADABLE)
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:
     """Return the manifests of files and folders; "-" is standard input."""
     manifests: list[Manifest] = []
     errors: list[str] = []
-    for file in chain.from_iterable(map(_files, files)):
-        try:
-            if file == "-":
-                text = sys.stdin.read() if sys.stdin else ""
-                manifests += documents.read(text, "standard input")
-            else:
-                manifests += documents.read(Path(file).read_text(encoding="utf-8"), file)
-        except documents.UnreadableError as error:
-            errors += error.errors
-        except (OSError, UnicodeDecodeError) as error:
-            errors.append(f"{file}: {getattr(error, 'strerror', error)}")
+    for path in files:
+        for file in [path] if path == "-" else _files(path, errors):
+            name = "standard input" if path == "-" else str(file)
+            try:
+                with step(f"reading {name}"):
+                    manifests += documents.read(_text(file, path), name)
+            except documents.UnreadableError as error:
+                errors += error.errors
+            except ReadError as error:
+                errors.append(f"{name}: {error}")
     if errors:
         raise documents.UnreadableError(errors)
     return manifests
 
 
-def _files(path: str) -> list[str]:
+def _files(path: str, errors: list[str]) -> list[str]:
     """Return a path itself, or all YAML and JSON files below it if it is a folder."""
     if not Path(path).is_dir():
         return [path]
-    below = Path(path).rglob("*")
-    return sorted(str(file) for file in below if file.suffix in _SUFFIXES and file.is_file())
+    try:
+        return [*map(str, regular_files.below(Path(path), _SUFFIXES))]
+    except ReadError as error:
+        errors.append(f"{path}: {error}")
+        return []
+
+
+def _text(file: str, path: str) -> str:
+    if file == "-":
+        return regular_files.text_of(sys.stdin.buffer) if sys.stdin else ""
+    return regular_files.read(Path(file), None if file == path else Path(path))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import urllib3
 import yaml
 
+from ml_foundations.kubernetes.reading import json_value
 from ml_foundations.rehearsal.files import read_map
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -154,7 +155,7 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
 
 def _credential(command: str, output: str) -> dict[str, Any]:
     try:
-        status = json.loads(output)["status"]
+        status = json_value(output)["status"]
     except (ValueError, KeyError, TypeError):
         raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
     user: dict[str, Any] = {}

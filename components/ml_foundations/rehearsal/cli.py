@@ -25,6 +25,16 @@ _NOT_LINUX = (
 
 def main() -> None:
     """Run one command. The exit status is 0 only on success."""
+    try:
+        _run()
+    except Exception as error:
+        from ml_foundations.planning import unexpected
+
+        print(f"error: {unexpected.described(error)}", file=sys.stderr)
+        sys.exit(unexpected.UNREADABLE)
+
+
+def _run() -> None:
     words = sys.argv[1:]
     # While modules are imported, Ctrl-C ends this process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -23,6 +23,7 @@ from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
+from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
 from ml_foundations.planning.verdict import markdown
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
@@ -60,6 +61,8 @@ WATCHING = "The page is kept up to date until you press Ctrl-C."
 def run(name: str, args: argparse.Namespace) -> None:
     """Run one command. An error that is meant for the user ends the process with status 1."""
     os.umask(0o077)
+    if kinds := os.environ.get(FOLDER_VARIABLE):  # programs run in other folders
+        os.environ[FOLDER_VARIABLE] = str(Path(kinds).absolute())
     interrupt_on_signals()
     with user_errors():
         _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)

@@ -1,5 +1,6 @@
 """The comparison of two commits of a project: verdicts, cost, replacements and lost data."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource, named
+from ml_foundations.planning.model import kind_files
+from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
+from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.engine.dry_run import dry_run
@@ -39,14 +43,16 @@ class _NoSuchStackError(RehearsalError):
 def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     """Compare the resources that the programs of two commits declare.
 
-    Both programs run with the packages of the project's present environment.
+    Both programs run with the packages of the project's present environment. HEAD does not choose
+    its judge: the user's kinds are those of BASE.
 
     Raises:
         RehearsalError: a commit does not exist, HEAD lacks the stack, or a program fails.
     """
+    kind_files.use("")
     new = _resources(head, project, stack)
     try:
-        old, added = _resources(base, project, stack), ()
+        old, added = _resources(base, project, stack, judges=True), ()
     except _NoSuchStackError as error:
         old, added = dict[str, Resource](), (f"All is new: {error}.",)
     changes = dict(_changes(old, new))
@@ -54,9 +60,9 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
     # A missing program has no unknown nodes, unlike an empty one.
     before = judge_program(old.values()) if old else judge([])
-    return Comparison(
-        f"From {base} to {head}", before, judge_program(new.values()), notes, lost=lost
-    )
+    after = judge_program(new.values())
+    notes += report.kinds_used(after)
+    return Comparison(f"From {base} to {head}", before, after, notes, lost=lost)
 
 
 def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
@@ -80,7 +86,10 @@ def _replaced(type_: str, before: Manifest, after: Manifest) -> list[str]:
     return []
 
 
-def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]:
+def _resources(
+    commit: str, project: Path, stack: str, *, judges: bool = False
+) -> Mapping[str, Resource]:
+    """Return the resources of a commit's program. If it judges, its kinds are used from then on."""
     root = Path(_git(project, "rev-parse", "--show-toplevel"))
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
@@ -95,11 +104,26 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
                 ) from None
             _bring_environment(project, rehearsal.project)
             found = dry_run(rehearsal, with_proof=False)
+            if judges:
+                _use_kinds(found.kinds or os.environ.get(FOLDER_VARIABLE, ""), root, tree, commit)
         finally:
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:
         raise RehearsalError(f"at {commit}, the program fails: {found.error}")
     return {urn: named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()}
+
+
+def _use_kinds(folder: str, root: Path, tree: Path, commit: str) -> None:
+    """Use the kinds in a folder, which is that of the commit if it is in the repository."""
+    title, path = folder, Path(folder).resolve()
+    for top in filter(path.is_relative_to, (root, tree.resolve()) if folder else ()):
+        title = f"{commit}:{path.relative_to(top)}"
+        folder = str(tree / path.relative_to(top))
+    try:
+        # The commit may not have the folder that a variable names.
+        kind_files.use(folder if Path(folder).is_dir() else "", title)
+    except kind_files.KindError as error:
+        raise RehearsalError(str(error)) from None
 
 
 def _bring_environment(project: Path, copy: Path) -> None:

@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml.error import MarkedYAMLError
-
-from ml_foundations.planning.input.streams import problem, require_bounded
+from ml_foundations.kubernetes import reading, regular_files
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _REMOVAL_SECONDS = 10
@@ -50,20 +48,6 @@ def read_text(path: Path) -> str:
         return ""
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys, whose first value would be lost silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in lines:
-                    message = f'"{key.value}" is already on line {lines[key.value]}'
-                    raise MarkedYAMLError(None, None, message, key.start_mark)
-                lines[key.value] = key.start_mark.line + 1
-        return super().construct_mapping(node, deep)
-
-
 def read_map(document: str | Path, title: str) -> dict[str, Any]:
     """Return the mapping in a YAML document, which is a text or a path.
 
@@ -72,19 +56,25 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
     """
     try:
         if isinstance(document, Path):
-            document = document.expanduser().read_text(encoding="utf-8")
-        require_bounded(document)
-        mapping = yaml.load(document, Loader=_UniqueKeys) or {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RehearsalError(f"{title} cannot be read: {problem(error)}") from None
-    if not isinstance(mapping, dict):
+            document = regular_files.read(document.expanduser())
+        mapping, *others = reading.documents(document, unique_keys=True) or [{}]
+    except ReadError as error:
+        raise RehearsalError(f"{title} cannot be read: {error}") from None
+    if others or not isinstance(mapping, dict | None):
         raise RehearsalError(f"{title} is not a mapping")
-    return mapping
+    return mapping or {}
 
 
 def read_json(path: Path, default: Any) -> Any:
-    """Return the content of a JSON file, or the default if it does not exist."""
-    return json.loads(text) if (text := read_text(path)) else default
+    """Return the content of a JSON file, or the default if it does not exist.
+
+    Raises:
+        RehearsalError: it cannot be read.
+    """
+    try:
+        return reading.json_value(text) if (text := read_text(path)) else default
+    except ReadError as error:
+        raise RehearsalError(f"{path} cannot be read: {error}") from None
 
 
 def stamp(path: Path) -> list[int]:

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shlex
+import stat
 from pathlib import Path
 
 from ml_foundations.rehearsal.files import write
@@ -77,7 +78,8 @@ class Rehearsal:
         """Return the rehearsal of a stack of a Pulumi project, whether or not it is up.
 
         Raises:
-            RehearsalError: the name of the stack or the folder of the project is invalid.
+            RehearsalError: the name of the stack or the folder of the project is invalid, or a
+                folder of the rehearsal is a link or another user's.
         """
         if unreadable := re.search(r"[,:\"\x00-\x1f\x7f-\x9f\ud800-\udfff]", str(project)):
             raise RehearsalError(
@@ -89,7 +91,11 @@ class Rehearsal:
                 f"no stack can be named {stack!r}: a name has 1 to 100 letters, digits, "
                 "hyphens, underscores and dots"
             )
-        return cls(stack=stack, root=project / ".rehearsal" / stack)
+        rehearsal = cls(stack=stack, root=project / ".rehearsal" / stack)
+        rehearsal.require_own_folders()
+        for replica in rehearsal.replicas:
+            replica.require_own_folders()
+        return rehearsal
 
     @classmethod
     def of_this_process(cls) -> Rehearsal:
@@ -149,24 +155,47 @@ class Rehearsal:
             words.append(f"{key.upper()}={quoted}" if is_target else f"--{key} {quoted}")
         return " ".join(words)
 
+    @property
+    def _folders(self) -> list[Path]:
+        """Return the folders that ``make`` creates, each after those that it is in."""
+        of_replica = (self.cluster_dir, self.gke_dir, self.releases_dir, self.log_dir)
+        of_root = (self.bin_dir, self.pulumi_home, self.backend_dir)
+        outer = [self.root.parent, self.root]
+        outer += [self.replica_dir.parent, self.replica_dir] if self.cluster else []
+        return [*outer, *of_root, *of_replica]
+
+    def require_own_folders(self) -> None:
+        """Raise an error if a command would change or delete what is not the rehearsal's.
+
+        A repository may have a link in the place of a folder, and so may another user.
+
+        Raises:
+            RehearsalError: a folder is a link, not a folder, or belongs to another user.
+        """
+        for folder in (*self._folders, self.removal_marker):
+            try:
+                status = folder.lstat()
+            except FileNotFoundError:
+                continue
+            fault = ""
+            if stat.S_ISLNK(status.st_mode):
+                fault = "a link"
+            elif folder != self.removal_marker and not stat.S_ISDIR(status.st_mode):
+                fault = "not a folder"
+            elif status.st_uid != os.geteuid():
+                fault = "another user's"
+            if fault:
+                fix = "Nothing was changed. Remove it, or choose another project"
+                raise RehearsalError(f"{folder} is {fault}, and may hold no rehearsal. {fix}")
+
     def make(self) -> None:
         """Create the missing folders, private to the user."""
-        for folder in (
-            self.root.parent,
-            self.root,
-            self.replica_dir,
-            self.cluster_dir,
-            self.bin_dir,
-            self.pulumi_home,
-            self.backend_dir,
-            self.gke_dir,
-            self.releases_dir,
-            self.log_dir,
-        ):
+        self.require_own_folders()
+        for folder in self._folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         # The folder has keys and a passphrase, and the user's project may not ignore it.
-        (self.root.parent / ".gitignore").write_text("*\n")
+        write(self.root.parent / ".gitignore", "*\n")
         if not self.tokens.exists():
             write(self.tokens, f"{secrets.token_urlsafe(32)},rehearsal,rehearsal,system:masters\n")
 

@@ -1,6 +1,5 @@
 """The identity of a team: its Kubernetes group, and the service account of its pods."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, InputText, Name, concat
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 
 _GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""
@@ -48,9 +48,10 @@ class ServiceAccount(Spec):
 
 def _is_docker_config(text: str) -> bool:
     try:
-        return "auths" in json.loads(text)
-    except (ValueError, TypeError):
+        found = embedded_json(text)
+    except ReadError:
         return False
+    return isinstance(found, dict) and "auths" in found
 
 
 def identity_children(namespace: str, account: ServiceAccount) -> Iterator[ChildResource]:

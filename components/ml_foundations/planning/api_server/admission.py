@@ -48,11 +48,11 @@ from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, NodeClass, comes_on_request
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
 
 _LEVEL = "pod-security.kubernetes.io/enforce"
-_COUNTED_OTHERWISE = frozenset({*WORKLOAD_KINDS, "Node", "PersistentVolumeClaim", "ResourceQuota"})
-"""Kinds that quotas count by other rules, or not at all."""
+_COUNTED_OTHERWISE = frozenset({"Node", "PersistentVolumeClaim", "ResourceQuota"})
+"""Kinds besides workloads that quotas count by other rules, or not at all."""
 
 
 class Admission:
@@ -96,9 +96,11 @@ class Admission:
             self._selected.update(selector_keys(pod.spec))
 
         self._declared = {"kube-system", *self._namespaces}
-        for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"}:
+        for kind in cluster.by_kind.keys() - workload_kinds() - {"Node"}:
             self._declared.update(map(namespace_of, cluster.by_kind[kind]))
-        counted = [item for item in objects if item["kind"] not in _COUNTED_OTHERWISE]
+        counted = [
+            item for item in objects if item["kind"] not in _COUNTED_OTHERWISE | workload_kinds()
+        ]
         self.quotas: dict[str, list[Quota]] = {}
         for manifest in cluster.by_kind["ResourceQuota"]:
             quota = Quota(manifest, cluster, counted)

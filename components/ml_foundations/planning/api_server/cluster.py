@@ -37,7 +37,7 @@ from ml_foundations.planning.model.nodes import (
     node_class,
 )
 from ml_foundations.planning.model.volumes import Volumes
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, Workload
+from ml_foundations.planning.model.workloads import Workload, workload_kinds
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
 SYSTEM_PRIORITIES = {
@@ -149,7 +149,7 @@ class Cluster:
         Running and finished pods are not workloads, nor is an object that another workload creates.
         """
         declared: set[tuple[str, str, str]] = set()
-        for kind in WORKLOAD_KINDS:
+        for kind in workload_kinds():
             for document in self.by_kind[kind]:
                 declared.add((kind, namespace_of(document), name_of(document)))
         running_pods = Counter[tuple[str, str, str]]()
@@ -158,7 +158,7 @@ class Cluster:
         pending_workloads: list[Workload] = []
         fully_running: set[Workload] = set()
         for document in self._documents:
-            is_workload = document["kind"] in WORKLOAD_KINDS
+            is_workload = document["kind"] in workload_kinds()
             if not is_workload or workloads.is_running(document) or workloads.is_finished(document):
                 continue
             if _owners(document) & declared:
@@ -243,7 +243,7 @@ class Cluster:
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
         by_name: dict[str, Mapping[str, Any]] = {}
-        for kind in WORKLOAD_KINDS:
+        for kind in workload_kinds():
             for name in map(namespace_of, self.by_kind[kind]):
                 by_name[name] = {labels.NAMESPACE_NAME: name}
         for namespace in self.by_kind["Namespace"]:
@@ -439,7 +439,7 @@ def _with_shared_hosts(pod: PodClass) -> PodClass:
 def _is_kubernetes_kind(reference: Manifest) -> bool:
     """Return whether a reference is to a workload of Kubernetes, not to another API's kind."""
     version = reference.get("apiVersion")
-    group = workloads.GROUPS.get(str(reference.get("kind")))
+    group = workloads.groups().get(str(reference.get("kind")))
     return version is None or str(version).rpartition("/")[0] == group
 
 

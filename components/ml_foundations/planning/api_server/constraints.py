@@ -7,7 +7,6 @@ raise an error for a value of another type: such a value does not meet the const
 import base64
 import inspect
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
+from ml_foundations.kubernetes.reading import embedded_json
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.api_server import cel, text_formats
 
@@ -394,8 +394,8 @@ def secret_key(secret: Manifest, *keys: str) -> bool:
 def secret_json(secret: Manifest, key: str) -> bool:
     # Kubernetes replaces data by stringData.
     text = section(secret, "stringData").get(key)
-    decoded = base64.b64decode(secret["data"][key]) if text is None else text
-    return isinstance(json.loads(decoded), dict | None)
+    decoded = base64.b64decode(secret["data"][key]).decode() if text is None else text
+    return isinstance(embedded_json(decoded), dict | None)
 
 
 @_condition("declare the names that {0} use", "{0}[].{1}")

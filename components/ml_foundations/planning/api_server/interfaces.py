@@ -1,6 +1,5 @@
 """Interfaces of pods in further networks, which GKE's webhook makes them request."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import Any, cast
 from ml_foundations.catalog.injections import INTERFACES, injections
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal, doubt
@@ -95,9 +95,9 @@ def _fault(interfaces: Any) -> str:
     if interfaces is UNKNOWN:
         return ""
     try:
-        parsed: Any = json.loads(str(interfaces))
-    except ValueError:
-        return "is not JSON"
+        parsed = embedded_json(interfaces)
+    except ReadError as error:
+        return f"is not JSON: {error}"
     listed = cast("list[Any]", parsed) if isinstance(parsed, list) else [parsed]
     entries = list(filter(is_mapping, listed))
     if entries != parsed:

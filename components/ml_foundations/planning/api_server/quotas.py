@@ -22,13 +22,8 @@ from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_pod_level
-from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
+from ml_foundations.planning.model.workloads import Workload, groups, is_stored
 
-_OBJECT_COUNTS = {
-    kind: [f"count/{kind.lower()}s.{group}"] for kind, group in GROUPS.items() if group
-}
-_OBJECT_COUNTS["ReplicationController"] = ["count/replicationcontrollers", "replicationcontrollers"]
-"""The names under which quotas count a workload itself."""
 _MADE_COUNTS: Mapping[str, str] = {
     "Deployment": "count/replicasets.apps",
     "StatefulSet": "count/controllerrevisions.apps",
@@ -133,7 +128,7 @@ class Quota:
         for candidate in () if self._scopes else candidates:
             workload = candidate.workload
             if not (self._used and is_stored(workload.manifest)):
-                charges.append(dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE))
+                charges.append(dict.fromkeys(_object_counts(workload.kind), WHOLE))
         return total(charges)
 
     def objects_charges(
@@ -347,3 +342,11 @@ def _crosses_namespaces(spec: Manifest) -> bool:
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True
     return False
+
+
+def _object_counts(kind: str) -> Sequence[str]:
+    """Return the names under which quotas count a workload itself."""
+    if kind == "ReplicationController":
+        return "count/replicationcontrollers", "replicationcontrollers"
+    group = groups().get(kind)
+    return [f"count/{kind.lower()}s.{group}"] if group else ()

@@ -3,13 +3,14 @@
 Follows pkg/controller/jobframework/tas.go and tas_validation.go of Kueue v0.19.2.
 """
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.workloads import PodSet
@@ -108,13 +109,13 @@ def _layers(annotations: Manifest) -> list[Slices]:
     """Return the layers of slices; none if the annotations are invalid."""
     if labels.KUEUE_SLICES in annotations:
         try:
-            found: Any = json.loads(str(annotations[labels.KUEUE_SLICES]))
-        except json.JSONDecodeError:
+            found = embedded_json(annotations[labels.KUEUE_SLICES])
+        except ReadError:
             return []
         entries = cast("list[Any]", found) if isinstance(found, list) else []
     else:
         level, size = map(annotations.get, (labels.KUEUE_SLICE_LEVEL, labels.KUEUE_SLICE_SIZE))
-        is_whole = level is not None and str(size).isdecimal()
+        is_whole = level is not None and re.fullmatch("[0-9]{1,9}", str(size))
         entries = [{"topology": level, "size": int(str(size))}] if is_whole else []
     layers: list[Slices] = []
     for entry in entries:

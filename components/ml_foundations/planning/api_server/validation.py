@@ -25,7 +25,7 @@ from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
 
 _Problems = Iterable[tuple[str, str]]
 """Fields, each with what is invalid."""
@@ -70,7 +70,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     defaults: list[str] = []
     for document in documents:
         kind, about = document["kind"], f"{document['kind']} {name_of(document)}"
-        if kind not in WORKLOAD_KINDS and not workloads.is_stored(document):
+        if kind not in workload_kinds() and not workloads.is_stored(document):
             refused += _refusals_of_object(document, about)
         if kind == "PriorityClass" and document.get("globalDefault") is True:
             defaults.append(about)

@@ -1,16 +1,17 @@
 """Webhooks, admission policies and definitions, and what they may reject or change."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, plural, section
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.performance import IdentityMap
-from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, Workload, is_stored
+from ml_foundations.planning.model.workloads import Workload, is_stored, workload_kinds
 
 _POD_RESOURCES = ("/pods", "/pods/binding", "/serviceaccounts")
 """The resources, with their groups, that the cluster creates before a pod is on its node."""
@@ -19,7 +20,6 @@ _CHILD_RESOURCES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
     "CronJob": ("batch/jobs",),
     "JobSet": ("batch/jobs", "/services"),
-    **{kind: described.child_resources for kind, described in described_kinds().items()},
 }
 """The resources that the controller of a workload creates besides pods."""
 _GPU_MODELS_RULE = (
@@ -48,7 +48,7 @@ class AdmissionObjects:
         for document in documents:
             if document["kind"] == "Namespace":
                 self._namespaces[name_of(document)] = labels_of(document)
-            if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
+            if document["kind"] not in workload_kinds() and not is_stored(document):
                 self._declared_resources.add(_resource_of(document))
         self._policies: set[str] = set()
         self._bindings = defaultdict[str, list[Manifest]](list)
@@ -142,7 +142,9 @@ class AdmissionObjects:
 
 def _required_resources(workload: Workload) -> set[str]:
     """Return the resources that are created for a workload and its pods, and its own."""
-    resources = {_resource_of(workload.manifest), *_CHILD_RESOURCES.get(workload.kind, ())}
+    described = described_kinds().get(workload.kind)
+    children = described.child_resources if described else _CHILD_RESOURCES.get(workload.kind, ())
+    resources = {_resource_of(workload.manifest), *children}
     if workload.pods:
         resources.update(_POD_RESOURCES)
     volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
@@ -179,12 +181,19 @@ def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
     if [validation.get("expression") for validation in validations] != [_GPU_MODELS_RULE]:
         return False
     try:
-        models_by_class: dict[str, list[list[list[str]]]] = json.loads(_variable(policy, "models"))
-    except ValueError:  # somebody else has written the variable
+        models_by_class = embedded_json(_variable(policy, "models"))
+    except ReadError:
+        return False
+    if not is_mapping(models_by_class):  # somebody else has written the variable
         return False
     for pods in workload.pods:
-        accepted = models_by_class.get(pods.spec.get("priorityClassName", ""))
-        if accepted is not None and not any(_requires_all(pods.spec, model) for model in accepted):
+        accepted: Any = models_by_class.get(pods.spec.get("priorityClassName", ""))
+        models = cast("list[Any]", accepted if isinstance(accepted, list) else [])
+        matching = (
+            isinstance(model, list) and _requires_all(pods.spec, cast("Any", model))
+            for model in models
+        )
+        if accepted is not None and not any(matching):
             return False
     return bool(workload.pods)
 

@@ -126,8 +126,11 @@ class ClassifiedDocuments:
             self._add_malformed(document, notes, category)
         elif category == field_catalog.HARMLESS:
             (self.judged if kind in _JUDGED_HARMLESS_KINDS else self.harmless).append(document)
-            if configuration := mounted_configuration(document):
+            configuration = mounted_configuration(document)
+            if configuration:
                 self.judged.append(configuration)
+            if unreadable := (configuration or document).get("unreadable"):
+                self.unknown.append(doubt("unknown-field", "data", str(unreadable), _REMEDY))
         elif category == field_catalog.ADMISSION:
             self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-import yaml
-
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, section
+from ml_foundations.kubernetes.reading import ReadError, type_of
 from ml_foundations.planning.input import field_catalog
-from ml_foundations.planning.input.streams import parse, problem
+from ml_foundations.planning.input.streams import parse
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
 
 
@@ -31,8 +30,8 @@ def read(text: str, file: str) -> list[Manifest]:
     """
     try:
         parsed = parse(text)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: such as for the number 0x_
-        raise UnreadableError([f"{file}: {problem(error)}"]) from None
+    except ReadError as error:
+        raise UnreadableError([f"{file}: {error}"]) from None
     manifests: list[Manifest] = []
     errors: list[str] = []
     for number, path, manifest in parsed:
@@ -51,7 +50,8 @@ def read(text: str, file: str) -> list[Manifest]:
 def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     """Return the paths of invalid fields that planning reads, with the reasons."""
     if not isinstance(manifest, Mapping):
-        return [("", f"must be a Kubernetes object, not {field_catalog.shown(manifest)}")]
+        # Not the value: it may be another file's, such as a token.
+        return [("", f"must be a Kubernetes object, not {type_of(manifest)}")]
     document = field_catalog.as_stored(cast("Manifest", manifest))
     names = {key: document.get(key) for key in ("apiVersion", "kind")}
     wrong_names = {key: name for key, name in names.items() if not (name and isinstance(name, str))}
@@ -80,8 +80,8 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     """Yield invalid values of the annotations that planning itself defines."""
     for name, value in annotations_of(document).items():
         if name in (MAX_NODES, MIN_NODES):
-            is_valid = isinstance(value, str) and re.fullmatch("[0-9]+", value)
-            wanted = 'a whole number in quotes, such as "4"'
+            is_valid = isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value)
+            wanted = 'a whole number below a billion in quotes, such as "4"'
         elif name == labels.HOURLY_PRICE:
             is_valid = isinstance(value, str) and not field_catalog.wrong_quantity(value)
             wanted = 'an amount in quotes, such as "1.25"'

@@ -18,7 +18,7 @@ from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
 from ml_foundations.planning.input.user_kinds import rules_of, type_of, types_of
-from ml_foundations.planning.model.kind_files import user_kinds
+from ml_foundations.planning.model.kind_files import cached_per_kinds, user_kinds
 from ml_foundations.planning.model.performance import cached_by_content
 
 FIELDS = Path(__file__).with_name("fields.yaml")
@@ -91,7 +91,7 @@ _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for those that nobody reads, and the required ones."""
 
 
-@cache
+@cached_per_kinds
 def table() -> Mapping[str, Any]:
     """Return what planning knows of kinds and fields."""
     # The libyaml loader takes a tenth of the time.
@@ -102,7 +102,7 @@ def table() -> Mapping[str, Any]:
     return loaded
 
 
-@cache
+@cached_per_kinds
 def schema() -> Mapping[str, Any]:
     """Return the kinds of Kubernetes and of controllers, and the types of their objects."""
     loaded = json.loads(SCHEMA.read_text())
@@ -112,14 +112,14 @@ def schema() -> Mapping[str, Any]:
     return loaded
 
 
-@cache
+@cached_per_kinds
 def judged_kinds() -> frozenset[str]:
     """Return the kinds that are judged field by field, such as "apps/v1 Deployment"."""
     kinds = table()["kinds"]
     return frozenset((*kinds[WORKLOADS], *kinds[NAMESPACED], *kinds[CLUSTER]))
 
 
-@cache
+@cached_per_kinds
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
     """Return the category of a kind, with the reason if it is harmless or unknown."""
     for category, listed in table()["kinds"].items():
@@ -151,14 +151,14 @@ def notes(manifest: Manifest) -> list[Note]:
     return notes_of(type_, manifest, decides=decides) if type_ else []
 
 
-@cache
+@cached_per_kinds
 def _type_of(kind: str) -> tuple[str, bool]:
     """Return the type of a kind's objects, "" if unknown, and whether they are judged."""
     type_ = schema()["kinds"].get(kind, "")
     return type_ if type_ in schema()["types"] else "", kind in judged_kinds()
 
 
-@cache
+@cached_per_kinds
 def _types_by_kind() -> Mapping[str, Sequence[str]]:
     """Return the types of the objects of each kind, in all versions."""
     types = {"all": ["core.v1.ConfigMap"], "PodSpec": ["core.v1.PodSpec"]}
@@ -196,7 +196,7 @@ def wrong_metadata(manifest: Manifest) -> list[Note]:
     return notes_below("metadata", [note for note in notes if note.is_error])
 
 
-@cache
+@cached_per_kinds
 def types() -> Mapping[str, _Type]:
     """Return the types of the fields that decide."""
     by_name: dict[str, _Type] = {}
@@ -232,7 +232,7 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
     return fields, rules.get("required", ())
 
 
-@cache
+@cached_per_kinds
 def _shapes(name: str) -> _Type:
     """Return the fields of a type that decides nothing."""
     fields: dict[str, _Field | None] = {}
@@ -263,7 +263,7 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     return notes
 
 
-@cache
+@cached_per_kinds
 def _missing_field(type_name: str) -> _Field:
     is_described = any(type_name.startswith(type_of(kind)) for kind in user_kinds().values())
     return _NOT_DESCRIBED if is_described else _NO_FIELD

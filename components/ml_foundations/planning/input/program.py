@@ -24,6 +24,7 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, plural, section
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, leaves, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.networks import device_networks
@@ -308,13 +309,19 @@ def _without_devices(
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
-    """Return the GPU Operator on the program's clusters, as its release's values set it."""
+    """Return the GPU Operator on the program's clusters, as its release's values set it.
+
+    It is UNKNOWN if its values are not known, or cannot be read.
+    """
     values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
     release = _release_of(resources, versions.GPU_OPERATOR) or {}
     clusters = _of_type(CLUSTER, resources)
-    operator = Operator.of(values, release.get("version")).on(clusters)
+    try:
+        operator = Operator.of(values, release.get("version")).on(clusters)
+    except ReadError:  # the findings about the platform name the field
+        return UNKNOWN
     objects = objects_of(resources)
     return operator.with_daemon_sets(item for item in objects if item["kind"] == "DaemonSet")
 

@@ -1,29 +1,32 @@
 """The files that describe kinds of workloads.
 
 A new kind of this package is one file in ``kinds``, with its fields in ``input/fields.yaml``. A
-user's kind is one file in the folder ``kinds`` next to the program
-(docs/teach-the-proof-a-kind.md).
+user's kind is one file in a folder that the user names (docs/teach-the-proof-a-kind.md). No folder
+is read without that: whoever may add a file to the current folder would change verdicts.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-import yaml
-
+from ml_foundations.kubernetes import regular_files
+from ml_foundations.kubernetes.reading import ReadError, embedded_yaml, type_of
 from ml_foundations.kubernetes.spelling import did_you_mean
+from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model.described_kinds import DescribedKind, DescribedPods
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+P = ParamSpec("P")
+V = TypeVar("V")
 FOLDER_VARIABLE = "ML_FOUNDATIONS_KINDS"
-"""The variable with the folder of the user's descriptions. The default is kinds."""
+"""The variable with the folder of the user's descriptions, unless ``use`` names one."""
 BUILT_IN: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
@@ -50,7 +53,45 @@ class KindError(SystemExit):
     """A description of a kind is invalid. It ends the program; the message names file and key."""
 
 
-@cache
+@dataclass
+class _Choice:
+    """The folder of the user's kinds, empty for none, and its name in messages."""
+
+    folder: str = os.environ.get(FOLDER_VARIABLE, "")
+    title: str = folder
+
+
+_choice = _Choice()
+_caches: list[Any] = []
+
+
+def cached_per_kinds(function: Callable[P, V]) -> Callable[P, V]:
+    """Return a function that computes each result once, until ``use`` chooses other kinds."""
+    cached = cache(function)
+    _caches.append(cached)
+    return cast("Callable[P, V]", cached)
+
+
+def use(folder: str, title: str = "") -> None:
+    """Judge with the kinds that the files in a folder describe; with none if it is empty.
+
+    Messages name the folder by its title.
+
+    Raises:
+        KindError: There is no such folder, or a description is invalid.
+    """
+    _choice.folder, _choice.title = folder, title or folder
+    for cached in _caches:
+        cached.cache_clear()
+    user_kinds()
+
+
+def files_used() -> tuple[str, ...]:
+    """Return the files with the user's kinds."""
+    return tuple(_described())
+
+
+@cached_per_kinds
 def described_kinds() -> Mapping[str, DescribedKind]:
     """Return the described kinds by name: those of this package, and those of the user.
 
@@ -65,7 +106,7 @@ def _package_kinds() -> Mapping[str, DescribedKind]:
     kinds: dict[str, DescribedKind] = {}
     folder = files("ml_foundations.planning.model").joinpath("kinds")
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        kind = _package_kind(yaml.safe_load(file.read_text()))
+        kind = _package_kind(embedded_yaml(file.read_text()))
         kinds[kind.kind] = kind
     return kinds
 
@@ -76,43 +117,57 @@ def _package_kind(description: dict[str, Any]) -> DescribedKind:
     return DescribedKind(pods=pods, own_labels=own_labels, **description)
 
 
-@cache
+@cached_per_kinds
 def user_kinds() -> Mapping[str, DescribedKind]:
     """Return the kinds that the user describes, by name.
 
     Raises:
-        KindError: A description is invalid.
+        KindError: There is no such folder, or a description is invalid.
     """
+    return {kind.kind: kind for kind in _described().values()}
+
+
+@cached_per_kinds
+def _described() -> Mapping[str, DescribedKind]:
+    """Return the kinds that the user describes, by file."""
     kinds: dict[str, DescribedKind] = {}
     described_in = dict.fromkeys((*BUILT_IN, *_package_kinds()), "planning")
-    for file in sorted(Path(os.environ.get(FOLDER_VARIABLE, "kinds")).glob("*.yaml")):
-        kind = _user_kind(file)
+    folder = Path(_choice.folder)
+    try:
+        found = regular_files.below(folder, (".yaml",)) if _choice.folder else []
+    except ReadError as error:
+        raise KindError(f"{_choice.title}: {error}") from None
+    for file in found:
+        name = str(Path(_choice.title, file.relative_to(folder)))
+        kind = _user_kind(file, name)
         errors = [*_mistakes(kind)]
         if kind.kind in described_in:
             errors.append(f"kind: {kind.kind} is known already, from {described_in[kind.kind]}")
         if errors:
-            raise _error(file, errors)
-        kinds[kind.kind] = kind
-        described_in[kind.kind] = str(file)
+            raise _error(name, errors)
+        kinds[name] = kind
+        described_in[kind.kind] = name
     return kinds
 
 
-def _error(file: Path, errors: list[str]) -> KindError:
+def _error(file: str, errors: list[str]) -> KindError:
     return KindError("\n".join(f"{file}: {error}" for error in errors))
 
 
-def _user_kind(file: Path) -> DescribedKind:
+def _user_kind(file: Path, name: str) -> DescribedKind:
     """Return the kind that a file describes; raise a KindError if a key or a type is invalid."""
     from pydantic import TypeAdapter, ValidationError  # 0.1 s, for users with kinds only
 
     try:
-        description: Any = yaml.safe_load(file.read_text()) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _error(file, [f"is invalid YAML: {' '.join(str(error).split())}"]) from None
+        description = embedded_yaml(regular_files.read(file, Path(_choice.folder)))
+    except ReadError as error:
+        raise _error(name, [f"is invalid YAML: {error}"]) from None
+    if not is_mapping(description):  # not the value: it may be another file's
+        raise _error(name, [f"the file must be a mapping, not {type_of(description)}"])
     try:
         return TypeAdapter(DescribedKind).validate_python(description)
     except ValidationError as error:
-        raise _error(file, list(map(_explained, error.errors()))) from None
+        raise _error(name, list(map(_explained, error.errors()))) from None
 
 
 def _explained(error: "ErrorDetails") -> str:
@@ -130,10 +185,15 @@ def _explained(error: "ErrorDetails") -> str:
     if kind == "string_type":
         is_path = bool(parents) and "labels" not in parents
         form = "a path, such as spec.replicas" if is_path else "text (numbers in quotes)"
-        return f"{path} must be {form}, not {error['input']!r}"
+        return f"{path} must be {form}, not {_cut(error['input'])}"
     message = error["msg"].removeprefix("Input should be ")
     wanted = _PATHS if last == "template" else _FORMS.get(kind, message)
-    return f"{path} must be {wanted}, not {error['input']!r}"
+    return f"{path} must be {wanted}, not {_cut(error['input'])}"
+
+
+def _cut(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _mistakes(kind: DescribedKind) -> Iterator[str]:

@@ -20,15 +20,9 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.described_kinds import DescribedKind, at, holds
-from ml_foundations.planning.model.kind_files import BUILT_IN, described_kinds
+from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.performance import fingerprint
 
-GROUPS: Mapping[str, str] = {
-    **BUILT_IN,
-    **{kind: described.group for kind, described in described_kinds().items()},
-}
-"""The API group of each kind of workloads."""
-WORKLOAD_KINDS = frozenset(GROUPS)
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """The kinds that make a declared number of alike pods."""
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
@@ -58,6 +52,19 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "rbd": ("pool", "image"),
 }
 """The kinds of disks that one pod of a node may mount, with the fields that identify a disk."""
+
+
+@cached_per_kinds
+def groups() -> Mapping[str, str]:
+    """Return the API group of each kind of workloads."""
+    described = {kind: described.group for kind, described in described_kinds().items()}
+    return {**BUILT_IN, **described}
+
+
+@cached_per_kinds
+def workload_kinds() -> frozenset[str]:
+    """Return the kinds of workloads."""
+    return frozenset(groups())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -321,7 +328,7 @@ def workload(
     autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]],
     priority: Callable[[Manifest], str],
 ) -> Workload:
-    """Return the workload that a document of one of ``WORKLOAD_KINDS`` declares.
+    """Return the workload that a document of one of ``workload_kinds()`` declares.
 
     Autoscalers are by kind, namespace and name of what they scale. ``priority`` returns the
     priority of a pod's spec.

@@ -12,6 +12,7 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, namespace_of, section
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource, objects_of, values_of
@@ -69,6 +70,8 @@ def platform_findings(
     if isinstance(operator, Operator):
         yield from _critical_pods(resources, operator, nodes)
         yield from _gpu_operator(resources, operator, nodes)
+    else:
+        yield from _unreadable_operator(values_of(resources, versions.GPU_OPERATOR))
 
 
 def _private_without_nat(
@@ -197,7 +200,8 @@ def _gang_without_timeout(kueue: Manifest | Unknown | None) -> Iterator[Finding]
     """Yield the finding on a Kueue that never takes nodes back from half of a gang."""
     if kueue is None or isinstance(kueue, Unknown):
         return
-    if "waitForPodsReady" not in (configuration_of(kueue) or {}):
+    configuration = configuration_of(kueue) or {}
+    if not isinstance(configuration, Unknown) and "waitForPodsReady" not in configuration:
         path = "managerConfig.controllerManagerConfigYaml"
         half = "if Google has nodes for half of a gang, that half waits, and is paid"
         remedy = f"Set it, with a timeout, in {path}, as a TrainingQueue does."
@@ -355,6 +359,14 @@ def _gpu_operator(
         yield severe("container-toolkit", "GPU Operator", "toolkit.env", message, remedy)
     for node in nodes:
         yield from _gpu_driver(operator, node)
+
+
+def _unreadable_operator(values: Manifest | Unknown | None) -> Iterator[Finding]:
+    try:
+        Operator.of({} if values is None or isinstance(values, Unknown) else values)
+    except ReadError as fault:
+        path, _, message = str(fault).partition(": ")
+        yield warning("unknown-value", "GPU Operator", path, message, "Correct it.")
 
 
 def _gpu_driver(operator: Operator, node: NodeClass) -> Iterable[Finding]:

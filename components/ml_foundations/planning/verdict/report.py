@@ -46,6 +46,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             "teams": {team: _cost_as_json(gpus) for team, gpus in verdicts.teams.items()},
         },
         "quota": list(map(asdict, verdicts.needs)),
+        "judged_with": list(verdicts.judged_with),
     }
 
 
@@ -105,7 +106,13 @@ def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
     if verdicts.needs:
         lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
+    lines += kinds_used(verdicts)
     return printable.lines(lines)
+
+
+def kinds_used(verdicts: Verdicts) -> tuple[str, ...]:
+    """Return a sentence with the files of the user's kinds, if there are any."""
+    return (f"Judged with {listed(verdicts.judged_with)}.",) if verdicts.judged_with else ()
 
 
 def answer(verdicts: Verdicts, accepted: int = 0) -> str:

@@ -12,7 +12,7 @@ from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import GROUPS, PodSet, is_stored
+from ml_foundations.planning.model.workloads import PodSet, groups, is_stored
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
@@ -77,7 +77,7 @@ def _judged(
         if not workload.unknown:
             refusals += _amount_refusals(admitted(pods.spec, own_ranges), pods.path)
     may_change = is_changed and any(reason.rule == "unknown-admission" for reason in item.reasons)
-    is_certain = workload.kind in GROUPS and not may_change
+    is_certain = workload.kind in groups() and not may_change
     errors: list[Finding] = []
     warnings = [*item.warnings]
     for refusal in refusals:

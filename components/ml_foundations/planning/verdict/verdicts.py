@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ml_foundations.planning.model.decisions import Verdict, together
+from ml_foundations.planning.model.kind_files import files_used
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, GpuCost, RunCost
@@ -76,6 +77,9 @@ class Verdicts:
     """The resources that outlive the stack; of a Pulumi program only."""
     needs: tuple[QuotaNeed, ...] = ()
     """The Google Cloud quotas that nodes and disks use; empty unless they are asked for."""
+
+    judged_with: tuple[str, ...] = field(default_factory=files_used)
+    """The files with the user's kinds that were used."""
 
     @property
     def is_empty(self) -> bool:

@@ -29,11 +29,12 @@ def webhook_findings(
     for configuration in objects:
         if configuration["kind"] in _CONFIGURATIONS:
             yield from _of_configuration(configuration, objects)
-    if kueue is None or isinstance(kueue, Unknown):
+    configuration = UNKNOWN if isinstance(kueue, Unknown) else configuration_of(kueue or {})
+    if kueue is None or isinstance(kueue, Unknown) or isinstance(configuration, Unknown):
         return
     frameworks = frameworks_of(kueue)
     replicas = section(kueue, "controllerManager").get("replicas", 1)
-    selector = section(configuration_of(kueue) or {}, "managedJobsNamespaceSelector")
+    selector = section(configuration or {}, "managedJobsNamespaceSelector")
     if "pod" in frameworks and replicas == 1 and not _limits(selector):
         limited = "to the namespaces with a queue, as a TrainingQueue does"
         remedy = f"Limit managedJobsNamespaceSelector {limited}."

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ml_foundations.kubernetes import objects
+from ml_foundations.kubernetes import objects, regular_files
 from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, section
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.words import number
-from ml_foundations.planning.input.streams import parse, problem
+from ml_foundations.planning.input.streams import parse
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, by_name, pod_path
 from ml_foundations.rehearsal.cloud.addons import Addons
@@ -60,10 +59,11 @@ def remove(api: Api, name: str) -> None:
 def read(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the nodes in a file, without the parts that belong to their machines."""
     try:
-        documents = list(parse(file.read_text()))
-    except (OSError, yaml.YAMLError) as error:
-        raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
-    nodes = [item for _, _, item in documents if item.get("kind") == "Node"]
+        documents = parse(regular_files.read(file))
+    except ReadError as error:
+        raise RehearsalError(f"the nodes in {file} cannot be read: {error}") from None
+    mappings = [item for _, _, item in documents if isinstance(item, dict)]
+    nodes = [item for item in mappings if item.get("kind") == "Node"]
     if not nodes:
         fix = f"Write one: kubectl get nodes -o yaml > {file}"
         raise RehearsalError(f"there is no Node in {file}. {fix}")

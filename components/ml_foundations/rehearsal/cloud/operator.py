@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import json
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.reading import json_value
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
@@ -55,6 +55,6 @@ def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
     # Helm stores JSON that is zipped and encoded. The Secret encodes it a second time.
     try:
         packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
-        return json.loads(gzip.decompress(packed))
+        return json_value(gzip.decompress(packed))
     except (KeyError, ValueError, OSError, EOFError, zlib.error):
         return {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from google.protobuf import json_format, struct_pb2
 
+from ml_foundations.kubernetes.reading import ReadError, json_value
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.rehearsal.engine import environment, language_host, project_files
 from ml_foundations.rehearsal.files import read_json
@@ -21,6 +22,8 @@ from ml_foundations.rehearsal.protocol.values import read_struct
 
 ACCEPTED = "accepted.json"
 """The file in which the program's Proof keeps the rules that it accepts."""
+KINDS = "kinds.json"
+"""The file in which the program's Proof keeps the folder of the user's kinds."""
 
 _RUNNER = Path(__file__).with_name("dry_run_process.py")
 _SECONDS = 120
@@ -35,12 +38,14 @@ class DryRun:
         error: Why the program failed; empty if it did not.
         is_certain: Whether it also fails with an engine, as for an invalid argument.
         accepted: The rules whose errors the program's proof accepts.
+        kinds: The folder of the user's kinds that the program's proof names; empty if none.
     """
 
     resources: Mapping[str, Resource]
     error: str = ""
     is_certain: bool = False
     accepted: Sequence[str] = ()
+    kinds: str = ""
 
 
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
@@ -81,11 +86,15 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
         except subprocess.TimeoutExpired:
             return DryRun({}, f"the program does not end within {_SECONDS} s")
         accepted = read_json(Path(written) / ACCEPTED, [])
+        kinds = read_json(Path(written) / KINDS, "")
     if not process.stdout:
         return DryRun({}, f"the program ended early: {process.stderr[-1000:]}")
-    result = json.loads(process.stdout)
+    try:
+        result = json_value(process.stdout)
+    except ReadError as error:  # the program writes to its own standard output
+        return DryRun({}, f"what the program declares cannot be read: {error}")
     resources: dict[str, Resource] = {}
     for resource in result["resources"]:
         inputs = json_format.ParseDict(resource["inputs"], struct_pb2.Struct())
         resources[resource["urn"]] = resource["type"], read_struct(inputs)
-    return DryRun(resources, result["error"], result["is_certain"], accepted)
+    return DryRun(resources, result["error"], result["is_certain"], accepted, kinds)

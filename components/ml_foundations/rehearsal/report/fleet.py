@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.cost import Cost, cost_of
@@ -17,7 +18,7 @@ from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.nodes import gpus_of
 from ml_foundations.rehearsal.cloud.replica import within
-from ml_foundations.rehearsal.engine.dry_run import ACCEPTED
+from ml_foundations.rehearsal.engine.dry_run import ACCEPTED, KINDS
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
@@ -102,6 +103,8 @@ def judge_stack(
 ) -> Verdicts:
     """Return the verdicts on the deployed stack, or on the resources that ``read`` returns."""
     try:
+        if kinds := read_json(rehearsal.root / KINDS, ""):
+            kind_files.use(kinds)
         resources, kept = read(rehearsal)
         accepted = read_json(rehearsal.root / ACCEPTED, [])
         return judge_program(resources, kept=kept, rehearsed=True, accepted=accepted)

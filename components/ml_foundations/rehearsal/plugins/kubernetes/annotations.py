@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from ml_foundations.kubernetes.objects import annotations_of
+from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.property_paths import value_at
@@ -80,8 +81,8 @@ def unmet_conditions(live: Object) -> list[str] | None:
 def _conditions(text: str) -> list[re.Match[str]]:
     """Return the conditions in a waitFor annotation, as matches of one of the two patterns."""
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = embedded_json(text)
+    except ReadError:
         value = text
     items = value if isinstance(value, list) else [text]
     texts = [item for item in items if isinstance(item, str)]

@@ -1,6 +1,5 @@
 """Manifests that a program does not declare itself: of YAML, kustomizations and charts."""
 
-import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from glob import has_magic
@@ -8,9 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
-from ml_foundations.planning.input.streams import Loader, problem
+from ml_foundations.kubernetes.reading import ReadError, documents, json_value
 from ml_foundations.rehearsal import processes
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -36,9 +33,9 @@ _FETCH_OPTIONS |= {"caFile": "ca_file", "certFile": "cert_file"}
 def decode(text: str) -> list[Object]:
     """Return the objects of a YAML stream and of its lists; omit documents without a kind."""
     try:
-        return list(objects_of(yaml.load_all(text, Loader=Loader)))
-    except yaml.YAMLError as error:
-        raise RehearsalError(f"the YAML cannot be read: {problem(error)}") from None
+        return list(objects_of(documents(text)))
+    except ReadError as error:
+        raise RehearsalError(f"the YAML cannot be read: {error}") from None
 
 
 def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
@@ -124,7 +121,7 @@ class Renderer:
             case "kustomize:directory":
                 return decode(kustomize(arguments["directory"]))
             case "helm:template":
-                options = json.loads(arguments["jsonOpts"])
+                options = json_value(arguments["jsonOpts"])
                 release = release_of(options)
                 hooks = [] if options.get("include_test_hook_resources") else ["--skip-tests"]
                 objects = decode(self._template(release, *hooks))
