@@ -631,6 +631,8 @@ RELATIONS: dict[str, Callable[[int], Documents]] = {
         for key in (HOSTNAME, ZONE)
         for whom in _SELECTORS
     },
+    # Comparing names is so fast that its square shows only next to thousands of them.
+    "containers of one Pod": lambda size: [*_nodes(1), pod("p", template(containers=[{"name": f"c{index}", "image": "i"} for index in range(size * 128)]))],
     "Deployments": lambda size: [*_nodes(20), *_deployments(size)],
     "Deployments that are too many": lambda size: [*_nodes(2, cpu="4"), *_deployments(size)],
     "Deployments and as many nodes": lambda size: [*_nodes(size), *_deployments(size)],

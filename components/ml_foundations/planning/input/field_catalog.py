@@ -122,12 +122,36 @@ def judged_kinds() -> frozenset[str]:
 @cached_per_kinds
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
     """Return the category of a kind, with the reason if it is harmless or unknown."""
+    wanted = f"{api_version} {kind}"
+    # Most kinds have the name of one pattern, and few patterns may match the others.
+    listed, wildcards = _patterns()
+    found = [listed[wanted]] if wanted in listed else []
+    found += [entry for pattern, entry in wildcards if fnmatchcase(wanted, pattern)]
+    if not found:
+        return UNKNOWN_KIND, "planning does not know this kind"
+    _, category, reason = min(found)
+    return category, reason
+
+
+_Entry = tuple[int, str, str]
+"""The place of a pattern in ``fields.yaml``, its category and its reason; the first one decides."""
+
+
+@cache
+def _patterns() -> tuple[Mapping[str, _Entry], Sequence[tuple[str, _Entry]]]:
+    """Return the kinds of the table by their names, and the patterns with a wildcard."""
+    named: dict[str, _Entry] = {}
+    wildcards: list[tuple[str, _Entry]] = []
     for category, listed in table()["kinds"].items():
         reasons: Mapping[str, list[str]] = listed if is_mapping(listed) else {"": listed}
         for reason, patterns in reasons.items():
-            if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
-                return category, reason
-    return UNKNOWN_KIND, "planning does not know this kind"
+            for pattern in patterns:
+                entry = (len(named) + len(wildcards), category, reason)
+                if "*" in pattern:
+                    wildcards.append((pattern, entry))
+                else:
+                    named.setdefault(pattern, entry)
+    return named, wildcards
 
 
 def as_stored(manifest: Manifest) -> Manifest:
