@@ -23,10 +23,13 @@ def main() -> int:
     parser.add_argument(
         "count", type=int, nargs="?", default=0, help="how many trials in all; machine has its own"
     )
-    kinds = ("faults", "machine", "starts", "served", *inputs.KINDS)
+    kinds = ("faults", "machine", "starts", "served", "inputs")
     parser.add_argument("--kind", choices=kinds, default="faults", help="default: faults")
     parser.add_argument(
         "--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first of the inputs"
     )
     parser.add_argument("--write", action="store_true", help="write the table into results/")
     options = parser.parse_args()
@@ -44,9 +47,13 @@ def main() -> int:
         return starts.try_all(folder, options.count)
     if options.kind == "served":
         return int(bool(served.try_all(folder, options.count)))
-    outcomes = inputs.try_all(options.kind, options.count, folder)
-    print(", ".join(f"{count:,} {kind}" for kind, count in outcomes.most_common()))
-    return int("failed" in outcomes)
+    outcomes = inputs.try_all(folder, options.first, options.count)
+    table = inputs.table(outcomes)
+    print(table)
+    if options.write:
+        command = f"python -m tests.reliability {options.count} --kind inputs"
+        results.write(HERE, "inputs", command, table)
+    return int(any(outcome.wrong for outcome in outcomes))
 
 
 def _faults(folder: Path, count: int, is_written: bool) -> int:

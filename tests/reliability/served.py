@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pulumi
 from ml_foundations.rehearsal.access import Access
@@ -12,9 +13,10 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
-from tests.reliability import inputs
+from tests.reliability import hostile
 from tests.support import judged, recording
 
 
@@ -27,27 +29,27 @@ def try_all(folder: Path, count: int) -> int:
         try:
             kwok.start(rehearsal, toolchain.ensure())
             client = judged.prepared(Api(Access(rehearsal.kubeconfig)))
-            for number in range(1, -(-count // inputs.BATCH) + 1):
-                for index, text in enumerate(inputs.stack_file_inputs(number)):
-                    outcome, problem = judge(client, text)
-                    outcomes[outcome] += 1
-                    if problem:
-                        (folder / f"served-{number}-{index}.yaml").write_text(
-                            text, errors="backslashreplace"
-                        )
-                        print(f"batch {number}, input {index}: {problem[:500]}", flush=True)
-                print(f"{outcomes.total():,} of {count:,}: {dict(outcomes)}", flush=True)
+            for number in range(count):
+                file = folder / f"served-{number}.yaml"
+                file.write_bytes(hostile.stack_file(Random(f"served-{number}")))
+                outcome, problem = judge(client, file)
+                outcomes[outcome] += 1
+                if problem:
+                    print(f"{file}: {problem[:500]}", flush=True)
+                else:
+                    file.unlink()
+            print(f"{outcomes.total():,} of {count:,}: {dict(outcomes)}", flush=True)
         finally:
             kwok.delete(rehearsal)
     return outcomes["failed"]
 
 
-def judge(client: Client, text: str) -> tuple[str, str]:
+def judge(client: Client, file: Path) -> tuple[str, str]:
     """What becomes of a stack file, and what is wrong with that."""
-    if inputs.judge_stack_file(text) == "refused":
-        return "refused", ""
     try:
-        declared = recording.changed_stack("dev", inputs.parsed(text) or {})
+        declared = recording.changed_stack("dev", hostile.parse_stack_file(file))
+    except RehearsalError:
+        return "refused", ""
     except pulumi.RunError:
         return "refused by the proof", ""
     except Exception as error:

@@ -12,8 +12,9 @@ from ml_foundations.rehearsal.files import read_map
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
-from tests.reliability import inputs
-from tests.support.checkout import COMMAND
+from tests.reliability import odd
+from tests.support.checkout import CHECKOUT, COMMAND
+from tests.support.trials import sizes
 
 PODS = "\n---\n".join(
     f"{{apiVersion: v1, kind: Pod, metadata: {{name: p{n}}}, spec: {{containers: [{{name: a, image: i}}]}}}}"
@@ -21,23 +22,20 @@ PODS = "\n---\n".join(
 )
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.trial)])
-def test_stack_files_are_refused_with_their_errors_or_accepted(number: int) -> None:
-    assert not [outcome for outcome in inputs.tried("stack-files", number) if outcome.problem]
-
-
-@pytest.mark.parametrize(
-    "number", [1, *(pytest.param(number, marks=pytest.mark.trial) for number in (2, 3, 4))]
-)
-def test_streams_are_refused_with_their_errors_or_judged(number: int) -> None:
-    assert not [outcome for outcome in inputs.tried("streams", number) if outcome.problem]
+@pytest.mark.parametrize("count", sizes(300, 3000))
+def test_hostile_input_is_refused_or_judged(count: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.reliability", str(count), "--kind", "inputs"]
+    done = subprocess.run(
+        [*command, "--folder", tmp_path], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 
 BOUNDLESS = {
     "brackets": ("x: " + "[" * 100_000, "nests more than 500 levels deep"),
     "dashes": ("x:\n  " + "- " * 100_000, "nests more than 500 levels deep"),
     "itself": ("x: &x\n  y: *x\n", "has too many aliases"),
-    "laughs": (inputs.TRICKS["laughs"]("a: 1", 0), "has too many aliases"),
+    "laughs": (odd.laughs(), "has too many aliases"),
     "digits": ("x: " + "1" * 5000, "is not a valid !!int, at line 1"),
 }
 
