@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import fabrics
-from defaults import is_reference, mode_for
+from defaults import is_reference, mode_for, read_reference
 from existing_cluster import ExistingCluster
 from ml_foundations.catalog.compute_classes import OWN_PREFIXES
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
@@ -18,6 +18,7 @@ from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
@@ -244,8 +245,11 @@ def _file_errors(
 ) -> Iterator[tuple[str, str]]:
     for name, text in workload.files.items():
         if is_reference(text):
-            reason = f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
-            yield f"{path}.files.{name}", reason
+            try:
+                read_reference(text)
+            except ReadError as error:
+                reason = f"is {text}, and stacks/{text.removeprefix('@')} cannot be read: {error}"
+                yield f"{path}.files.{name}", reason
 
 
 def _queue_errors(

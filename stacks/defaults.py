@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +17,8 @@ from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gke.metrics_adapter import MetricsAdapterSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import Mode
-from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes import labels, regular_files
+from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.tenancy.quota import gpu_key, priority_class_name
 from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
@@ -262,11 +264,21 @@ def _default(section: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _read_files(entry: Mapping[str, Any]) -> None:
-    """Replace paths of files by their texts. The path of a missing file stays."""
+    """Replace paths of files by their texts. The path of a file that cannot be read stays."""
     files = _section(entry, "files")
     for path, text in files.items():
-        if is_reference(text) and (file := FOLDER / text.removeprefix("@")).is_file():
-            files[path] = file.read_text()
+        with suppress(ReadError):
+            if is_reference(text):
+                files[path] = read_reference(text)
+
+
+def read_reference(text: str) -> str:
+    """Return the text of the file that a text of `files` names.
+
+    Raises:
+        ReadError: It is not a regular file below the folder of the stack files.
+    """
+    return regular_files.read(FOLDER / text.removeprefix("@"), FOLDER)
 
 
 def is_reference(text: Any) -> bool:

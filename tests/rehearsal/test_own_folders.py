@@ -127,7 +127,7 @@ def test_a_stack_file_is_a_regular_file_of_the_project(name: str, tmp_path: Path
     os.mkfifo(tmp_path / "pipe")
     file = tmp_path / "Pulumi.dev.yaml"
     file.symlink_to(name)
-    with pytest.raises(RehearsalError, match="cannot be read: it is "):
+    with pytest.raises(RehearsalError, match="cannot be read: it "):
         read_map(file, str(file))
     with pytest.raises(RehearsalError, match="cannot be read"):
         (tmp_path / "x.json").write_text("[" * 100_000)
@@ -156,7 +156,7 @@ def test_a_comparison_uses_the_kinds_of_its_base(
             difference._use_kinds(folder, root, tree, "main")
             assert kind_files.files_used() == shown
         (tree / "kinds" / "of-the-base.yaml").write_text("kind: !!bool foo")
-        with pytest.raises(RehearsalError, match=r"main:kinds/of-the-base\.yaml: is invalid YAML"):
+        with pytest.raises(RehearsalError, match=r"main:kinds/of-the-base\.yaml: cannot be read"):
             difference._use_kinds(str(tree / "kinds"), root, tree, "main")
         shutil.rmtree(tree)
     finally:

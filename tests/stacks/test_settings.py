@@ -68,7 +68,16 @@ WRONG = {
         "teams.research.trainingJobs.finetune.files",
         {"/workspace/a.py": "@scripts/none.py"},
         [
-            "finetune.files./workspace/a.py: is @scripts/none.py, and there is no file stacks/scripts/none.py"
+            "finetune.files./workspace/a.py: is @scripts/none.py, and stacks/scripts/none.py cannot be read: No such file"
+        ],
+    ),
+    "file outside": (
+        "teams.research.trainingJobs.finetune.files",
+        {"/workspace/a.py": "@/etc/passwd", "/workspace/b.py": "@../README.md"},
+        [
+            "finetune.files./workspace/a.py: is @/etc/passwd",
+            "finetune.files./workspace/b.py: is @../README.md",
+            "leads out of",
         ],
     ),
     "bad quantity": (

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from ml_foundations.kubernetes.reading import ReadError
 
-MOST_BYTES = 256 * 1024**2
+MOST_BYTES = 128 * 1024**2
 """The most bytes of a file and of standard input."""
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -33,6 +33,8 @@ def read(path: Path, within: Path | None = None) -> str:
             return text_of(stream)
     except OSError as error:
         raise ReadError(error.strerror or str(error)) from None
+    except ValueError as error:  # a null character in the path
+        raise ReadError(str(error)) from None
 
 
 def resolved(path: Path, within: Path | None = None) -> str:
@@ -46,7 +48,8 @@ def resolved(path: Path, within: Path | None = None) -> str:
     target = os.path.realpath(path, strict=True)
     if not Path(target).is_relative_to(os.path.realpath(folder)):
         where = "the current folder" if folder == Path() else folder
-        raise ReadError(f"it is a link that leads out of {where}. Name what it leads to instead")
+        fix = ". Name what it leads to instead" if within is None else ""
+        raise ReadError(f"it leads out of {where}{fix}")
     return target
 
 
