@@ -1,5 +1,6 @@
 """Text from others on its way to a terminal, a log or a comment: shown, never obeyed."""
 
+import json
 import re
 import sys
 import unicodedata
@@ -33,13 +34,26 @@ texts = st.lists(pieces | st.characters(), max_size=9).map("".join)
 
 def test_each_character_that_is_not_visible_is_shown() -> None:
     chars, expected = list(map(chr, range(sys.maxunicode + 1))), list[str]()
+    printed: list[str] = []
     for char in chars:
         is_invisible = unicodedata.category(char) in INVISIBLE
         # Other spaces than the usual one are separators too.
         is_shown = is_invisible or (char.isspace() and char != " ")
         expected.append(char.encode("unicode_escape").decode() if is_shown else char)
-    assert printable.line("".join(chars)) == "".join(expected)
+        printed.append(printable.line(char))
+    assert printed == expected
     assert printable.line("é 中 ✅ ⚠️") == "é 中 ✅ ⚠️"
+
+
+def test_a_very_long_word_is_cut_and_a_long_name_is_not() -> None:
+    name, quantity = f"{'d' * 253}/{'n' * 63}", "9" * 5000
+    assert printable.line(f"{name} is {quantity}!") == f"{name} is {'9' * 400}…"
+
+
+def test_json_is_valid_and_no_command() -> None:
+    text = printable.as_json({"name": "a ##[error]b ##vso[x]c ##d"})
+    assert "##[" not in text and "##vso[" not in text
+    assert json.loads(text) == {"name": "a ##[error]b ##vso[x]c ##d"}
 
 
 @given(texts)

@@ -90,7 +90,8 @@ def test_tables(shown: Callable[[], str], tmp_path: Path) -> None:
         report = report_of(evil)
         tables.show(report, Rehearsal.of("dev", tmp_path), progress.output())
         need = QuotaNeed(evil, evil, 1, 2, evil, evil)
-        tables.show_quotas([need], [evil], progress.output())
+        tables.show_quotas([need], progress.output())
+        tables.show_access([evil], {evil: evil}, [evil], progress.output())
         assert not obeyed(shown())
     for part in MARK_UP.split():
         assert "".join(shown().split()).count(part) > 5

@@ -5,9 +5,10 @@ Python's ``repr`` does: an escape sequence of a terminal is ``\x1b[31m``.
 """
 
 import argparse
+import json
 import re
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
@@ -18,6 +19,9 @@ _COMMAND = re.compile(
     re.MULTILINE,
 )
 """The beginning of a command (actions/runner, ActionCommand.cs; pulumi, colors.go)."""
+_LONGEST_WORD = 400
+"""More than the longest name, key or image that Kubernetes accepts."""
+_LONG_WORD = re.compile(rf"(\S{{{_LONGEST_WORD}}})\S+")
 
 
 def text(given: str) -> str:
@@ -31,8 +35,8 @@ def text(given: str) -> str:
 
 
 def line(given: str) -> str:
-    """Return a text as one line in which nothing is a command."""
-    return text(_escaped(given))
+    """Return a text as one line in which nothing is a command, and no word is very long."""
+    return text(_LONG_WORD.sub(r"\1…", _escaped(given)))
 
 
 def lines(given: Iterable[str]) -> str:
@@ -47,6 +51,11 @@ def _escaped(given: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in given
     )
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """Return a value as JSON in which nothing is a command."""
+    return re.sub(r"##(?=\w*\[)", r"\\u0023#", json.dumps(value, indent=2, **options))
 
 
 class Parser(argparse.ArgumentParser):

@@ -21,6 +21,12 @@ def listed(found: Iterable[object], conjunction: str = "and") -> str:
     return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
+def shown(value: object, most: int = 40) -> str:
+    """Return a value for a message, cut if it has more characters than ``most``."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def alternatives(found: Iterable[object]) -> str:
     """Return a choice in a sentence, such as "a, b or c"; "nothing" if it is empty."""
     return listed(found, "or")

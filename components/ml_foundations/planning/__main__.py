@@ -1,7 +1,6 @@
 """``python -m ml_foundations.planning``: judge the workloads of YAML documents."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +46,7 @@ def main(
     except documents.UnreadableError as error:
         return refuse(error.errors, style)
     except kind_files.KindError as error:
-        return refuse(str(error).splitlines(), style)
+        return refuse(error.errors, style)
     except Exception as error:
         return refuse([described(error)], style)
 
@@ -158,13 +157,14 @@ def tell(comparison: Comparison, style: str) -> int:
 
 
 def _print(verdicts: Any) -> None:
-    text = verdicts if isinstance(verdicts, str) else json.dumps(verdicts, indent=2)
+    form = printable.text if isinstance(verdicts, str) else printable.as_json
     try:
-        print(printable.text(text), flush=True)
+        sys.stdout.write(form(verdicts) + "\n")
+        sys.stdout.flush()
     except OSError as error:
         text = f"error: the verdicts cannot be written: {error.strerror}"
         print(printable.line(text), file=sys.stderr)
-        sys.exit(UNREADABLE)
+        sys.exit(2)
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:

@@ -30,8 +30,8 @@ def main() -> None:
     except Exception as error:
         from ml_foundations.planning import unexpected
 
-        print(f"error: {unexpected.described(error)}", file=sys.stderr)
-        sys.exit(unexpected.UNREADABLE)
+        print(printable.line(f"error: {unexpected.described(error)}"), file=sys.stderr)
+        sys.exit(2)
 
 
 def _run() -> None:

@@ -1,12 +1,12 @@
 """The commands of a rehearsal."""
 
 import argparse
-import json
 import os
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -193,7 +193,7 @@ def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     unknown = unlisted(resources)
     if args.json:
         listed = {"quota": [*map(asdict, needs)], "apis": apis, "roles": roles, "unlisted": unknown}
-        print(json.dumps(listed, indent=2))
+        print(printable.as_json(listed))
     else:
         tables.show_quotas(needs, output())
         tables.show_access(apis, roles, unknown, output())
@@ -229,7 +229,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     _lock(rehearsal)
     retained = fleet.judge_stack(rehearsal).retained
-    commands = finding_commands(deployed(rehearsal)[0])
+    commands = _finding_commands(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
     if left := [*as_lines(retained), *tables.leftover_lines(commands)]:
@@ -237,6 +237,14 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         console().print(printable.lines(lines))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
+
+
+def _finding_commands(rehearsal: Rehearsal) -> Mapping[str, str]:
+    """Return the commands that find what GKE's controllers would leave of the deployed stack."""
+    try:
+        return finding_commands(deployed(rehearsal)[0])
+    except Exception:  # without its project, or with a broken state, a rehearsal can be removed
+        return {}
 
 
 def _remove(rehearsal: Rehearsal) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.api_server import constraints
 from ml_foundations.planning.api_server.constraints import Constraint, value_at
 from ml_foundations.planning.input import field_catalog
@@ -176,8 +177,8 @@ class FieldRules:
         is_compared = value != "" or self.presence is Presence.STRICT
         for constraint in self.constraints if is_compared else ():
             if not constraint.is_met(value):
-                shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                problem = f"must {constraint.requirement}{shown}"
+                found = "" if isinstance(value, dict | list) else f", not {shown(value, 100)}"
+                problem = f"must {constraint.requirement}{found}"
                 violations.append(Note("", problem, constraint.is_certain))
         if is_mapping(value):
             violations += self._violations_of_mapping(value)

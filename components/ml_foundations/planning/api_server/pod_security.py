@@ -14,7 +14,7 @@ from ml_foundations.planning.model.refusals import Refusal
 _LABEL = "pod-security.kubernetes.io/"
 _LABELS = re.compile(rf"{_LABEL}(?:enforce|audit|warn)(-version)?")
 _LEVEL = re.compile("privileged|baseline|restricted")
-_VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]*)", re.ASCII)
+_VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]{0,8})", re.ASCII)
 _LATEST = 1_000
 _SECCOMP = (18, r"runtime/default|docker/default|localhost/.*")
 _ANNOTATIONS = {
@@ -55,7 +55,7 @@ def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
         if (label := _LABELS.fullmatch(key)) and value is not UNKNOWN:
             pattern = _VERSION if label[1] else _LEVEL
             if not pattern.fullmatch(value or ""):
-                yield f"metadata.labels.{key}", f"must be {pattern.pattern}, not {value}"
+                yield f"metadata.labels.{key}", f"must be {pattern.pattern}, not {str(value)[:40]}"
 
 
 def violations(policy: Manifest, template: Manifest) -> Iterable[Note]:

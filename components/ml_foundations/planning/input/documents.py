@@ -7,6 +7,7 @@ from typing import Any, cast
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, section
 from ml_foundations.kubernetes.reading import ReadError, type_of
+from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.streams import parse
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
@@ -73,7 +74,7 @@ def _placed(path: str, reason: str) -> str:
 def _no_name(value: Any) -> str:
     if value in (None, ""):
         return "is required"
-    return f"must be a string in quotes, not {field_catalog.shown(value)}"
+    return f"must be a string in quotes, not {shown(value)}"
 
 
 def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
@@ -88,5 +89,5 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
         else:
             continue
         if not is_valid:
-            reason = f"must be {wanted}, not {field_catalog.shown(value)}"
+            reason = f"must be {wanted}, not {shown(value)}"
             yield f"metadata.annotations.{name}", reason

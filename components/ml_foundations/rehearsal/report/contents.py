@@ -1,12 +1,11 @@
 """The state of a rehearsal as data: pools, workloads, quotas and recorded resources."""
 
-import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
-from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.findings import Finding
@@ -91,7 +90,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return json.dumps(self.to_dict(), indent=2, default=float)
+        return printable.as_json(self.to_dict(), default=float)
 
     @property
     def unwell(self) -> list[Workload]:
