@@ -199,6 +199,7 @@ def test_json_in_annotations_and_secrets_is_bounded() -> None:
 READERS = {
     "catalog/fabric_pods.py": "the package's own file",
     "catalog/gke_kinds.py": "the package's own file",
+    "catalog/injections.py": "the package's own file",
     "component/data.py": "the package's own files",
     "kubernetes/reading.py": "the reader",
     "planning/input/field_catalog.py": "the package's own files, read at each start",

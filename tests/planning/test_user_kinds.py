@@ -104,7 +104,7 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         (
             "ends: kind=",
             "ends: kind: ",
-            "is invalid YAML: mapping values are not allowed in this context, at line 5",
+            "cannot be read: mapping values are not allowed in this context, at line 5",
         ),
         (DESCRIPTION, "", "kind is required"),
         (DESCRIPTION, "[a]", "the file must be a mapping, not a list"),

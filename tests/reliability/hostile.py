@@ -129,12 +129,12 @@ def _kinds(trial: Trial) -> None:
     kind = description["kind"]
     own = {"kind": f"My{kind}", "group": "example.com", "version": "v1"}
     description |= own
-    for _ in range(draw.choice([0, 0, 1, 1, 2])):
+    for _ in range(draw.choice([0, 0, 0, 1, 2])):
         description = objects.edited(description, draw)
     (trial.folder / "kinds").mkdir()
     (trial.folder / "outside.yaml").write_text(SECRET)
     name = f"kinds/{draw.choice(['a', 'a', trial.file_name()])}.yaml"
-    content = trial.encoded([description], broken=0.2)
+    content = trial.encoded([description], broken=0.1)
     if trial.chance(0.1):
         links = ["../outside.yaml", "/etc/passwd", "/dev/zero", "nothing"]
         (trial.folder / name).symlink_to(draw.choice(links))
@@ -143,7 +143,14 @@ def _kinds(trial: Trial) -> None:
         (trial.folder / name).write_bytes(content)
     given = [each for stream in objects.streams() for each in stream if each["kind"] == kind]
     mine = draw.choice(given) | {"apiVersion": "example.com/v1", "kind": f"My{kind}"}
-    trial.write("a.yaml", [draw.choice(objects.streams())[0], objects.edited(mine, draw), mine])
+    trial.write(
+        "a.yaml",
+        [
+            draw.choice(objects.streams())[0],
+            mine,
+            *[objects.edited(mine, draw)] * trial.chance(0.5),
+        ],
+    )
     trial.plan("a.yaml", "--kinds", "kinds")
 
 

@@ -48,6 +48,11 @@ def try_page(trial: Trial) -> None:
     (trial.folder / "resources.json").write_text(json.dumps(chosen, default=str))
     try:
         verdicts = trial.meter(lambda: judge_program(chosen))
+    except Exception:
+        # Proof, diff and report each end with one sentence then: the engine checks a program's types.
+        trial.outcome = "could not be judged"
+        return
+    try:
         trial.outcome = str(verdicts.stack)
         trial.wrong += checks.wrong_text(report.as_text(verdicts).encode(errors="replace").decode())
         trial.wrong += checks.wrong_comment(markdown.of_verdicts(verdicts))

@@ -263,9 +263,16 @@ def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
     # GKE counts by zone, except for the total numbers.
     if not scaling:
         declared = inputs.get("nodeCount")
-        count = int(inputs.get("initialNodeCount") or 0 if declared is None else declared) * zones
-        return count, count
+        count = whole_number(inputs.get("initialNodeCount") if declared is None else declared)
+        return count * zones, count * zones
     if scaling.get("totalMaxNodeCount") is not None:
-        return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
-    fewest, most = (int(scaling.get(key) or 0) for key in ("minNodeCount", "maxNodeCount"))
+        keys, zones = ("totalMinNodeCount", "totalMaxNodeCount"), 1
+    else:
+        keys = ("minNodeCount", "maxNodeCount")
+    fewest, most = (whole_number(scaling.get(key)) for key in keys)
     return fewest * zones, most * zones
+
+
+def whole_number(value: Any) -> int:
+    """Return a number of nodes that a program declares; 0 if it is none, or absurd."""
+    return int(float(value)) if re.fullmatch(r"[0-9]{1,9}(\.0)?", str(value)) else 0

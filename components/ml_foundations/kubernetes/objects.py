@@ -22,16 +22,27 @@ def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -
 
 def section(manifest: Manifest, *keys: str) -> Manifest:
     """Return the mapping below some keys; empty if there is none, or it is unknown."""
-    for key in keys:
-        found: Any = manifest.get(key)
-        manifest = found if found.__class__ is dict or (found and is_mapping(found)) else {}
+    try:
+        for key in keys:
+            found: Any = manifest.get(key)
+            manifest = found if found.__class__ is dict or (found and is_mapping(found)) else {}
+    except AttributeError:  # an item of a list that should be a mapping
+        return {}
     return manifest
 
 
 def items(manifest: Manifest, key: str) -> list[Manifest]:
     """Return the list below a key; empty if there is none, or it is unknown."""
-    found: Any = manifest.get(key)
+    try:
+        found: Any = manifest.get(key)
+    except AttributeError:  # an item of a list that should be a mapping
+        return []
     return found if isinstance(found, _LISTS) else []
+
+
+def mappings(manifest: Manifest, key: str) -> list[Manifest]:
+    """Return the mappings in the list below a key, without what is unknown or invalid."""
+    return [item for item in items(manifest, key) if is_mapping(item)]
 
 
 def name_of(manifest: Manifest) -> str:

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, plural, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    labels_of,
+    mappings,
+    name_of,
+    plural,
+    section,
+)
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
@@ -111,7 +119,7 @@ class AdmissionObjects:
         """
         if any(unknown_paths(holder.get(field))):
             return True
-        rules = [rule for rule in items(holder, field) if is_mapping(rule)]
+        rules = mappings(holder, field)
         # A workload may need any declared object, so whatever rejects one of these matters.
         if workload.pods and _any_covers(rules, self._declared_resources):
             return True
@@ -134,7 +142,7 @@ class AdmissionObjects:
         name_label = {NAMESPACE_NAME: namespace}
         if namespace in self._namespaces:
             return selects(selector, {**name_label, **self._namespaces[namespace]})
-        requirements = items(selector, "matchExpressions")
+        requirements = mappings(selector, "matchExpressions")
         by_name = [item for item in requirements if item.get("key") == NAMESPACE_NAME]
         wanted = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
         return wanted == namespace and selects({"matchExpressions": by_name}, name_label)
@@ -177,7 +185,7 @@ def _rule_covers(rule: Manifest, resource: str) -> bool:
 
 def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
     """Return whether a policy is only our rule of GPU models, and accepts a workload's pods."""
-    validations = filter(is_mapping, items(section(policy, "spec"), "validations"))
+    validations = mappings(section(policy, "spec"), "validations")
     if [validation.get("expression") for validation in validations] != [_GPU_MODELS_RULE]:
         return False
     try:
@@ -199,7 +207,7 @@ def _accepts_gpu_models(policy: Manifest, workload: Workload) -> bool:
 
 
 def _variable(policy: Manifest, name: str) -> str:
-    for variable in items(section(policy, "spec"), "variables"):
+    for variable in mappings(section(policy, "spec"), "variables"):
         if is_mapping(variable) and variable.get("name") == name:
             return str(variable.get("expression"))
     return ""

@@ -56,8 +56,16 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     document = field_catalog.as_stored(cast("Manifest", manifest))
     names = {key: document.get(key) for key in ("apiVersion", "kind")}
     wrong_names = {key: name for key, name in names.items() if not (name and isinstance(name, str))}
-    if wrong_names or not field_catalog.is_judged(document):
+    if wrong_names:
         return [(key, _no_name(name)) for key, name in wrong_names.items()]
+    if not field_catalog.is_judged(document):
+        # Planning may look objects of these kinds up by name.
+        metadata = section(document, "metadata")
+        return [
+            (f"metadata.{key}", _no_name(metadata[key]))
+            for key in ("name", "namespace")
+            if isinstance(metadata.get(key), dict | list)
+        ]
     wrong = {note.path: note.reason for note in field_catalog.notes(document) if note.is_error}
     if not wrong.keys() & {"metadata", "metadata.annotations"}:
         wrong |= dict(_wrong_annotations(document))

@@ -17,6 +17,7 @@ import yaml
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, map_leaves
+from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.input.user_kinds import rules_of, type_of, types_of
 from ml_foundations.planning.model.kind_files import cached_per_kinds, user_kinds
 from ml_foundations.planning.model.performance import cached_by_content
@@ -137,7 +138,7 @@ _Entry = tuple[int, str, str]
 """The place of a pattern in ``fields.yaml``, its category and its reason; the first one decides."""
 
 
-@cache
+@cached_per_kinds
 def _patterns() -> tuple[Mapping[str, _Entry], Sequence[tuple[str, _Entry]]]:
     """Return the kinds of the table by their names, and the patterns with a wildcard."""
     named: dict[str, _Entry] = {}
@@ -362,12 +363,6 @@ def _is_listed(table_name: str, section: str, key: str) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in table()["keys"][table_name][section])
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
 def is_integer(value: Any, minimum: int = 0) -> bool:
     """Return whether a value is a whole number and at least a minimum."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
@@ -393,7 +388,7 @@ def _one_of(values: Sequence[str], value: Any, _minimum: int) -> str:
 
 
 def _percentage(value: Any, _minimum: int) -> str:
-    is_share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
+    is_share = isinstance(value, str) and re.fullmatch("[0-9]{1,9}%", value)
     wanted = 'a whole number or a percentage such as "25%"'
     return _must_be(wanted, value, unless=is_share or is_integer(value))
 

@@ -15,7 +15,7 @@ from ml_foundations.catalog.topology import may_have_topology
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
 from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
@@ -185,7 +185,7 @@ class _Pool:
 
     @cached_property
     def _accelerator(self) -> Mapping[str, Any]:
-        for declared in items(self._config, "guestAccelerators"):
+        for declared in filter(is_mapping, items(self._config, "guestAccelerators")):
             return declared
         machine = self.machine
         return {"type": machine.gpu, "count": machine.gpu_count} if machine.gpu else {}

@@ -94,6 +94,9 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
             if _chart(inputs) not in _CHARTS:
                 objects.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
         elif type_.startswith("kubernetes:") and isinstance(kind, str):
+            if not _has_valid_name(inputs):
+                objects.append(_not_shown(kind, "with an invalid name"))
+                continue
             category, _ = field_catalog.kind_of(str(inputs.get("apiVersion")), kind)
             if not type_.endswith("Patch"):
                 objects.append(inputs)
@@ -125,8 +128,14 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
             message = f"the cluster has no {kind}, which GKE adds with {setting}"
             remedy = f"Set {setting} of the cluster, or leave the object out."
         namespace = section(manifest, "metadata").get("namespace")
-        name = "/".join(filter(None, (namespace, name_of(manifest))))
+        name = "/".join(str(part) for part in (namespace, name_of(manifest)) if part)
         yield Refusal("controller", "kind", message, remedy, object=f"{kind} {name}")
+
+
+def _has_valid_name(manifest: Manifest) -> bool:
+    metadata = section(manifest, "metadata")
+    names = (manifest.get("apiVersion"), metadata.get("name"), metadata.get("namespace"))
+    return not any(isinstance(name, dict | list) for name in names)
 
 
 def without_class(resources: Sequence[Resource]) -> Iterable[Refusal]:

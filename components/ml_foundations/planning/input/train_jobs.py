@@ -11,6 +11,7 @@ from ml_foundations.kubernetes.objects import (
     api_object,
     items,
     labels_of,
+    mappings,
     name_of,
     namespace_of,
     section,
@@ -48,13 +49,13 @@ def _job_set(train_job: Manifest, runtimes: _Runtimes) -> Manifest:
     spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
     kind = reference.get("kind", _CLUSTER_RUNTIME)
     namespace = "" if kind == _CLUSTER_RUNTIME else namespace_of(train_job)
-    runtime = runtimes.get((kind, namespace, reference.get("name")))
+    runtime = runtimes.get((str(kind), str(namespace), str(reference.get("name"))))
     is_patched = spec.get("runtimePatches") or spec.get("managedBy") or UNKNOWN in spec.values()
     if runtime is None or is_patched or not _is_followed(section(runtime, "spec")):
         return {**train_job, "apiVersion": UNRESOLVED}
     template = section(runtime, "spec", "template")
     jobs: list[Manifest] = []
-    for job in items(section(template, "spec"), "replicatedJobs"):
+    for job in mappings(section(template, "spec"), "replicatedJobs"):
         jobs.append(_with_trainer(job, spec, section(runtime, "spec")))
     metadata = {**section(train_job, "metadata")}
     own = {labels.MADE_FROM: "TrainJob"}

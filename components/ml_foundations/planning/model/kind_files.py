@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from ml_foundations.kubernetes import regular_files
+from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml, type_of
 from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.kubernetes.words import shown
 from ml_foundations.planning.model.described_kinds import DescribedKind, DescribedPods
 
 if TYPE_CHECKING:
@@ -35,6 +38,11 @@ BUILT_IN: Mapping[str, str] = {
 }
 """The API groups of the kinds that no file describes."""
 _PATH = re.compile(r"[A-Za-z][\w-]*(\.[A-Za-z][\w-]*)*")
+_NAMES = {
+    "kind": re.compile("[A-Z][A-Za-z0-9]{0,62}"),
+    "group": re.compile(r"[a-z0-9][a-z0-9.-]{0,252}"),
+    "version": re.compile("[a-z][a-z0-9]{0,62}"),
+}
 _CONDITION = re.compile(rf"{_PATH.pattern}=.+")
 _PATHS = "a list of paths, such as [spec.template]"
 _REQUIRED = {
@@ -50,7 +58,11 @@ _FORMS = {
 
 
 class KindError(SystemExit):
-    """A description of a kind is invalid. It ends the program; the message names file and key."""
+    """Descriptions of kinds are invalid. It ends the program; each error names file and key."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
 
 
 @dataclass
@@ -136,7 +148,7 @@ def _described() -> Mapping[str, DescribedKind]:
     try:
         found = regular_files.below(folder, (".yaml",)) if _choice.folder else []
     except ReadError as error:
-        raise KindError(f"{_choice.title}: {error}") from None
+        raise KindError([f"{_choice.title}: {error}"]) from None
     for file in found:
         name = str(Path(_choice.title, file.relative_to(folder)))
         kind = _user_kind(file, name)
@@ -151,7 +163,7 @@ def _described() -> Mapping[str, DescribedKind]:
 
 
 def _error(file: str, errors: list[str]) -> KindError:
-    return KindError("\n".join(f"{file}: {error}" for error in errors))
+    return KindError([f"{file}: {error}" for error in errors])
 
 
 def _user_kind(file: Path, name: str) -> DescribedKind:
@@ -161,7 +173,7 @@ def _user_kind(file: Path, name: str) -> DescribedKind:
     try:
         description = embedded_yaml(regular_files.read(file, Path(_choice.folder)))
     except ReadError as error:
-        raise _error(name, [f"is invalid YAML: {error}"]) from None
+        raise _error(name, [f"cannot be read: {error}"]) from None
     if not is_mapping(description):  # not the value: it may be another file's
         raise _error(name, [f"the file must be a mapping, not {type_of(description)}"])
     try:
@@ -185,21 +197,19 @@ def _explained(error: "ErrorDetails") -> str:
     if kind == "string_type":
         is_path = bool(parents) and "labels" not in parents
         form = "a path, such as spec.replicas" if is_path else "text (numbers in quotes)"
-        return f"{path} must be {form}, not {_cut(error['input'])}"
+        return f"{path} must be {form}, not {shown(error['input'])}"
     message = error["msg"].removeprefix("Input should be ")
     wanted = _PATHS if last == "template" else _FORMS.get(kind, message)
-    return f"{path} must be {wanted}, not {_cut(error['input'])}"
-
-
-def _cut(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return f"{path} must be {wanted}, not {shown(error['input'])}"
 
 
 def _mistakes(kind: DescribedKind) -> Iterator[str]:
     """Yield what is invalid about a user's kind whose keys and types are valid."""
     if not kind.version:
         yield "version is required, as in apiVersion: group/version"
+    for key, form in _NAMES.items():
+        if (name := getattr(kind, key)) and not form.fullmatch(name):
+            yield f"{key} must be as in apiVersion: group/version and kind, not {shown(name)}"
     if not any(pods.template for pods in kind.pods):
         yield "pods: no entry has a template; add one, such as {template: [spec.template]}"
     if kind.exclusive and not kind.key_label:
@@ -217,11 +227,29 @@ def _mistakes(kind: DescribedKind) -> Iterator[str]:
         lists = {"template": pods.template, "bounds": pods.bounds}
         values = {"labels_from": [*pods.labels_from.values()]}
         yield from _path_errors(prefix, {**single, **lists, **values})
+        for container in pods.init_containers:
+            yield from _quantity_errors(f"{prefix}init_containers", container)
+
+
+def _quantity_errors(path: str, container: Mapping[str, Any]) -> Iterator[str]:
+    for part in ("requests", "limits"):
+        for name, amount in section(container, "resources", part).items():
+            if not _is_quantity(amount):
+                found = f"must be a quantity, such as 500m or 2Gi, not {shown(amount)}"
+                yield f"{path}: resources.{part}.{name} {found}"
+
+
+def _is_quantity(amount: Any) -> bool:
+    try:
+        parse_quantity(amount)
+    except ValueError:
+        return False
+    return True
 
 
 def _condition_errors(key: str, condition: str) -> Iterator[str]:
     if condition and not _CONDITION.fullmatch(condition):
-        yield f"{key} must be a path and values, such as spec.mode=A|B, not {condition!r}"
+        yield f"{key} must be a path and values, such as spec.mode=A|B, not {shown(condition)}"
 
 
 def _path_errors(prefix: str, paths: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -229,4 +257,5 @@ def _path_errors(prefix: str, paths: Mapping[str, Sequence[str]]) -> Iterator[st
         for path in filter(None, given):
             if not _PATH.fullmatch(path):
                 fix = "each has the path of a list" if "[" in path else "such as spec.template"
-                yield f"{prefix}{key} must be names with dots between them, not {path!r}; {fix}"
+                found = f"not {shown(path)}; {fix}"
+                yield f"{prefix}{key} must be names with dots between them, {found}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS
+from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS, whole_number
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -128,7 +128,7 @@ def node_class(node: Manifest) -> NodeClass:
         return NodeClass(name, _with_labels(node, {labels.HOSTNAME: name}), allocatable=allocatable)
     anonymous = _with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
     anonymous = {**anonymous, "metadata": {**section(anonymous, "metadata"), "name": UNKNOWN}}
-    count, fewest = int(annotations[MAX_NODES]), int(annotations.get(MIN_NODES, 0))
+    count, fewest = (whole_number(annotations.get(key)) for key in (MAX_NODES, MIN_NODES))
     return NodeClass(name, anonymous, count, fewest, allocatable)
 
 

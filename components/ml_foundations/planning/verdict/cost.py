@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
+from ml_foundations.catalog.pools import whole_number
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items
 from ml_foundations.kubernetes.words import number
@@ -209,7 +210,8 @@ def _boot_disks(nodes: Iterable[NodeClass]) -> Iterator[PoolCost]:
         kind = node.labels.get(labels.GKE_BOOT_DISK)
         if gib is not None and isinstance(kind, str):
             name = f"boot disks of {node.name} ({gib} GiB of {kind})"
-            yield piece(name, _region_of([node]), {kind: int(gib)}, node.fewest, node.count)
+            disk = {kind: whole_number(gib)}
+            yield piece(name, _region_of([node]), disk, node.fewest, node.count)
 
 
 def price_of(node: NodeClass) -> Decimal | None:
@@ -217,9 +219,10 @@ def price_of(node: NodeClass) -> Decimal | None:
     annotated = annotations_of(node.manifest).get(labels.HOURLY_PRICE)
     if declared := annotated or node.labels.get(labels.HOURLY_PRICE):
         try:
-            return Decimal(str(declared))
+            price = Decimal(str(declared))
         except InvalidOperation:  # not known yet
             return None
+        return price if price.is_finite() else None
     machine, region = machine_of(node), node.labels.get(labels.REGION)
     gpu = node.labels.get(labels.GKE_ACCELERATOR)
     if machine is None or not isinstance(region, str):
@@ -227,7 +230,8 @@ def price_of(node: NodeClass) -> Decimal | None:
     if gpu is not None and not machine.gpu_counts(gpu):
         return None
     count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or gpus(node.allocatable)
-    return machine.price(region, gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
+    is_spot = node.labels.get(labels.GKE_SPOT) == "true"
+    return machine.price(region, gpu, whole_number(count), spot=is_spot)
 
 
 def platform_cost(

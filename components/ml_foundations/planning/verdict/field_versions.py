@@ -10,6 +10,7 @@ from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import is_mapping, joined
 from ml_foundations.planning.input.field_catalog import schema
 from ml_foundations.planning.model.declared import full_name
+from ml_foundations.planning.model.kind_files import cached_per_kinds
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 
 _PACKAGE = "ml_foundations.planning.api_server"
@@ -83,7 +84,7 @@ def _fields() -> Mapping[tuple[str, str], _Gated]:
     return fields
 
 
-@cache
+@cached_per_kinds
 def _steps() -> Mapping[str, Mapping[str, str]]:
     """Return, by type, the fields that are gated or lead to gated ones, with their items' types."""
     items: dict[str, dict[str, str]] = {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, mappings, section
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.model.declared import full_name, of_kind
 from ml_foundations.planning.model.kind_files import described_kinds
@@ -24,7 +24,7 @@ def group_service_findings(objects: Sequence[Manifest]) -> Iterator[Finding]:
         spec = section(service, "spec")
         if any(unknown_paths(spec)) or not spec.get("selector") or spec.get("clusterIP") == "None":
             continue
-        for port in items(spec, "ports"):
+        for port in mappings(spec, "ports"):
             yield from _silent_workers(network, service, port.get("targetPort", port.get("port")))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_foundations.catalog import inference_gateways as facts
 from ml_foundations.kubernetes.labels import LLMD_ROLE
-from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, items, mappings, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.input.program import SUBNETWORK, Resource
@@ -118,7 +118,7 @@ def _picker(pool: Manifest) -> tuple[str, str]:
 
 
 def _ports(pool: Manifest) -> list[Any]:
-    return [port.get("number") for port in items(section(pool, "spec"), "targetPorts")]
+    return [port.get("number") for port in mappings(section(pool, "spec"), "targetPorts")]
 
 
 def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
@@ -130,7 +130,8 @@ def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
         if declared.intersection(ports):
             listening.append(pods)
             continue
-        message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
+        port = ports[0] if ports else "of the pool"
+        message = f"it selects the pods of {pods.about}, which declare no port {port}"
         remedy = "Add a label to the selector that only the pods of its server have."
         # A container without declared ports may listen on any.
         severe = error if declared else warning

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import listening
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, mappings, name_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
@@ -56,13 +56,13 @@ class Pods:
         """The numbers of the ports that its containers declare."""
         declared: set[Any] = set()
         for container in filter(is_mapping, listening(self.spec)):
-            declared.update(port.get("containerPort") for port in _mappings(container, "ports"))
+            declared.update(port.get("containerPort") for port in mappings(container, "ports"))
         return declared
 
     def port(self, wanted: Any) -> Any:
         """Return the number of a port that is given by number or name."""
         for container in filter(is_mapping, listening(self.spec)):
-            for port in _mappings(container, "ports"):
+            for port in mappings(container, "ports"):
                 if port.get("name") == wanted:
                     return port.get("containerPort")
         return wanted
@@ -131,7 +131,7 @@ class Network:
         """Yield each declared namespace that a policy of another namespace names to let it in."""
         for namespace, policies in self._policies.items():
             for policy in policies:
-                for rule in _mappings(section(policy, "spec"), "ingress"):
+                for rule in mappings(section(policy, "spec"), "ingress"):
                     for caller in _named_namespaces(rule):
                         if caller in self._namespaces and caller != namespace:
                             yield self._call(caller, policy, rule)
@@ -140,7 +140,7 @@ class Network:
         labels = section(policy, "spec", "podSelector", "matchLabels")
         namespace, name = key_of(policy)
         callee = Pods(namespace, labels)
-        ports = [port.get("port") for port in _mappings(rule, "ports")] or [None]
+        ports = [port.get("port") for port in mappings(rule, "ports")] or [None]
         sources = self.by_namespace.get(caller) or [Pods(caller, {})]
         is_open = any(self.allows("egress", source, callee, ports[0]) for source in sources)
         return Call(caller, namespace, name, is_open)
@@ -152,7 +152,7 @@ class Network:
             return True
         destination = own if direction == "ingress" else other
         for rule in rules:
-            peers = items(rule, "from" if direction == "ingress" else "to")
+            peers = mappings(rule, "from" if direction == "ingress" else "to")
             is_about = not peers or any(self._is_peer(peer, own, other) for peer in peers)
             if is_about and _has_port(rule, destination, port):
                 return True
@@ -166,7 +166,7 @@ class Network:
         if rules is None:
             return True
         for rule in rules:
-            peers = items(rule, "from" if direction == "ingress" else "to")
+            peers = mappings(rule, "from" if direction == "ingress" else "to")
             is_about = not peers or _has_address(peers, address)
             if is_about and _has_port(rule, own, port):
                 return True
@@ -193,7 +193,7 @@ class Network:
             spec = section(policy, "spec")
             is_of_direction = direction.capitalize() in _types(spec)
             if is_of_direction and selects(section(spec, "podSelector"), own.labels):
-                rules = [*(rules or ()), *items(spec, direction)]
+                rules = [*(rules or ()), *mappings(spec, direction)]
         return rules
 
     def _is_peer(self, peer: Manifest, own: Pods, other: Pods) -> bool:
@@ -262,8 +262,8 @@ def _called_servers(
     network: Network, pods: Pods, services: Mapping[tuple[str, str], Manifest]
 ) -> Iterator[Finding]:
     """Yield the servers that pods do not reach, of those that their environment names by URL."""
-    for container in _mappings(pods.spec, "containers"):
-        for variable in _mappings(container, "env"):
+    for container in mappings(pods.spec, "containers"):
+        for variable in mappings(container, "env"):
             for url in _URL.finditer(str(variable.get("value") or "")):
                 service = services.get((url["namespace"] or pods.namespace, url["name"]))
                 if service is not None and not any(unknown_paths(service.get("spec"))):
@@ -273,7 +273,7 @@ def _called_servers(
 
 def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -> Iterator[Finding]:
     spec, (namespace, name) = section(service, "spec"), key_of(service)
-    ports = [entry for entry in _mappings(spec, "ports") if entry.get("port") == port]
+    ports = [entry for entry in mappings(spec, "ports") if entry.get("port") == port]
     if not spec.get("selector") or not ports:
         return
     names = f"its environment names {namespace}/{name}"
@@ -322,16 +322,16 @@ def _is_known(manifest: Manifest, template: Any) -> bool:
 def _types(policy: Manifest) -> list[Any]:
     """Return the directions of a policy: by default Ingress, and Egress if it has such rules."""
     default = ["Ingress", "Egress"] if items(policy, "egress") else ["Ingress"]
-    return [*(policy.get("policyTypes") or default)]
+    return items(policy, "policyTypes") or default
 
 
 def _named_namespaces(rule: Manifest) -> Iterator[str]:
     """Yield the namespaces that a rule for ingress names."""
-    for peer in _mappings(rule, "from"):
+    for peer in mappings(rule, "from"):
         selector = section(peer, "namespaceSelector")
         if (name := section(selector, "matchLabels").get(NAMESPACE_NAME)) is not None:
             yield str(name)
-        for expression in _mappings(selector, "matchExpressions"):
+        for expression in mappings(selector, "matchExpressions"):
             if expression.get("key") == NAMESPACE_NAME and expression.get("operator") == "In":
                 yield from map(str, items(expression, "values"))
 
@@ -369,11 +369,6 @@ def _has_address(peers: Iterable[Manifest], address: str) -> bool:
         if not is_excepted and any(map(wanted.subnet_of, _networks([block.get("cidr")]))):
             return True
     return False
-
-
-def _mappings(manifest: Manifest, key: str) -> list[Manifest]:
-    """Return the items of a list that are known."""
-    return [item for item in items(manifest, key) if is_mapping(item)]
 
 
 def _networks(texts: Iterable[Any]) -> list[IPv4Network]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any, NamedTuple
 
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.networks import GROUP, last_part
@@ -135,7 +135,7 @@ def _of_cluster(cluster: Manifest, subnetworks: Mapping[object, Manifest]) -> It
     """Yield the ranges of the subnetwork that has the cluster's range of pods."""
     pods = section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName")
     for name, subnetwork in subnetworks.items():
-        more = [each for each in items(subnetwork, "secondaryIpRanges") if each is not UNKNOWN]
+        more = mappings(subnetwork, "secondaryIpRanges")
         if pods is not None and pods in [each.get("rangeName") for each in more]:
             for ip_range in (subnetwork, *more):
                 yield from _range(f"Cluster {cluster.get('name')}", name, ip_range)
@@ -155,6 +155,6 @@ def _range(owner: str, subnetwork: object, ip_range: Manifest) -> Iterator[_Rang
 
 
 def _networks(pool: Manifest) -> Iterator[Manifest]:
-    for names in items(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
+    for names in mappings(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
         if names is not UNKNOWN:
             yield names

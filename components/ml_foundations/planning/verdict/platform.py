@@ -11,7 +11,14 @@ from ml_foundations.catalog.machine_types import gpu_model
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    mappings,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input import program
@@ -112,7 +119,7 @@ def _only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator[Findin
 def _repels_gke(pool: Manifest) -> bool:
     """Return whether taints keep GKE's own pods off a pool."""
     # Source: GKE, "Isolate your workloads in dedicated node pools".
-    for taint in items(section(pool, "nodeConfig"), "taints"):
+    for taint in mappings(section(pool, "nodeConfig"), "taints"):
         if taint is UNKNOWN or taint.get("key") in _TOLERATED_BY_GKE:
             continue
         if "PREFER" not in str(taint.get("effect")).upper():
@@ -170,9 +177,9 @@ def _too_few_addresses(
             for_pods += node.count * 2 * (1 << (int(max_pods) - 1).bit_length())
     for subnetwork in of_type(resources, program.SUBNETWORK):
         pod_ranges: list[Manifest] = []
-        for ip_range in items(subnetwork, "secondaryIpRanges"):
+        for ip_range in mappings(subnetwork, "secondaryIpRanges"):
             # Of several clusters, which nodes take addresses of which range is not known.
-            if ip_range is not UNKNOWN and [ip_range.get("rangeName")] == range_names:
+            if [ip_range.get("rangeName")] == range_names:
                 pod_ranges.append(ip_range)
         if len(pod_ranges) == 1:
             yield from _small_range(pod_ranges[0], for_pods, is_for_pods=True)
@@ -332,7 +339,7 @@ def _critical_pods(
 
 
 def _is_of_critical_pods(quota: Manifest) -> bool:
-    for scope in items(section(quota, "spec", "scopeSelector"), "matchExpressions"):
+    for scope in mappings(section(quota, "spec", "scopeSelector"), "matchExpressions"):
         if not set(operator_nodes.CRITICAL_CLASSES).isdisjoint(scope.get("values") or ()):
             return True
     return False

@@ -9,6 +9,7 @@ from ml_foundations.kubernetes.objects import (
     annotations_of,
     items,
     labels_of,
+    mappings,
     namespace_of,
     section,
 )
@@ -54,6 +55,8 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
     if webhooks is UNKNOWN or any(unknown_paths(webhooks)):
         return
     for index, webhook in enumerate(items(configuration, "webhooks")):
+        if not is_mapping(webhook):
+            continue
         selectors = section(webhook, "namespaceSelector"), section(webhook, "objectSelector")
         if webhook.get("failurePolicy", "Fail") != "Fail" or any(map(_limits, selectors)):
             continue
@@ -67,12 +70,12 @@ def _limits(selector: Manifest) -> bool:
     """Return whether a selector leaves most namespaces or objects out."""
     if selector.get("matchLabels"):
         return True
-    expressions = filter(is_mapping, items(selector, "matchExpressions"))
+    expressions = mappings(selector, "matchExpressions")
     return any(expression.get("operator") in _LIMITS for expression in expressions)
 
 
 def _is_about_pods(webhook: Manifest) -> bool:
-    for rule in items(webhook, "rules"):
+    for rule in mappings(webhook, "rules"):
         is_core = bool({"", "*"}.intersection(items(rule, "apiGroups")))
         is_created = bool({"CREATE", "*"}.intersection(items(rule, "operations")))
         if is_core and is_created and {"pods", "*", "*/*"}.intersection(items(rule, "resources")):
