@@ -271,6 +271,10 @@ def load() -> Settings:
         raise pulumi.RunError(printable.text(text)) from None
 
 
+_MOST_ERRORS = 100
+"""Errors that are explained: each unknown key is compared with all that exist."""
+
+
 def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None) -> Settings:
     """Return the settings in a stack file's sections.
 
@@ -284,13 +288,16 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
         found += _derived_errors(arguments)
         arguments.section.update(arguments.values)
     settings, invalid = validated(Settings, filled.sections, by_alias=True, by_name=False)
-    found += _relocated(explain(invalid, Settings, to_camel), filled.derived)
+    shown, hidden = invalid[:_MOST_ERRORS], invalid[_MOST_ERRORS:]
+    found += _relocated(explain(shown, Settings, to_camel), filled.derived)
     if settings is not None:
         found += while_valid(_built_errors(settings))
         found += cross_checks.errors(settings)
     if settings is None or found:
-        lines = [f"{number(len(found), 'invalid value')}:"]
+        lines = [f"{number(len(found) + len(hidden), 'invalid value')}:"]
         lines += [f"  {_in_file(path)}: {reason}" for path, reason in found]
+        if hidden:
+            lines.append(f"  ml-foundations: and {len(hidden)} more, after these")
         raise ValueError(printable.lines(lines))
     return settings
 

@@ -40,9 +40,7 @@ class Outcome:
     @property
     def is_heavy(self) -> bool:
         """Return whether it took too long or too much."""
-        # A stack file with thousands of wrong names: each is compared with the names that exist.
-        seconds = checks.SECONDS * (3 if self.kind == "stack files" else 1)
-        return self.seconds > seconds or self.megabytes > checks.MEGABYTES
+        return self.seconds > checks.SECONDS or self.megabytes > checks.MEGABYTES
 
 
 def try_all(folder: Path, first: int, count: int) -> list[Outcome]:

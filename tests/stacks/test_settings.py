@@ -206,6 +206,16 @@ def on_existing_cluster(**sections: Any) -> dict[str, Any]:
     return {key: value for key, value in (given | sections).items() if value is not None}
 
 
+def test_thousands_of_errors_are_counted_and_the_first_are_explained() -> None:
+    given = sections("dev")
+    given["teams"]["research"] |= {f"quotas{index}": 1 for index in range(10_000)}
+    with pytest.raises(ValueError, match=r"^10000 invalid values:") as refused:
+        settings.parse(given)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 102
+    assert lines[-1] == "  ml-foundations: and 9900 more, after these"
+
+
 def test_everything_above_a_cluster_works_on_one_that_exists() -> None:
     parsed = settings.parse(on_existing_cluster(nodePools=None, gpuOperator=None))
     assert parsed.cluster.context == "lab"
