@@ -7,9 +7,11 @@ import pytest
 from ml_foundations.catalog.tables import rows
 from ml_foundations.planning.input.field_catalog import has_field, schema
 from ml_foundations.planning.input.program import CLUSTER
+from ml_foundations.planning.verdict import field_versions
 from ml_foundations.planning.verdict.field_versions import _fields, _steps, version_findings
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.rehearsal.tools import groups
 
 from codegen import feature_gates
 from tests.factories import Manifest, namespaced
@@ -65,7 +67,7 @@ def test_a_field_that_no_version_has() -> None:
     update = {"rollingUpdate": {"maxUnavailable": 2}}
     manifest = namespaced("apps/v1", "StatefulSet", "s", spec={"updateStrategy": update})
     [finding] = found(manifest, cluster("1.36"))
-    assert "no version of Kubernetes has MaxUnavailableStatefulSet on" in finding.message
+    assert "MaxUnavailableStatefulSet is off by default" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -171,3 +173,13 @@ def test_the_tables_are_those_of_the_pinned_kubernetes() -> None:
         pytest.skip("the source of Kubernetes is not on this machine")
     for path, text in feature_gates.files().items():
         assert path.read_text() == text, path
+
+
+def test_what_a_later_version_has_on_is_not_known() -> None:
+    spec = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}
+    stateful_set = namespaced("apps/v1", "StatefulSet", "s", spec=spec)
+    [finding] = found(stateful_set, cluster("1.36"))
+    assert "before Kubernetes 1.37, MaxUnavailableStatefulSet is off by default" in finding.message
+    assert not found(stateful_set, cluster("1.37"))
+    _, minor, _ = groups.KUBERNETES.pinned("k8s.io/kubernetes").split(".")
+    assert f"1.{int(minor) + 1}" == field_versions._NEXT

@@ -290,3 +290,10 @@ def test_an_unexpected_error_names_the_file(
     monkeypatch.setattr(planning.documents, "read", lambda *_: {}["x"])
     assert main(["manifests"]) == 2
     assert " while reading manifests/stack.yaml: 'x'" in capsys.readouterr().err
+
+
+def test_a_change_that_adds_nodes_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "old").mkdir()
+    (folder / "manifests" / "n.yaml").write_text(yaml.safe_dump(node("n2", cpu="64")))
+    main(["--diff", "old", "manifests"])
+    assert "The new side adds nodes, which count for it: a and n2" in capsys.readouterr().out

@@ -50,6 +50,8 @@ def nodes(labels: Manifest | None = None, fewest: int = 0) -> Manifest:
         ([train(3600), nodes()], False),
         ([train(3600), nodes(SPOT, fewest=1)], False),
         ([train(3600), nodes(SPOT), pool("others", 2, gpu="8")], False),
+        # A pool without GPUs is no home for pods with GPUs, whatever their labels accept.
+        ([train(3600), nodes(SPOT), pool("system", 2)], True),
     ],
 )
 def test_a_deadline_may_pass_while_a_job_waits_for_scarce_nodes(

@@ -32,11 +32,16 @@ pieces = st.sampled_from((*COMMANDS, "::", "#", "##", "[", "<", "{%", "\n", "\r"
 texts = st.lists(pieces | st.characters(), max_size=9).map("".join)
 
 
+NOTHING = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3164\uffa0"
+NOTHING += "".join(map(chr, range(0xE0100, 0xE01F0)))
+"""Letters and marks that show nothing."""
+
+
 def test_each_character_that_is_not_visible_is_shown() -> None:
     chars, expected = list(map(chr, range(sys.maxunicode + 1))), list[str]()
     printed: list[str] = []
     for char in chars:
-        is_invisible = unicodedata.category(char) in INVISIBLE
+        is_invisible = unicodedata.category(char) in INVISIBLE or char in NOTHING
         # Other spaces than the usual one are separators too.
         is_shown = is_invisible or (char.isspace() and char != " ")
         expected.append(char.encode("unicode_escape").decode() if is_shown else char)

@@ -1,6 +1,7 @@
 """The reader of YAML and JSON that others write: bounds, and the scalars of sigs.k8s.io/yaml."""
 
 import ast
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,14 @@ def test_keys_are_text_as_kubectl_makes_them() -> None:
     assert reading.documents("{yes: 1, 2: 1, 08: 1, 1.50: 1, 1:30: 1}") == [
         dict.fromkeys(("true", "2", "8", "1.5", "1:30"), 1)
     ]
+
+
+def test_numbers_as_keys_that_have_the_same_hash_take_no_longer() -> None:
+    text = "data: {" + ", ".join(f"{index * (2**61 - 1)}: x" for index in range(20_000)) + "}"
+    started = time.process_time()
+    [document] = reading.documents(text)
+    assert len(document["data"]) == 20_000
+    assert time.process_time() - started < 2
 
 
 def test_a_file_of_pulumi_has_other_truth_values_and_no_key_twice() -> None:

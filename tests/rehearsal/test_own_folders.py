@@ -1,5 +1,6 @@
 """A rehearsal changes and deletes nothing that is not its own, and ends with a line on any error."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -51,6 +52,11 @@ CASES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "clusters": (replaced("dev/clusters"), "is a link"),
     "a cluster": (replaced("dev/clusters/c"), "is a link"),
     "logs of a cluster": (replaced("dev/clusters/c/logs"), "is a link"),
+    "a folder of the control plane": (
+        replaced("dev/cluster/.kwok/clusters/kwok"),
+        "is a link",
+    ),
+    "a folder of controllers": (replaced("dev/controllers"), "is a link"),
     "a file": (
         lambda project, _: (project / ".rehearsal").write_text(""),
         "is not a folder",
@@ -161,3 +167,20 @@ def test_a_comparison_uses_the_kinds_of_its_base(
         shutil.rmtree(tree)
     finally:
         kind_files.use("")
+
+
+@pytest.mark.parametrize("kinds", ["/gone", "/x\x1b[31m\n::error::pwn"])
+def test_a_rehearsal_whose_kinds_are_gone_can_be_removed(
+    kinds: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    (rehearsal.root / "kinds.json").write_text(json.dumps(kinds))
+    (rehearsal.root / "pulumi.pid").write_text("x y")
+    done = subprocess.run([COMMAND, "down", "--project", tmp_path], check=False)
+    printed = capfd.readouterr()
+    assert done.returncode == 0, printed.err
+    assert not rehearsal.root.exists()
+    assert "\x1b" not in printed.out + printed.err
+    assert "\n::" not in printed.out + printed.err

@@ -134,7 +134,7 @@ def test_a_bucket_brings_gkes_sidecar() -> None:
         "gke-gcsfuse/cpu-request": "250m",
         "gke-gcsfuse/cpu-limit": "32",
         "gke-gcsfuse/memory-request": "256Mi",
-        "gke-gcsfuse/memory-limit": "32Gi",
+        "gke-gcsfuse/memory-limit": "4Ti",
     }
     assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {
         "bucketName": "models",

@@ -82,12 +82,13 @@ NCCL_PAIRS: Mapping[str, NcclPair] = {
 """Plugin and daemon by kind of fabric. Others are not supported (container-engine-accelerators,
 gpudirect-tcpxo/README.md)."""
 
-WITHOUT_PLUGIN: Mapping[str, str] = {"NCCL_NET_PLUGIN": "", "NCCL_TUNER_PLUGIN": "none"}
+WITHOUT_PLUGIN: Mapping[str, str] = {"NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 """What keeps NCCL from the plugin of its node.
 
 The plugin is in /usr/local/nvidia/lib64, where the images of vLLM and NGC look for libraries.
 Without its settings, NCCL fails at the start (llm-d, pull request 1282, and
-guides/recipes/modelserver/components/disable-gke-nccl-tuner-patch)."""
+guides/recipes/modelserver/components/disable-gke-nccl-tuner-patch). Older releases of NCCL load the
+plugin if NCCL_NET_PLUGIN is empty, so it is none (NVIDIA/nccl, src/plugin/net.cc)."""
 CROSS_RAIL = {"UCX_IB_ROCE_REACHABILITY_MODE": "all"}
 """What lets UCX, and so NIXL, connect interfaces of different subnetworks (llm-d's overlay for GKE
 of wide-ep-lws for GLM-5.2)."""

@@ -24,8 +24,11 @@ SERVICE_AGENT = "@container-engine-robot.iam.gserviceaccount.com"
 SCAN_ROLE = "roles/storage.legacyBucketReader"
 """The smallest role with storage.buckets.get and storage.objects.list, which a scan needs."""
 
-_UNLIMITED = {"cpu": "32", "memory": "32Gi"}
-"""Limits that no sidecar reaches: GKE sets none, and "0" would let a LimitRange set its default."""
+_UNLIMITED = {"cpu": "32", "memory": "4Ti"}
+"""Limits that no sidecar reaches: GKE sets none, and "0" would let a LimitRange set its default.
+
+A profile takes a memory limit below that of the node as the budget of its caches
+(gcs-fuse-csi-driver, pkg/profiles/recommender.go): no node has 4Ti."""
 
 
 class Injection(NamedTuple):

@@ -9,6 +9,7 @@ from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import MAX_PODS, Gpu, MachineType
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 CLUSTER = "gcp:container/cluster:Cluster"
@@ -271,8 +272,3 @@ def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
         keys = ("minNodeCount", "maxNodeCount")
     fewest, most = (whole_number(scaling.get(key)) for key in keys)
     return fewest * zones, most * zones
-
-
-def whole_number(value: Any) -> int:
-    """Return a number of nodes that a program declares; 0 if it is none, or absurd."""
-    return int(float(value)) if re.fullmatch(r"[0-9]{1,9}(\.0)?", str(value)) else 0

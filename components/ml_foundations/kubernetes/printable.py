@@ -19,6 +19,10 @@ _COMMAND = re.compile(
     re.MULTILINE,
 )
 """The beginning of a command (actions/runner, ActionCommand.cs; pulumi, colors.go)."""
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that count as printable and show nothing. U+FE0F makes an emoji of a sign."""
 _LONGEST_WORD = 400
 """More than the longest name, key or image that Kubernetes accepts."""
 _LONG_WORD = re.compile(rf"(\S{{{_LONGEST_WORD}}})\S+")
@@ -46,11 +50,17 @@ def lines(given: Iterable[str]) -> str:
 
 def _escaped(given: str) -> str:
     # A space is the only separator that is printable.
-    if given.isprintable():
+    if given.isprintable() and given.isascii():
         return given
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in given
-    )
+    return "".join(char if _is_visible(char) else _shown(char) for char in given)
+
+
+def _is_visible(char: str) -> bool:
+    return char.isprintable() and not _INVISIBLE.match(char)
+
+
+def _shown(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def as_json(value: Any, **options: Any) -> str:

@@ -27,6 +27,12 @@ WHOLE = 1000
 """One, in thousandths."""
 
 
+def whole_number(value: Any, default: int = 0) -> int:
+    """Return a whole number below a billion that a label or another text has; or the default."""
+    text = str(value)
+    return int(float(text)) if re.fullmatch(r"[0-9]{1,9}(\.0)?", text) else default
+
+
 def parse_quantity(value: str | int | float) -> Fraction:
     """Return the exact amount of a quantity in a manifest, such as ``"1500m"``, ``"16Gi"`` or 2.
 

@@ -225,11 +225,17 @@ def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
     """Yield a mapping whose keys are text, as kubectl converts them: true, not True."""
     mapping: dict[str, Any] = {}
     yield mapping
-    for key, value in loader.construct_mapping(node).items():
-        if key is None:
-            raise ConstructorError(None, None, "a key is null", node.start_mark)
+    if not isinstance(node, yaml.MappingNode):
+        raise ConstructorError(None, None, "a mapping is expected", node.start_mark)
+    loader.flatten_mapping(node)
+    for key_node, value_node in node.value:
+        # Each key is text before it is looked up: numbers may be chosen to have the same hash.
+        key = loader.construct_object(key_node, deep=True)
+        if key is None or isinstance(key, dict | list):
+            raise ConstructorError(None, None, "a key is not text", key_node.start_mark)
         text = key if isinstance(key, str) else _as_key(key)
-        mapping[sys.intern(text)] = value  # separate keys would be a fifth of the memory
+        # Separate keys would be a fifth of the memory.
+        mapping[sys.intern(text)] = loader.construct_object(value_node)
 
 
 def _unique_keys(loader: Any, node: Any) -> Iterator[dict[str, Any]]:

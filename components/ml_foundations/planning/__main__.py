@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ml_foundations.kubernetes import printable, regular_files
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.reading import ReadError
+from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import drain
 from ml_foundations.planning.model import kind_files
@@ -61,7 +62,7 @@ def _judge(options: argparse.Namespace, style: str) -> int:
         shared, before, after = _read(options.files), _read([old]), _read([new])
         with step("judging"):
             verdicts = judge_documents([*shared, *before]), judge_documents([*shared, *after])
-        notes = report.kinds_used(verdicts[1])
+        notes = (*_added_nodes(before, after), *report.kinds_used(verdicts[1]))
         return tell(Comparison(f"From {old} to {new}", *verdicts, notes), style)
     manifests = _read(options.files or ["-"])
     with step("judging"):
@@ -73,6 +74,16 @@ def _judge(options: argparse.Namespace, style: str) -> int:
         verdicts = replace(verdicts, needs=quota_of_nodes(nodes))
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
+
+
+def _added_nodes(before: Sequence[Manifest], after: Sequence[Manifest]) -> Iterator[str]:
+    """Yield a note on the Nodes of NEW that OLD lacks: whoever adds one gives the change space."""
+    if added := sorted(_node_names(after) - _node_names(before)):
+        yield f"The new side adds nodes, which count for it: {names(added)}."
+
+
+def _node_names(manifests: Iterable[Manifest]) -> set[str]:
+    return {name_of(manifest) for manifest in manifests if manifest["kind"] == "Node"}
 
 
 def refuse(errors: Sequence[str], style: str) -> int:

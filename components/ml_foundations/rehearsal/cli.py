@@ -27,6 +27,12 @@ def main() -> None:
     """Run one command. The exit status is 0 only on success."""
     try:
         _run()
+    except SystemExit as error:
+        # Invalid descriptions of kinds, whose class is imported only where kinds are read.
+        if not (errors := getattr(error, "errors", ())):
+            raise
+        print(printable.lines(f"error: {text}" for text in errors), file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         from ml_foundations.planning import unexpected
 

@@ -115,7 +115,8 @@ def _resources(
 
 def _use_kinds(folder: str, root: Path, tree: Path, commit: str) -> None:
     """Use the kinds in a folder, which is that of the commit if it is in the repository."""
-    title, path = folder, Path(folder).resolve()
+    # Not by the links of the working tree, which are those of HEAD.
+    title, path = folder, Path(os.path.normpath(Path(folder).absolute()))
     for top in filter(path.is_relative_to, (root, tree.resolve()) if folder else ()):
         title = f"{commit}:{path.relative_to(top)}"
         folder = str(tree / path.relative_to(top))

@@ -185,8 +185,12 @@ class Rehearsal:
             elif status.st_uid != os.geteuid():
                 fault = "another user's"
             if fault:
-                fix = "Nothing was changed. Remove it, or choose another project"
-                raise RehearsalError(f"{folder} is {fault}, and may hold no rehearsal. {fix}")
+                raise _not_own(folder, fault)
+        for parent, folders, names in os.walk(self.root):
+            for path in (Path(parent, name) for name in (*folders, *names)):
+                # `up` links to tools and to Pulumi's files, which a removal does not follow.
+                if path.is_symlink() and (path.is_dir() or path.suffix == ".lock"):
+                    raise _not_own(path, "a link")
 
     def make(self) -> None:
         """Create the missing folders, private to the user."""
@@ -198,6 +202,11 @@ class Rehearsal:
         write(self.root.parent / ".gitignore", "*\n")
         if not self.tokens.exists():
             write(self.tokens, f"{secrets.token_urlsafe(32)},rehearsal,rehearsal,system:masters\n")
+
+
+def _not_own(path: Path, fault: str) -> RehearsalError:
+    fix = "Nothing was changed. Remove it, or choose another project"
+    return RehearsalError(f"{path} is {fault}, and may hold no rehearsal. {fix}")
 
 
 def cache_dir() -> Path:

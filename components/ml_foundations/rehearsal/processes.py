@@ -66,7 +66,7 @@ class Process:
         It has ended if its pid is gone, or belongs to a zombie or to a later process.
         """
         pid, _, start = read_text(self.file).partition(" ")
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, ValueError):  # a file that somebody else has written
             if start and start == _start_of(int(pid)):
                 return psutil.Process(int(pid))
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total, whole_number
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
@@ -210,7 +210,8 @@ def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
     from ml_foundations.catalog.machine_types import gpu_model
 
     model = gpu_model(node.labels.get(labels.GKE_ACCELERATOR, ""), node.labels)
-    return [(model.product, int(node.labels.get(labels.GKE_ACCELERATOR_COUNT, 0)))] if model else []
+    count = whole_number(node.labels.get(labels.GKE_ACCELERATOR_COUNT))
+    return [(model.product, count)] if model else []
 
 
 def _count(request: Manifest) -> int:

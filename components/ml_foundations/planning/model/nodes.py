@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS, whole_number
+from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.objects import (
     name_of,
     section,
 )
-from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
+from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled, whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, cla
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
-from ml_foundations.kubernetes.quantities import Amounts, milli
+from ml_foundations.kubernetes.quantities import Amounts, milli, whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
 from ml_foundations.planning.model import storage
 from ml_foundations.planning.model.declared import full_name, key_of
@@ -188,7 +188,7 @@ class Volumes:
         claims: list[Manifest] = []
         for stem in stems:
             for number, claim in self._numbered.get((workload.namespace, stem), ()):
-                if number.isdecimal() and int(number) in ordinals(workload):
+                if number.isdecimal() and whole_number(number, -1) in ordinals(workload):
                     claims.append(claim)
         return claims
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, format_milli
+from ml_foundations.kubernetes.quantities import WHOLE, format_milli, whole_number
 from ml_foundations.kubernetes.selectors import required_node_affinity, unmet
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -144,7 +144,7 @@ def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:
     # If MPS shares the node's only GPU, a container gets several parts of it. Source:
     # GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia/gpusharing/gpusharing.go.
     if strategy == "mps":
-        parts_of_a_gpu = int(node.labels.get(labels.GKE_SHARED_CLIENTS, 1))
+        parts_of_a_gpu = whole_number(node.labels.get(labels.GKE_SHARED_CLIENTS), 1)
         if node.allocatable.get(labels.GPU_RESOURCE, 0) <= parts_of_a_gpu * WHOLE:
             return
     gpus = format_milli(pod.most_gpus)

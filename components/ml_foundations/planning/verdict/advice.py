@@ -80,8 +80,14 @@ def _lacks_ipc(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> bool:
 
 
 def _nodes_for(cluster: Cluster, pod: PodClass) -> list[NodeClass]:
-    """Return the nodes that accept a pod."""
-    return [group.node for group in cluster.accepting(pod)]
+    """Return the nodes that accept a pod and have its devices, such as GPUs."""
+    nodes = [group.node for group in cluster.accepting(pod)]
+    return [node for node in nodes if node.unknown or _has_devices(node, pod)]
+
+
+def _has_devices(node: NodeClass, pod: PodClass) -> bool:
+    devices = [(name, amount) for name, amount in pod.requests.items() if "/" in name]
+    return all(node.allocatable.get(name, 0) >= amount for name, amount in devices)
 
 
 def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> bool:

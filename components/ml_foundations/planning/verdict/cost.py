@@ -9,9 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
-from ml_foundations.catalog.pools import whole_number
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.program import ADDRESSES, CLUSTER, NAT, Resource
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup

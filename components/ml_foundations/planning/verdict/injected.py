@@ -133,7 +133,7 @@ def _plugin_without_settings(
         if labels.GPU_RESOURCE in section(container, "resources", "limits") and not is_set_up:
             found = f"nodes of {with_plugin[0].name} have NCCL's plugin"
             message = f"{found}, and nothing sets it up: NCCL may fail at the start"
-            off = 'NCCL_NET_PLUGIN to "" and NCCL_TUNER_PLUGIN to none'
+            off = "NCCL_NET_PLUGIN and NCCL_TUNER_PLUGIN to none"
             remedy = f"Set {off} (pool or gpu_fabric of our workloads does), or its variables."
             path = f"{pod_set.path}.containers[{index}].env"
             yield Refusal("nccl-plugin", path, message, remedy)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.kubernetes.words import names, number
 from ml_foundations.planning.model.node_groups import PodClass
@@ -24,7 +25,7 @@ _PASSING = {
 def longest_run(workload: Workload) -> int | None:
     """Return the most seconds that a run may last; None if nothing limits it."""
     own = annotations_of(workload.manifest).get(labels.RUN_SECONDS)
-    return int(own) if isinstance(own, str) and own.isdecimal() else _deadline(workload)
+    return whole_number(own) or _deadline(workload)
 
 
 def _deadline(workload: Workload) -> int | None:

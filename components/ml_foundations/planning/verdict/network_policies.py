@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ml_foundations.catalog.inference_gateways import listening
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, mappings, name_of, section
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
@@ -267,7 +268,7 @@ def _called_servers(
             for url in _URL.finditer(str(variable.get("value") or "")):
                 service = services.get((url["namespace"] or pods.namespace, url["name"]))
                 if service is not None and not any(unknown_paths(service.get("spec"))):
-                    port = int(url["port"] or _SCHEME_PORTS.get(url["scheme"], 0))
+                    port = whole_number(url["port"], _SCHEME_PORTS.get(url["scheme"], 0))
                     yield from _called_server(network, pods, service, port)
 
 

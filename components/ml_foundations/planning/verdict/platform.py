@@ -1,5 +1,6 @@
 """Findings about the platform: clusters, node pools and networks, the GPU Operator and Kueue."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ml_foundations.catalog import operator_nodes, versions
@@ -19,6 +20,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input import program
@@ -190,7 +192,9 @@ def _too_few_addresses(
 def _small_range(ip_range: Manifest, needed: int, *, is_for_pods: bool) -> Iterator[Finding]:
     block = str(ip_range.get("ipCidrRange"))
     prefix = block.rpartition("/")[2]
-    if not prefix.isdecimal() or needed <= (free := 1 << (32 - int(prefix))):
+    if not re.fullmatch("[0-9]|[12][0-9]|3[0-2]", prefix):
+        return
+    if needed <= (free := 1 << (32 - int(prefix))):
         return
     if is_for_pods:
         path, taken = "secondaryIpRanges", f"pods, and the pools' nodes take up to {needed}"
@@ -325,7 +329,7 @@ def _critical_pods(
     needed = on_gpu_nodes * gpu_nodes + elsewhere * all_nodes + operator_nodes.CRITICAL_PODS_BESIDE
     for quota in of_kind(objects_of(resources), "ResourceQuota"):
         most = str(section(quota, "spec", "hard").get(PODS))
-        is_too_small = most.isdecimal() and int(most) < needed
+        is_too_small = most.isdecimal() and whole_number(most, needed) < needed
         if not is_too_small or namespace_of(quota) not in namespaces:
             continue
         if _is_of_critical_pods(quota):

@@ -10,7 +10,7 @@ from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.quantities import milli, parse_quantity
+from ml_foundations.kubernetes.quantities import milli, parse_quantity, whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input import program
@@ -117,7 +117,7 @@ def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
         family, vcpus = machine.name.partition("-")[0], machine.vcpus
         gpu = given.get(labels.GKE_ACCELERATOR) or machine.gpu
         disk = given.get(labels.GKE_BOOT_DISK)
-        gpus = int(given.get(labels.GKE_ACCELERATOR_COUNT) or machine.gpu_count)
+        gpus = whole_number(given.get(labels.GKE_ACCELERATOR_COUNT), machine.gpu_count)
         bought = {f"vcpu/{family}": vcpus, f"gpu/{gpu}": gpus}
         stored = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
         everywhere = {"vcpus/all": vcpus, "gpus/all": gpus}

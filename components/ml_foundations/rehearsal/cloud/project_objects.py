@@ -27,14 +27,11 @@ class _Kind(NamedTuple):
 
 
 _BALANCER = ("forwardingRules", "backendServices", "healthChecks", "firewalls")
+_PROXIES = ("targetHttpProxies", "targetHttpsProxies", "urlMaps", "networkEndpointGroups")
 KINDS = {
     "services": _Kind("service.kubernetes.io/load-balancer-cleanup", "k8s", _BALANCER),
-    "ingresses": _Kind(
-        "networking.gke.io/ingress-finalizer-V2", "k8s1", (*_BALANCER, "networkEndpointGroups")
-    ),
-    "gateways": _Kind(
-        "gateway.finalizer.networking.gke.io", "gkegw1", (*_BALANCER, "networkEndpointGroups")
-    ),
+    "ingresses": _Kind("networking.gke.io/ingress-finalizer-V2", "k8s1", (*_BALANCER, *_PROXIES)),
+    "gateways": _Kind("gateway.finalizer.networking.gke.io", "gkegw1", (*_BALANCER, *_PROXIES)),
 }
 """By the names of their collections, the kinds for which GKE makes load balancers."""
 

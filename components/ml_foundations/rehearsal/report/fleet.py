@@ -108,8 +108,9 @@ def judge_stack(
         resources, kept = read(rehearsal)
         accepted = read_json(rehearsal.root / ACCEPTED, [])
         return judge_program(resources, kept=kept, rehearsed=True, accepted=accepted)
-    except Exception as error:
-        # The stack is shown in any case.
+    except (Exception, kind_files.KindError) as error:
+        # The stack is shown in any case, without kinds that cannot be read.
+        kind_files.use("")
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         warning = Finding("proof", Severity.WARNING, "stack", "", message, "Report this.")
         return replace(judge(()), reasons=(warning,))

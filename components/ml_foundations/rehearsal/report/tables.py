@@ -1,5 +1,6 @@
 """The report on the terminal: the answer first, then tables."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -182,7 +183,7 @@ def _recorded_text(report: Report) -> str:
 
 def _text(text: str, style: str = "") -> Text:
     """Return a text without commands in it, also if it is folded in the middle of a word."""
-    return styled((text.replace("::", r"\x3a:"), style))
+    return styled((re.sub(":(?=:)", r"\\x3a", text), style))
 
 
 def _cells(*parts: str) -> list[Text]:
