@@ -153,7 +153,7 @@ def test_a_release_has_its_bill_of_materials_and_its_notes(
         ["make", "-n", "release"], cwd=root, capture_output=True, text=True, check=True
     ).stdout
     lines = (
-        recipe[recipe.index("rm -rf dist") : recipe.index("python3 -m venv dist/.try")]
+        recipe[recipe.index("rm -rf dist") : recipe.index('"$MAKE_PYTHON" -m venv dist/.try')]
         .replace("\\\n", " ")
         .splitlines()
     )

@@ -80,10 +80,16 @@ def manifests() -> list[Object]:
     return [manifest for spec in specs for manifest in spec.manifests()]
 
 
+def is_ending(namespace: dict[str, Any] | None) -> bool:
+    return namespace is not None and "deletionTimestamp" in namespace["metadata"]
+
+
 @pytest.fixture(scope="module")
 def cloud(cluster: Cluster) -> Iterator[Cloud]:
     with simulated_gke(cluster, CLUSTER) as cloud:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        # Another module may have deleted it, and nobody removed GKE's finalizers without the daemon.
+        until(lambda: not is_ending(cloud.api.find(f"/api/v1/namespaces/{NAMESPACE}")))
         cloud.api.ensure("/api/v1/namespaces", namespace)
         until(
             lambda: cloud.api.find("/apis/gateway.networking.k8s.io/v1/gatewayclasses/gke-l7-rilb")

@@ -815,6 +815,10 @@ def addresses(cloud: Cloud, path: str) -> list[str]:
     return [entry["ip"] for entry in balancer.get("ingress", [])]
 
 
+def firewalls(cloud: Cloud) -> list[str]:
+    return [each["name"] for each in cloud.store.made() if each["name"].startswith("firewalls/")]
+
+
 def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
     load_balancer(cloud, "plain")
     load_balancer(cloud, "classed", loadBalancerClass="networking.gke.io/l4-regional-external")
@@ -833,13 +837,8 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
         time.sleep(1)
         assert [addresses(cloud, path) for path in paths] == [[], *given[1:]]
         assert not addresses(cloud, f"{SERVICES}/foreign")
-        made = [
-            each["name"] for each in cloud.store.made() if each["name"].startswith("firewalls/")
-        ]
-        assert [name.rpartition("-")[0] for name in made] == [
-            "firewalls/k8s-default-classed",
-            "firewalls/k8s1-default-web",
-        ]
+        kept = ["firewalls/k8s-default-classed", "firewalls/k8s1-default-web"]
+        until(lambda: [name.rpartition("-")[0] for name in firewalls(cloud)] == kept)
         cloud.api.delete(f"{SERVICES}/classed")
         until(lambda: cloud.api.find(f"{SERVICES}/classed") is None)
         assert {each["name"].split("-")[2] for each in cloud.store.made()} == {"web"}

@@ -7,6 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from ml_foundations.kubernetes.words import shown
+
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d{1,99}(?:\.\d{0,99})?|\.\d{1,99}))"
     r"(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?",
@@ -46,7 +48,9 @@ def parse_quantity(value: str | int | float) -> Fraction:
 def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a Kubernetes quantity, such as 500m, 2 or 16Gi")
+        raise ValueError(
+            f"{shown(text, 100)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
+        )
     number, suffix = Fraction(match["number"]), match["suffix"] or ""
     if suffix in _BINARY:
         return number * 1024 ** _BINARY[suffix]
