@@ -83,6 +83,9 @@ class Trial:
     def _require_same(self, printed: checks.Printed, standard_input: bytes) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [COMMAND, "plan", *self.command]
+        words = "".join(map(str, command))
+        if words.encode(errors="replace").decode() != words:
+            return  # no process can be given a lone surrogate
         environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
         done = subprocess.run(
             command, input=standard_input, capture_output=True, check=False, env=environment
