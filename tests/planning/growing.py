@@ -80,7 +80,7 @@ AROUND = [
 ]
 
 
-def fields(kinds: Mapping[str, str], *, once: bool, all_texts: bool = False) -> Iterator[Case]:
+def fields(kinds: Mapping[str, str], *, once: bool) -> Iterator[Case]:
     """Yield a case for each field that can grow, each type once or again in each kind; with few words or all."""
     seen: set[str] = set()
     for kind, type_ in kinds.items():
@@ -88,7 +88,7 @@ def fields(kinds: Mapping[str, str], *, once: bool, all_texts: bool = False) -> 
         if type_ not in field_catalog.schema()["types"]:
             continue
         for steps, text in _places(type_, seen if once else set()):
-            yield from _cases(version, name, steps, text, _WORDS if all_texts else _WORDS[1:4:2])
+            yield from _cases(version, name, steps, text, _WORDS[1:4:2])
 
 
 def _places(type_: str, seen: set[str]) -> Iterator[tuple[tuple[str, ...], str]]:
