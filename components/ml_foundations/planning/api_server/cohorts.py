@@ -66,7 +66,7 @@ class Cohorts:
     def __init__(self, queues: Iterable[Manifest], cohorts: Iterable[Manifest]) -> None:
         self._queues = {name_of(queue): _Node(queue) for queue in queues}
         self._cohorts = {name_of(cohort): _Node(cohort) for cohort in cohorts}
-        self._most: dict[tuple[str, str, str], int] = {}
+        self._unused: dict[tuple[str, str], _Resource] = {}
         declared = [*self._cohorts.values()]
         # A Cohort without a known name and parent, or with itself above it, may lend to any queue.
         self._is_open = not all([self._join(node) for node in [*self._queues.values(), *declared]])
@@ -100,13 +100,13 @@ class Cohorts:
 
     def available(self, queue: Manifest, flavor: str, resource: str, taken: Taken = NOTHING) -> int:
         """Return how much of a resource in a flavor a queue may still use, in thousandths."""
-        key, node = (name_of(queue), flavor, resource), self._queues[name_of(queue)]
+        node = self._queues[name_of(queue)]
         if taken:
             return max(0, _Resource(flavor, resource, taken).available(node))
-        # Adding it up for each of 2,000 Jobs in 20 queues doubles the time of judging.
-        if key not in self._most:
-            self._most[key] = max(0, _Resource(flavor, resource, NOTHING).available(node))
-        return self._most[key]
+        # Adding up a Cohort again for each of its queues and Jobs would take the square of their number.
+        if (flavor, resource) not in self._unused:
+            self._unused[flavor, resource] = _Resource(flavor, resource, NOTHING)
+        return max(0, self._unused[flavor, resource].available(node))
 
 
 class _Resource:
