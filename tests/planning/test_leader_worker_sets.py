@@ -123,9 +123,36 @@ def test_a_topology_key_that_no_node_has_keeps_every_pod_away() -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "policy", "expected"),
+    [
+        (4, {"subGroupSize": 2}, FITS),
+        (4, {"subGroupSize": 3}, FITS),
+        (4, {"subGroupSize": 3, "subGroupPolicyType": "LeaderExcluded"}, FITS),
+        (4, {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}, CANNOT_FIT),
+        (5, {"subGroupSize": 3}, CANNOT_FIT),
+        (2, {"subGroupSize": 3}, CANNOT_FIT),
+        (4, {}, CANNOT_FIT),
+        (4, {"subGroupSize": 0}, CANNOT_FIT),
+        (4, {"subGroupSize": UNKNOWN}, FITS),
+    ],
+)
+def test_subgroups_decide_no_place(size: int, policy: dict[str, Any], expected: Verdict) -> None:
+    made = groups(1, size, parts={"subGroupPolicy": policy})
+    assert judged(made, *nodes(size))[0] is expected
+    if expected is FITS:
+        assert judged(made, *nodes(size - 1))[0] is CANNOT_FIT
+
+
+def test_subgroups_with_an_exclusive_topology_are_undetermined() -> None:
+    made = groups(1, 4, parts={"subGroupPolicy": {"subGroupSize": 2}})
+    key = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+    made["metadata"]["annotations"] = {key: "rack"}
+    assert judged(made, *nodes(4))[0] is UNDETERMINED
+
+
+@pytest.mark.parametrize(
     ("more", "path"),
     [
-        ({"parts": {"subGroupPolicy": {"subGroupSize": 2}}}, "subGroupPolicy"),
         (
             {"parts": {"volumeClaimTemplates": [{"metadata": {"name": "d"}}]}},
             "volumeClaimTemplates",

@@ -24,6 +24,8 @@ CASES = Path(__file__).with_name("public")
         ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        # Size without the leader is divided (lws PR 1008).
+        ("leader-worker-set-subgroups", "fits", set[str]()),
         # Kueue creates no Workload.
         ("queue-priority-missing", "undetermined", {"queue"}),
         # Kueue counts the template, without the sidecar of the bucket.
@@ -32,6 +34,9 @@ CASES = Path(__file__).with_name("public")
         ("quota-limits-gpu", "fits", {"quota-name"}),
         # Old and new pods of the rollout have different hashes.
         ("rollout-match-label-keys", "fits", set[str]()),
+        # The autoscaler's sidecar does not fit next to the head (ray PR 58568).
+        ("ray-autoscaler-without-room", "cannot-fit", {"taint"}),
+        ("ray-submitter-in-head", "fits", set[str]()),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
     ],

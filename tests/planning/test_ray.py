@@ -8,9 +8,11 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import GPU, Manifest, container, node, quota, template
+from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, waiting
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
-KINDS = pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+KINDS = pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+OWNED = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
 
 
 def ray(kind: str, replicas: int = 1, hosts: int = 1, head: int = 0, **group: Any) -> Manifest:
@@ -20,9 +22,14 @@ def ray(kind: str, replicas: int = 1, hosts: int = 1, head: int = 0, **group: An
     workers = {"groupName": "g", "replicas": replicas, "numOfHosts": hosts, "template": pods(8)}
     groups = [{"minReplicas": 0, "maxReplicas": 9, **workers, **group}]
     cluster = {"headGroupSpec": {"template": pods(head)}, "workerGroupSpecs": groups}
-    spec = {"entrypoint": "e", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
+    own = {"entrypoint": "e", "shutdownAfterJobFinishes": True} if kind == "RayJob" else {}
+    spec = cluster if kind == "RayCluster" else {OWNED[kind]: cluster, **own}
     made = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": "r", "namespace": "team"}}
-    return made | {"spec": spec if kind == "RayJob" else cluster}
+    return made | {"spec": spec}
+
+
+def cluster_of(made: Manifest) -> Manifest:
+    return made["spec"].get(OWNED.get(made["kind"]), made["spec"])
 
 
 def nodes(count: int) -> list[Manifest]:
@@ -60,8 +67,8 @@ def test_a_head_may_need_gpus(kind: str) -> None:
 
 @KINDS
 def test_a_quota_counts_pods_and_services(kind: str) -> None:
-    services = {"RayCluster": 1, "RayJob": 2}[kind]
-    pods = {"RayCluster": 3, "RayJob": 4}[kind]
+    services = {"RayCluster": 1, "RayJob": 2, "RayService": 3}[kind]
+    pods = {"RayCluster": 3, "RayJob": 4, "RayService": 3}[kind]
     hard = {"requests.nvidia.com/gpu": "16", "services": str(services), "pods": str(pods)}
     made = ray(kind, 2)
     assert verdict(made, quota(hard=hard), *nodes(2)) is FITS
@@ -84,7 +91,7 @@ def test_jobs_that_end_leave_room_to_others() -> None:
 @KINDS
 def test_a_value_that_is_not_known_is_undetermined(kind: str, field: str) -> None:
     made = ray(kind)
-    spec = made["spec"].get("rayClusterSpec", made["spec"])
+    spec = cluster_of(made)
     if field == "groups":
         spec["workerGroupSpecs"] = UNKNOWN
     else:
@@ -95,8 +102,97 @@ def test_a_value_that_is_not_known_is_undetermined(kind: str, field: str) -> Non
 @KINDS
 def test_what_planning_does_not_follow_is_undetermined(kind: str) -> None:
     made = ray(kind)
-    made["spec"].get("rayClusterSpec", made["spec"])["enableInTreeAutoscaling"] = True
+    cluster_of(made)["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
     assert verdict(made, *nodes(4)) is UNDETERMINED
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("options", "free", "expected"),
+    [
+        ({}, "2499m", CANNOT_FIT),
+        ({}, "2500m", FITS),
+        ({"resources": {"requests": {"cpu": "1"}}}, "2999m", CANNOT_FIT),
+        ({"resources": {"requests": {"cpu": "1"}}}, "3", FITS),
+        ({"resources": UNKNOWN}, "3", UNDETERMINED),
+        ({"idleTimeoutSeconds": 60, "version": "v2"}, "2500m", FITS),
+    ],
+)
+def test_an_autoscaler_runs_next_to_the_head(
+    kind: str, options: Manifest, free: str, expected: Verdict
+) -> None:
+    made = ray(kind, 0)
+    cluster = cluster_of(made)
+    resources = {"requests": {"cpu": "2"}}
+    cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] = resources
+    small = node("n", gpu=8)
+    small["status"]["allocatable"]["cpu"] = free
+    if kind == "RayJob":
+        made["spec"]["submissionMode"] = "HTTPMode"
+    assert verdict(made, small) is FITS
+    cluster |= {"enableInTreeAutoscaling": True, "autoscalerOptions": options}
+    assert verdict(made, small) is expected
+
+
+@KINDS
+def test_an_autoscaler_must_meet_the_pod_security_of_its_namespace(kind: str) -> None:
+    made = ray(kind, 0)
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team", "labels": level},
+    }
+    context = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    head = cluster_of(made)["headGroupSpec"]["template"]["spec"]["containers"][0]
+    head["securityContext"] = context
+    if kind == "RayJob":
+        made["spec"]["submissionMode"] = "HTTPMode"
+    assert verdict(made, namespace, *nodes(1)) is FITS
+    cluster_of(made)["enableInTreeAutoscaling"] = True
+    assert verdict(made, namespace, *nodes(1)) is CANNOT_FIT
+    cluster_of(made)["autoscalerOptions"] = {"securityContext": context}
+    assert verdict(made, namespace, *nodes(1)) is FITS
+
+
+@KINDS
+def test_kueue_refuses_clusters_that_scale_themselves(kind: str) -> None:
+    made = waiting(ray(kind))
+    objects = [FLAVOR, LOCAL, cluster_queue()]
+    gpu_node = node("n", {"gpu": "h100"}, gpu=8)
+    before = judge_documents([made, gpu_node, *objects])
+    assert "Ray clusters" not in str(before.findings)
+    cluster_of(made)["enableInTreeAutoscaling"] = True
+    after = judge_documents([made, gpu_node, *objects])
+    assert after.stack is CANNOT_FIT
+    assert "Ray clusters in a queue" in str(after.findings)
+
+
+@pytest.mark.parametrize(("size", "expected"), [("1499m", CANNOT_FIT), ("1500m", FITS)])
+def test_a_submitter_may_run_next_to_the_head(size: str, expected: Verdict) -> None:
+    made = ray("RayJob", 0)
+    made["spec"]["submissionMode"] = "SidecarMode"
+    head = made["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    head["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    small = node("n", gpu=8)
+    small["status"]["allocatable"] |= {"cpu": size, "pods": "1"}
+    assert verdict(made, small) is expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("None", FITS), ("NewClusterWithIncrementalUpgrade", UNDETERMINED)]
+)
+def test_incremental_upgrades_of_a_service_are_undetermined(
+    strategy: str, expected: Verdict
+) -> None:
+    made = ray("RayService")
+    made["spec"]["upgradeStrategy"] = {"type": strategy}
+    assert verdict(made, *nodes(1)) is expected
 
 
 def test_a_submitter_has_the_operators_requests() -> None:

@@ -72,18 +72,45 @@ def test_a_quota_counts_its_pods_and_its_job_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "documents",
+    ("documents", "cause"),
     [
-        [train_job()],
-        [runtime("ClusterTrainingRuntime"), train_job()],
-        [runtime(mpi={}), train_job()],
-        [runtime(), train_job(runtimePatches=[{"manager": "me"}])],
-        [runtime(), train_job(nodes=UNKNOWN)],
-        [runtime(), train_job(trainer=UNKNOWN)],
+        ([train_job()], "the TrainingRuntime torch of spec.runtimeRef is not shown"),
+        (
+            [runtime("ClusterTrainingRuntime"), train_job()],
+            "the TrainingRuntime torch of spec.runtimeRef is not shown",
+        ),
+        (
+            [runtime("TrainingRuntime"), train_job("ClusterTrainingRuntime")],
+            "the ClusterTrainingRuntime torch of spec.runtimeRef is not shown",
+        ),
+        ([runtime(mpi={}), train_job()], "its runtime has an mlPolicy mpi"),
+        ([runtime() | {"spec": {}}, train_job()], "its runtime has no replicatedJobs"),
+        (
+            [runtime(), train_job(runtimePatches=[{"manager": "me"}])],
+            "spec.runtimePatches change what its runtime makes",
+        ),
+        (
+            [runtime(), train_job(managedBy="kueue.x-k8s.io/multikueue")],
+            "spec.managedBy: kueue.x-k8s.io/multikueue decides about it",
+        ),
+        ([runtime(), train_job(nodes=UNKNOWN)], "is not known yet"),
+        ([runtime(), train_job(trainer=UNKNOWN)], "spec.trainer is not known yet"),
+        ([runtime(), train_job(runtimeRef=UNKNOWN)], "spec.runtimeRef is not known yet"),
+        (
+            [runtime(), train_job(runtimeRef={"name": UNKNOWN})],
+            "spec.runtimeRef is not known yet",
+        ),
     ],
 )
-def test_what_planning_does_not_follow_is_undetermined(documents: list[Manifest]) -> None:
-    assert verdict(*documents, *nodes(4)) is UNDETERMINED
+def test_one_that_is_undetermined_names_the_one_cause(
+    documents: list[Manifest], cause: str
+) -> None:
+    verdicts = judge_documents([*documents, *nodes(4)])
+    assert verdicts.stack is UNDETERMINED
+    causes = [finding.message for finding in verdicts.findings if "not shown" in finding.message]
+    causes += [each.message for each in verdicts.findings if each.rule.startswith("unknown")]
+    assert all(cause in each for each in causes), causes
+    assert causes
 
 
 def test_a_runtime_without_the_networks_of_its_pool_is_slow() -> None:

@@ -78,6 +78,22 @@ def test_it_fits_if_each_pod_has_its_gpus(tmp_path: Path) -> None:
     assert "The stack fits" in judged(tmp_path, documents(1, **without_workers)).stdout
 
 
+def test_a_controller_may_add_containers_under_a_condition(tmp_path: Path) -> None:
+    """A sidecar with GPUs: an object may set its resources."""
+    added = (
+        "{container: {name: s, image: i}, when: spec.side=True, fields_from: {resources: spec.own}}"
+    )
+    description = DESCRIPTION.replace("count: spec", f"containers: [{added}]\n    count: spec", 1)
+    gpus = {"limits": {"nvidia.com/gpu": "8"}}
+    for more, expected in (
+        ({}, "fits"),
+        ({"side": True}, "fits"),
+        ({"side": True, "own": gpus}, "cannot fit"),
+    ):
+        printed = judged(tmp_path, documents(4, **more), description).stdout
+        assert f"The stack {expected}" in printed, printed
+
+
 def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
     printed = judged(tmp_path, documents(4, elasticPolicy={"minReplicas": 1})).stdout
     assert "PyTorchJob nlp/llama is undetermined" in printed
@@ -101,6 +117,22 @@ def test_a_field_that_is_not_described_is_undetermined(tmp_path: Path) -> None:
         ("count: spec", "unless: spec", "pods[0].unless must be a path and values, such as"),
         ("count: spec", "sets: each # ", "pods[0].sets must be '', 'one' or 'per replica'"),
         ("labels: {", "labels: {a: 1, ", "pods[0].labels.a must be text (numbers in quotes)"),
+        ("count: spec", "containers: [{when: a=b}] # ", "pods[0].containers[0].container is requi"),
+        (
+            "count: spec",
+            "containers: [{container: {}}] # ",
+            "pods[0].containers[0].when is required",
+        ),
+        (
+            "count: spec",
+            "containers: [{container: {}, when: a}] # ",
+            "pods[0].containers: when must be a path and values",
+        ),
+        (
+            "count: spec",
+            "containers: [{container: {}, when: a=b, fields_from: {image: 'x[0]'}}] # ",
+            "pods[0].containers: fields_from must be names with dots",
+        ),
         (
             "ends: kind=",
             "ends: kind: ",

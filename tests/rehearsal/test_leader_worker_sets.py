@@ -280,6 +280,8 @@ def random_groups(random: Random, index: int) -> dict[str, Any]:
         parts["leaderTemplate"] = template()
     if random.random() < 0.8:
         parts["size"] = random.randint(1, 3)
+    if random.random() < 0.3:
+        parts["subGroupPolicy"] = {"subGroupSize": 1}
     spec: dict[str, Any] = {"leaderWorkerTemplate": parts}
     if random.random() < 0.8:
         spec["replicas"] = random.randint(0, 3)

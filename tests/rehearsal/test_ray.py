@@ -177,18 +177,25 @@ def random_cluster(random: Random) -> dict[str, Any]:
                 )
         groups.append(group)
     head = {"rayStartParams": {}, "template": template()}
-    return {"headGroupSpec": head, "workerGroupSpecs": groups}
+    cluster: dict[str, Any] = {"headGroupSpec": head, "workerGroupSpecs": groups}
+    if random.random() < 0.5:
+        cluster["enableInTreeAutoscaling"] = random.random() < 0.8
+        own = {"requests": {"cpu": "7m", "memory": "9Mi"}}
+        cluster["autoscalerOptions"] = random.choice([{}, {"resources": own}])
+    return cluster
 
 
 def random_object(random: Random, kind: str, index: int) -> dict[str, Any]:
     spec = random_cluster(random)
     if kind == "RayJob":
         spec = {"entrypoint": "sleep 1", "rayClusterSpec": spec}
-        mode = random.choice([None, "K8sJobMode", "InteractiveMode"])
+        mode = random.choice([None, "K8sJobMode", "InteractiveMode", "SidecarMode"])
         if mode:
             spec["submissionMode"] = mode
         if mode == "InteractiveMode":
             del spec["entrypoint"]
+    if kind == "RayService":
+        spec = {"rayClusterConfig": spec, "serveConfigV2": "applications: []"}
     metadata = {"name": f"r{index}", "namespace": "red"}
     return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -228,7 +235,7 @@ def _shown(spec: Mapping[str, Any], labels: Mapping[str, Any]) -> str:
     return json.dumps([requests, labels], sort_keys=True)
 
 
-@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 @pytest.mark.parametrize("count", sizes(10, 200))
 def test_the_operator_makes_what_planning_thinks(
     project: Project, replica: tuple[Cluster, Path], kind: str, count: int
@@ -252,6 +259,8 @@ def test_the_operator_makes_what_planning_thinks(
             wanted = described.created(document, 1)["services"]
             # That of the job comes when a user submits it.
             wanted -= document["spec"].get("submissionMode") == "InteractiveMode"
+            # Those of Serve come once its applications run.
+            wanted -= 2 * (kind == "RayService")
             until(
                 lambda item=document, wanted=wanted: services(project, item) == wanted,
                 f"{json.dumps(document)}: {wanted} Services",

@@ -16,6 +16,7 @@ FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "TrainJob": ("trainer.kubeflow.org/trainjob",),
     "RayCluster": ("ray.io/raycluster",),
     "RayJob": ("ray.io/rayjob",),
+    "RayService": ("ray.io/rayservice",),
     "Pod": ("pod",),
     "Deployment": ("pod", "deployment"),
     "StatefulSet": ("pod", "statefulset"),

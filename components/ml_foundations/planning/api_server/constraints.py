@@ -442,6 +442,20 @@ def surge_or_unavailable_only(value: Manifest) -> bool:
     return (_share(value.get("maxSurge", 0)) > 0) != (_share(value.get("maxUnavailable", 1)) > 0)
 
 
+@_condition(
+    "divide size into groups of subGroupSize, with or (LeaderExcluded: only) without the leader",
+    *("size", "subGroupPolicy.subGroupSize"),
+)
+def whole_subgroups(value: Manifest) -> bool:
+    # Source: pkg/webhooks/leaderworkerset_webhook.go (lws v0.9.0), validateUpdateSubGroupPolicy.
+    size, policy = value.get("size", 1), section(value, "subGroupPolicy")
+    in_group = policy["subGroupSize"]
+    if in_group is UNKNOWN or not 0 < in_group <= size:
+        return in_group is UNKNOWN
+    excludes_leader = policy.get("subGroupPolicyType") == "LeaderExcluded"
+    return (size - 1) % in_group == 0 or (size % in_group == 0 and not excludes_leader)
+
+
 @_condition("have flavors with the resources of coveredResources, in their order")
 def covered_resources(group: Manifest) -> bool:
     covered = group["coveredResources"]

@@ -134,7 +134,7 @@ class ClassifiedDocuments:
         elif category == field_catalog.ADMISSION:
             self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:
-            self._add_unknown(document, reason)
+            self._add_unknown(document, str(document.get("unresolved") or reason))
         elif category == field_catalog.WORKLOADS and not workloads.is_running(document):
             self.judged.append(document)
             self._notes[document] = notes

@@ -18,8 +18,6 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN
 
-UNRESOLVED = "trainer.kubeflow.org/unresolved"
-"""The API version of TrainJobs whose JobSet is not known: planning does not know it."""
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
 """The parts whose Jobs have one replica."""
@@ -45,14 +43,17 @@ def with_job_sets(documents: Iterable[Manifest]) -> list[Manifest]:
 
 
 def _job_set(train_job: Manifest, runtimes: _Runtimes) -> Manifest:
-    """Return the JobSet of a TrainJob, or the TrainJob as a kind that planning does not know."""
+    """Return the JobSet of a TrainJob, or the TrainJob with why planning does not know it."""
     spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
     kind = reference.get("kind", _CLUSTER_RUNTIME)
     namespace = "" if kind == _CLUSTER_RUNTIME else namespace_of(train_job)
     runtime = runtimes.get((str(kind), str(namespace), str(reference.get("name"))))
-    is_patched = spec.get("runtimePatches") or spec.get("managedBy") or UNKNOWN in spec.values()
-    if runtime is None or is_patched or not _is_followed(section(runtime, "spec")):
-        return {**train_job, "apiVersion": UNRESOLVED}
+    why = _not_followed(spec)
+    if not why and runtime is None:
+        why = f"the {kind} {reference.get('name')} of spec.runtimeRef is not shown"
+    why = why or _runtime_not_followed(section(runtime or {}, "spec"))
+    if runtime is None or why:
+        return {**train_job, "unresolved": why}
     template = section(runtime, "spec", "template")
     jobs: list[Manifest] = []
     for job in mappings(section(template, "spec"), "replicatedJobs"):
@@ -68,11 +69,25 @@ def _job_set(train_job: Manifest, runtimes: _Runtimes) -> Manifest:
     return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=body)
 
 
-def _is_followed(runtime: Manifest) -> bool:
-    """Return whether planning knows what Trainer makes of a runtime's spec."""
-    policy = section(runtime, "mlPolicy")
-    is_known = policy.keys() <= _FOLLOWED_POLICIES and not runtime.get("podGroupPolicy")
-    return is_known and bool(items(section(runtime, "template", "spec"), "replicatedJobs"))
+def _not_followed(spec: Manifest) -> str:
+    """Return what planning does not follow of a TrainJob's spec; "" if it follows it."""
+    for key in ("runtimeRef", *spec):
+        if UNKNOWN in (spec.get(key), *section(spec, "runtimeRef").values()):
+            return f"spec.{key} is not known yet"
+    if "runtimePatches" in spec and spec["runtimePatches"]:
+        return "spec.runtimePatches change what its runtime makes"
+    manager = spec.get("managedBy")
+    return f"spec.managedBy: {manager} decides about it" if manager else ""
+
+
+def _runtime_not_followed(runtime: Manifest) -> str:
+    """Return what planning does not follow of a runtime's spec; "" if it follows it."""
+    for policy in sorted(section(runtime, "mlPolicy").keys() - _FOLLOWED_POLICIES):
+        return f"its runtime has an mlPolicy {policy}, which planning does not follow"
+    if runtime.get("podGroupPolicy"):
+        return "its runtime has a podGroupPolicy: another scheduler decides"
+    has_jobs = bool(items(section(runtime, "template", "spec"), "replicatedJobs"))
+    return "" if has_jobs else "its runtime has no replicatedJobs"
 
 
 def _with_trainer(job: Manifest, spec: Manifest, runtime: Manifest) -> Manifest:

@@ -7,6 +7,11 @@ from ml_foundations.planning.model.described_kinds import DescribedKind
 
 _TEMPLATE, _NUMBER, _ANY = "core.v1.PodTemplateSpec", "int32", "any"
 _METADATA = "meta.v1.ObjectMeta"
+_OF_CONTAINER = {
+    "resources": "core.v1.ResourceRequirements",
+    "securityContext": "core.v1.SecurityContext",
+}
+"""The types of fields of containers that decide."""
 
 
 def type_of(kind: DescribedKind) -> str:
@@ -57,6 +62,10 @@ def _paths(kind: DescribedKind) -> Iterator[tuple[str, str]]:
             _NUMBER: [pods.count, *pods.bounds, pods.times],
             _ANY: [pods.unless.partition("=")[0], *pods.labels_from.values()],
         }
+        for added in pods.containers:
+            leaves[_ANY].append(added.when.partition("=")[0])
+            for field, path in added.fields_from.items():
+                yield f"{prefix}{path}", _OF_CONTAINER.get(field, _ANY)
         for leaf, paths in leaves.items():
             for path in filter(None, paths):
                 yield f"{prefix}{path}", leaf

@@ -42,6 +42,23 @@ class PodTemplate:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedContainer:
+    """A container that a controller adds to pods."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _NO_OTHER_KEYS
+    container: Mapping[str, Any]
+    when: str
+    """The condition under which it is added."""
+    fields_from: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its fields that an object may set, with the paths of their values."""
+
+    def of(self, document: Manifest, prefix: str) -> Manifest:
+        """Return the container that is added to the pods of an object."""
+        given = {key: at(document, prefix + path) for key, path in self.fields_from.items()}
+        return {**self.container, **{key: given[key] for key in given if given[key] is not None}}
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedPods:
     """The pods that a controller makes of a template, or of the template in each item of a list.
 
@@ -60,6 +77,8 @@ class DescribedPods:
     """The template of an object that has none."""
     init_containers: Sequence[Mapping[str, Any]] = ()
     """Init containers that all of its pods get."""
+    containers: Sequence[AddedContainer] = ()
+    """Containers that all of its pods get under a condition."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Labels that all of its pods get."""
     labels_from: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -80,7 +99,9 @@ class DescribedPods:
     def deciding_paths(self, prefix: str) -> list[str]:
         """Return the paths of the fields that decide how many pods there are."""
         condition = self.unless.partition("=")[0]
-        used = (self.count, *self.bounds, self.times, condition)
+        used = [self.count, *self.bounds, self.times, condition]
+        for added in self.containers:
+            used += [added.when.partition("=")[0], *added.fields_from.values()]
         return [f"{prefix}{path}" for path in used if path]
 
     def prefixes(self, document: Manifest) -> list[str]:
@@ -96,6 +117,11 @@ class DescribedPods:
         path = prefix + self.path(document, prefix)
         template: Manifest = at(document, path) or self.default
         spec = section(template, "spec")
+        present = [added for added in self.containers if holds(document, prefix + added.when)]
+        if template and present:
+            added = [container.of(document, prefix) for container in present]
+            spec = {**spec, "containers": [*items(spec, "containers"), *added]}
+            template = {**template, "spec": spec}
         more = {key: at(document, prefix + path) for key, path in self.labels_from.items()}
         pod_labels = {**labels_of(template), **self.labels, **more}
         if self.init_containers:

@@ -19,9 +19,13 @@ from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml, type_of
 from ml_foundations.kubernetes.spelling import did_you_mean
-from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.kubernetes.trees import is_mapping, map_leaves
 from ml_foundations.kubernetes.words import shown
-from ml_foundations.planning.model.described_kinds import DescribedKind, DescribedPods
+from ml_foundations.planning.model.described_kinds import (
+    AddedContainer,
+    DescribedKind,
+    DescribedPods,
+)
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -49,6 +53,8 @@ _REQUIRED = {
     **dict.fromkeys(("kind", "group"), ", as in apiVersion: group/version"),
     "pods": ": a list with the templates of the kind's pods",
     "template": f": {_PATHS}",
+    "container": ": a container as in a pod's spec",
+    "when": ": a path and values, such as spec.mode=A|B",
 }
 _FORMS = {
     **dict.fromkeys(("dataclass_type", "dict_type", "mapping_type"), "a mapping"),
@@ -115,18 +121,36 @@ def described_kinds() -> Mapping[str, DescribedKind]:
 
 @cache
 def _package_kinds() -> Mapping[str, DescribedKind]:
-    kinds: dict[str, DescribedKind] = {}
     folder = files("ml_foundations.planning.model").joinpath("kinds")
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        kind = _package_kind(embedded_yaml(file.read_text()))
-        kinds[kind.kind] = kind
-    return kinds
+    texts = sorted((file.name, file.read_text()) for file in folder.iterdir())
+    descriptions = [embedded_yaml(text) for _, text in texts]
+    by_kind = {description["kind"]: description for description in descriptions}
+    for description in descriptions:
+        if "cluster" in description:
+            _add_cluster(description, by_kind["RayCluster"])
+    return {kind: _package_kind(description) for kind, description in by_kind.items()}
+
+
+def _add_cluster(description: dict[str, Any], cluster: Mapping[str, Any]) -> None:
+    """Add the pods of the RayCluster that a controller makes of a field of an object."""
+    field = description.pop("cluster")
+
+    def moved(value: Any) -> Any:
+        return re.sub(r"^spec\b", field, value) if isinstance(value, str) else value
+
+    pods = map_leaves(cluster["pods"], moved)
+    pods[0]["containers"] += description.pop("head_containers", [])
+    description["pods"] += pods
+    description["own_labels"] += cluster["own_labels"]
 
 
 def _package_kind(description: dict[str, Any]) -> DescribedKind:
-    pods = tuple(DescribedPods(**pods) for pods in description.pop("pods"))
+    pods: list[DescribedPods] = []
+    for entry in description.pop("pods"):
+        added = [AddedContainer(**container) for container in entry.pop("containers", ())]
+        pods.append(DescribedPods(**entry, containers=added))
     own_labels = frozenset(description.pop("own_labels"))
-    return DescribedKind(pods=pods, own_labels=own_labels, **description)
+    return DescribedKind(pods=tuple(pods), own_labels=own_labels, **description)
 
 
 @cached_per_kinds
@@ -226,9 +250,17 @@ def _mistakes(kind: DescribedKind) -> Iterator[str]:
         single = {"each": [pods.each], "count": [pods.count], "times": [pods.times]}
         lists = {"template": pods.template, "bounds": pods.bounds}
         values = {"labels_from": [*pods.labels_from.values()]}
+        values["fields_from"] = [
+            path for own in pods.containers for path in own.fields_from.values()
+        ]
         yield from _path_errors(prefix, {**single, **lists, **values})
         for container in pods.init_containers:
             yield from _quantity_errors(f"{prefix}init_containers", container)
+        for added in pods.containers:
+            yield from _condition_errors(f"{prefix}containers: when", added.when)
+            paths = {"fields_from": [*added.fields_from.values()]}
+            yield from _path_errors(f"{prefix}containers: ", paths)
+            yield from _quantity_errors(f"{prefix}containers", added.container)
 
 
 def _quantity_errors(path: str, container: Mapping[str, Any]) -> Iterator[str]:

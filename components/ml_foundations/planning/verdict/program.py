@@ -9,6 +9,7 @@ from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
@@ -35,7 +36,7 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, and add findings about objects that place no pods."""
-    documents = with_job_sets(documents)
+    documents = with_autoscalers(with_job_sets(documents))
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
     findings = (
@@ -88,7 +89,7 @@ def judge_program(
     declared = list(resources)
     nodes = program.nodes_of(declared, existing)
     clusters = program.shown_clusters(declared)
-    objects = with_job_sets(program.objects_of(declared))
+    objects = with_autoscalers(with_job_sets(program.objects_of(declared)))
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]

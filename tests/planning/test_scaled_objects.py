@@ -1,0 +1,81 @@
+"""ScaledObjects of KEDA: planning judges the autoscaler that KEDA makes of each."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+
+from tests.factories import Manifest, container, deployment, namespaced, node, quota, template
+
+FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+
+
+def scaled(annotations: Any = None, **spec: Any) -> Manifest:
+    spec = {"scaleTargetRef": {"name": "chat"}, "triggers": [{"type": "prometheus"}]} | spec
+    made = namespaced("keda.sh/v1alpha1", "ScaledObject", "chat", spec=spec)
+    made["metadata"]["annotations"] = annotations or {}
+    return made
+
+
+def judged(*documents: Manifest, free: int = 4) -> tuple[Verdict, set[str]]:
+    pods = template({"app": "chat"}, [container(gpu=8)])
+    server = deployment("chat", 1, pods, strategy={"type": "Recreate"})
+    nodes = [node(f"n{index}", gpu=8) for index in range(free)]
+    found = judge_documents([server, *documents, *nodes])
+    return found.stack, {finding.rule for finding in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("spec", "verdict", "rules"),
+    [
+        ({"maxReplicaCount": 4}, FITS, set[str]()),
+        ({"maxReplicaCount": 5}, FITS, {"autoscaling-ceiling"}),
+        ({}, FITS, {"autoscaling-ceiling"}),  # at most 100
+        ({"minReplicaCount": 4, "maxReplicaCount": 4}, FITS, set[str]()),
+        ({"minReplicaCount": 5, "maxReplicaCount": 5}, CANNOT_FIT, {"nodes"}),
+        ({"minReplicaCount": 0, "maxReplicaCount": 2}, FITS, set[str]()),
+        ({"maxReplicaCount": "many"}, FITS, {"invalid"}),
+        ({"maxReplicaCount": UNKNOWN}, UNDETERMINED, {"unknown-field"}),
+        ({"scaleTargetRef": {"name": "other"}}, FITS, set[str]()),
+        ({"scaleTargetRef": None}, FITS, {"invalid"}),
+    ],
+)
+def test_it_bounds_the_replicas(spec: Manifest, verdict: Verdict, rules: set[str]) -> None:
+    found, broken = judged(scaled(**spec))
+    assert broken == rules
+    assert found is verdict or "invalid" in rules
+
+
+@pytest.mark.parametrize(
+    ("annotations", "verdict"),
+    [
+        ({"paused": "true"}, FITS),
+        ({"paused": "false"}, CANNOT_FIT),
+        ({"paused-replicas": "2"}, FITS),
+        ({"paused-replicas": "5"}, CANNOT_FIT),
+    ],
+)
+def test_one_that_is_paused_scales_nothing(annotations: Manifest, verdict: Verdict) -> None:
+    keys = {f"autoscaling.keda.sh/{key}": value for key, value in annotations.items()}
+    assert judged(scaled(keys, minReplicaCount=5, maxReplicaCount=5))[0] is verdict
+
+
+def test_a_quota_counts_its_autoscaler() -> None:
+    name = "count/horizontalpodautoscalers.autoscaling"
+    bounds = {"maxReplicaCount": 2}
+    assert judged(scaled(**bounds), quota(hard={name: "1"}))[0] is FITS
+    assert judged(scaled(**bounds), quota(hard={name: "0"}))[0] is CANNOT_FIT
+
+
+def test_its_credentials_decide_nothing() -> None:
+    access = namespaced("keda.sh/v1alpha1", "TriggerAuthentication", "t", spec={})
+    assert judged(access) == (FITS, set())
+
+
+def test_two_autoscalers_of_a_deployment_do_nothing() -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2}
+    own = namespaced("autoscaling/v2", "HorizontalPodAutoscaler", "own", spec=spec)
+    assert "autoscaling-metric" in judged(scaled(maxReplicaCount=2), own)[1]
