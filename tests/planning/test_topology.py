@@ -17,9 +17,12 @@ from tests.factories import (
     container,
     daemon_set,
     deployment,
+    namespaced,
     node,
+    pod,
     pool,
     spread,
+    stateful_set,
     template,
 )
 from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, offering, waiting
@@ -280,9 +283,94 @@ def test_a_topology_that_is_not_declared() -> None:
     assert found(*documents)[0] is UNDETERMINED
 
 
-def test_other_kinds_are_not_judged_by_the_topology() -> None:
-    server = waiting(deployment("web", 1, template({"app": "web"}, [container(gpu=8)])))
-    assert judge([server, *queue(), *NODES]).workloads[0].verdict is UNDETERMINED
+def in_rack(gpus: int = 8) -> Manifest:
+    made = template({"app": "web"}, [container(gpu=gpus)])
+    made["metadata"]["annotations"] = {f"{KUEUE}required-topology": RACK}
+    return made
+
+
+def of_kind(kind: str, count: int) -> Manifest:
+    """A workload whose sets of so many pods each ask for one rack."""
+    if kind == "Pod":
+        return pod("web", in_rack())
+    if kind == "Deployment":
+        return deployment("web", count, in_rack(), strategy={"type": "Recreate"})
+    if kind == "StatefulSet":
+        return stateful_set("web", count, in_rack())
+    group = {"groupName": "g", "replicas": count, "maxReplicas": count, "template": in_rack()}
+    head = {"template": template({"app": "web"}, [container(gpu=0)])}
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": [{**group, "minReplicas": count}]}
+    own = {"entrypoint": "e", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode"}
+    own |= {"rayClusterSpec": cluster}
+    spec = own if kind == "RayJob" else {"rayClusterConfig": cluster}
+    return namespaced("ray.io/v1", kind, "web", spec=cluster if kind == "RayCluster" else spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "expected"),
+    [
+        ("Pod", 1, FITS),
+        # Kueue queues each pod of a Deployment alone.
+        ("Deployment", 9, FITS),
+        ("Deployment", 10, CANNOT_FIT),
+        ("StatefulSet", 4, FITS),
+        ("StatefulSet", 5, CANNOT_FIT),
+        ("RayCluster", 4, FITS),
+        ("RayCluster", 5, CANNOT_FIT),
+        ("RayJob", 4, FITS),
+        ("RayJob", 5, CANNOT_FIT),
+        ("RayService", 4, FITS),
+        ("RayService", 5, CANNOT_FIT),
+    ],
+)
+def test_kueue_places_other_kinds_as_jobs(kind: str, count: int, expected: Verdict) -> None:
+    verdict, why = found(waiting(of_kind(kind, count)), *queue(), *NODES)
+    assert verdict is expected, why
+    assert ("Kueue never admits it" in why) is (expected is CANNOT_FIT)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "size", "leader", "expected"),
+    [
+        (1, 4, None, FITS),
+        (1, 5, None, CANNOT_FIT),
+        (4, 2, None, FITS),
+        (5, 2, None, CANNOT_FIT),
+        (2, 4, None, CANNOT_FIT),
+        # A leader without GPUs is a set of its own.
+        (1, 5, 0, FITS),
+        (4, 3, 0, FITS),
+        (5, 3, 0, CANNOT_FIT),
+        (0, 5, None, FITS),
+    ],
+)
+def test_kueue_places_each_group_of_a_leader_worker_set(
+    replicas: int, size: int, leader: int | None, expected: Verdict
+) -> None:
+    template: Manifest = {"size": size, "workerTemplate": in_rack()}
+    if leader is not None:
+        template["leaderTemplate"] = in_rack(leader)
+    spec = {"replicas": replicas, "leaderWorkerTemplate": template}
+    made = namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web", spec=spec)
+    verdict, why = found(waiting(made), *queue(), *NODES)
+    assert verdict is expected, why
+    assert ("Kueue never admits it" in why) is (expected is CANNOT_FIT)
+
+
+def test_groups_with_exclusive_domains_are_undetermined_at_best() -> None:
+    """Kueue places each group, and ignores that LeaderWorkerSet wants a domain for each."""
+    template = {"size": 2, "workerTemplate": in_rack()}
+    spec = {"replicas": 4, "leaderWorkerTemplate": template}
+    made = namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web", spec=spec)
+    made["metadata"]["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": RACK}
+    assert judge([waiting(made), *queue(), *NODES]).stack is not FITS
+    spec["replicas"] = 2
+    assert judge([waiting(made), *queue(), *NODES]).stack is UNDETERMINED
+
+
+def test_kinds_that_kueue_does_not_queue_are_undetermined() -> None:
+    made = daemon_set("web", template({"app": "web"}, [container(gpu=8)]))
+    assert judge([waiting(made), *queue(), *NODES]).workloads[0].verdict is UNDETERMINED
 
 
 GKE_LEVELS = (*labels.GKE_TOPOLOGY, HOST)

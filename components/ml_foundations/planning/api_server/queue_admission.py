@@ -21,7 +21,7 @@ from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.resources import PODS, pod_requests
-from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, read_fields
 
 _RAY_CLUSTERS = {
     "RayCluster": "spec",
@@ -75,7 +75,7 @@ class QueueAdmission:
                 classes = self._cluster.devices.classes(pods.spec, namespace)
                 outcome += Outcome.refused(queues.refused_claims(classes, pods.path))
             counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
-            requests = times(counted, fewest_admitted(workload, pods))
+            requests = times(counted, fewest_admitted(workload, pods)) if pods.count else {}
             usage.append((queue, pods.count_path, pods.spec, requests))
         outcome += Outcome.refused(queues.refusals(usage))
         return self._with_flavors(waiting, usage, outcome)
@@ -130,11 +130,12 @@ def counted_requests(cluster: Cluster, workload: Workload, pods: PodSet, pod: Po
 
     For Deployments, StatefulSets and Pods, Kueue counts the pods as they are stored. For other
     kinds it counts the template with defaults and overhead (Kueue, pkg/workload/resources.go),
-    before webhooks change the pods.
+    before webhooks change the pods, and without the init containers that Ray's operator adds.
     """
     spec = pod.spec
     if workload.kind not in ("Deployment", "StatefulSet", "Pod"):
-        spec = cluster.stored(pods.spec, workload.namespace)
+        written = read_fields(section(pods.template, "spec"))
+        spec = cluster.stored(written, workload.namespace)
     requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
     return requests | {PODS: WHOLE}
 

@@ -74,7 +74,7 @@ def _not_followed(spec: Manifest) -> str:
     for key in ("runtimeRef", *spec):
         if UNKNOWN in (spec.get(key), *section(spec, "runtimeRef").values()):
             return f"spec.{key} is not known yet"
-    if "runtimePatches" in spec and spec["runtimePatches"]:
+    if spec.get("runtimePatches"):
         return "spec.runtimePatches change what its runtime makes"
     manager = spec.get("managedBy")
     return f"spec.managedBy: {manager} decides about it" if manager else ""

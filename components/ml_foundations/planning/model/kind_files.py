@@ -139,7 +139,8 @@ def _add_cluster(description: dict[str, Any], cluster: Mapping[str, Any]) -> Non
         return re.sub(r"^spec\b", field, value) if isinstance(value, str) else value
 
     pods = map_leaves(cluster["pods"], moved)
-    pods[0]["containers"] += description.pop("head_containers", [])
+    head = pods[0]
+    head["containers"] = description.pop("head_containers", []) + head["containers"]
     description["pods"] += pods
     description["own_labels"] += cluster["own_labels"]
 

@@ -1,6 +1,7 @@
 """The pods of workloads: how many, which template, and how many must run at once."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -189,15 +190,24 @@ class Workload:
             yield "autoscaling-ceiling", self.ceiling
 
     @property
+    def queued_replicas(self) -> int:
+        """How many Workloads Kueue makes of it: one for each group, and each of a Deployment."""
+        if self.kind == "Deployment":
+            return max(1, self.pods[0].count)
+        described = described_kinds().get(self.kind)
+        if described and not self.groups and described.is_exclusive(self.manifest):
+            return max(1, described.replicas_of(self.manifest))
+        return max(1, self.groups)
+
+    @property
     def queued_sets(self) -> list[PodSet]:
-        """Its sets of pods as Kueue queues them: those of one group, with one set per template."""
-        if not self.groups:
-            return [*self.pods]
-        by_path: dict[str, PodSet] = {}
+        """The sets of pods of one such Workload: one per template."""
+        counts = Counter[str]()
         for pods in self.pods:
-            before = by_path[pods.path].count if pods.path in by_path else 0
-            by_path[pods.path] = replace(pods, count=before + self.pods_of(pods, 1))
-        return [*by_path.values()]
+            counts[pods.path] += pods.count
+        first = {pods.path: pods for pods in reversed(self.pods)}
+        replicas = self.queued_replicas
+        return [replace(first[path], count=counts[path] // replicas) for path in counts]
 
     def pods_of(self, pods: PodSet, replicas: int) -> int:
         """Return how many pods of a set there are with so many replicas."""

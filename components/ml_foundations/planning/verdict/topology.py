@@ -26,6 +26,7 @@ from ml_foundations.planning.model.decisions import (
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt
 from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.scheduler.budget import is_exhausted, spend
 from ml_foundations.planning.scheduler.filters import spec_refusals
 from ml_foundations.planning.scheduler.topology import (
     UNCONSTRAINED,
@@ -41,7 +42,16 @@ from ml_foundations.planning.verdict.fitting import Fitting
 
 _WORDS = {"node-selector": "nodeSelector", "node-affinity": "affinity"}
 """Kueue's words for the rules by which a node refuses pods."""
-_JUDGED = ("Job", "CronJob", "JobSet")
+_JUDGED = frozenset(
+    {
+        *("CronJob", "Deployment", "Job", "JobSet", "LeaderWorkerSet", "Pod"),
+        *("RayCluster", "RayJob", "RayService", "StatefulSet"),
+    }
+)
+"""The kinds of which Kueue makes Workloads (kueue v0.19.2, pkg/controller/jobs)."""
+_STEPS_OF_DOMAIN = 10
+"""The steps of the budget for one domain and one replica."""
+_TOO_MANY = "there are too many to try"
 _ANY = "?"
 """The value of a level that is not known: all nodes may be in one domain."""
 _REMEDY = "Request fewer pods or a bigger domain, or add nodes with the labels of the topology."
@@ -92,9 +102,18 @@ class _Nodes:
                 return _WORDS[refusal.rule]
         return ""
 
-    def failure(self, sets: Sequence[_Set]) -> str:
-        """Return why Kueue finds no domains for all sets of pods; "" if it finds them."""
+    def failure(self, sets: Sequence[_Set], replicas: int) -> str:
+        """Return why Kueue finds no domains for all replicas of sets of pods; "" if it does."""
         taken: Usage = {}
+        for replica in range(replicas):
+            is_tried = not replica or spend(_STEPS_OF_DOMAIN * self.topology.size())
+            if failure := self._next_failure(sets, taken) if is_tried else _TOO_MANY:
+                has = f"{replica} of {replicas} replicas have domains; "
+                return f"{has if replica else ''}{failure}"
+        return ""
+
+    def _next_failure(self, sets: Sequence[_Set], taken: Usage) -> str:
+        """Add the domains of one replica to what is taken, or return why there are none."""
         for workers, leader in _groups(sets):
             demand, of_leader = self._demand(workers), leader and self._demand(leader)
             excluded = self.excluded(workers.pod)
@@ -159,7 +178,11 @@ class Topologies:
         implied = TopologyRequest(UNCONSTRAINED) if with_topology == flavors else None
         sets: list[_Set] = []
         choices = dict.fromkeys(with_topology)
-        for (pods, pod), (*_, usage) in zip(admitted.pod_sets, admitted.queue_usage, strict=True):
+        queued = {pods.path: pods for pods in workload.queued_sets}
+        for (own, pod), (*_, usage) in zip(admitted.pod_sets, admitted.queue_usage, strict=True):
+            pods = queued.pop(own.path, None)
+            if pods is None:
+                continue  # one of the same template
             request = topology_request(pods) or implied
             groups = self._cluster.queues.accepting(queue, usage, pods.spec)
             for group in groups:
@@ -171,7 +194,9 @@ class Topologies:
             if request is not None and pods.count:
                 requests = scheduled(counted_requests(self._cluster, workload, pods, pod))
                 sets.append(_Set(request, pods, pod, requests, fewest_admitted(workload, pods)))
-        return self._in_flavors([*choices], sets) if sets else NOTHING_DECIDED
+        if not sets:
+            return NOTHING_DECIDED
+        return self._in_flavors([*choices], sets, workload.queued_replicas)
 
     def _topology(self, flavor: str) -> str | None:
         return self._flavors.get(flavor, {}).get("topologyName")
@@ -197,8 +222,8 @@ class Topologies:
             message = f"Kueue looks for a topology domain for each pod of a {workload.kind}"
             yield beyond_planning("kind", message, "Check it by a rehearsal.")
 
-    def _in_flavors(self, flavors: Sequence[str], sets: Sequence[_Set]) -> Outcome:
-        outcomes = [self._in_flavor(flavor, sets) for flavor in flavors]
+    def _in_flavors(self, flavors: Sequence[str], sets: Sequence[_Set], replicas: int) -> Outcome:
+        outcomes = [self._in_flavor(flavor, sets, replicas) for flavor in flavors]
         if not outcomes:
             message = "its sets of pods need different flavors, and Kueue looks for one topology"
             return Outcome.refused([beyond_planning("metadata.labels", message, _REMEDY)])
@@ -209,10 +234,10 @@ class Topologies:
         failed = next(outcome for outcome in outcomes if outcome.verdict is not Verdict.FITS)
         return Outcome.of(Verdict.UNDETERMINED, *[reason for _, reason in failed.reasons])
 
-    def _in_flavor(self, flavor: str, sets: Sequence[_Set]) -> Outcome:
+    def _in_flavor(self, flavor: str, sets: Sequence[_Set], replicas: int) -> Outcome:
         """Return whether Kueue finds domains among the nodes of a flavor."""
         nodes, path = self._nodes_of(flavor, True), sets[0].pods.count_path
-        failure = nodes.failure(sets)
+        failure = nodes.failure(sets, replicas)
         if not failure:
             refused = [*self._unmodelled(nodes, sets)]
             for group in _groups(sets):
@@ -220,7 +245,8 @@ class Topologies:
             return Outcome.refused(refused) if refused else Outcome.of(Verdict.FITS)
         possible = self._nodes_of(flavor, False)
         is_open = any(group.node.unknown for group in self._cluster.node_groups)
-        if never := "" if is_open else possible.failure(sets):
+        never = "" if is_open else possible.failure(sets, replicas)
+        if never and not is_exhausted():
             message = f"Kueue never admits it: {never}"
             return Outcome.refused([Refusal(RULE, path, message, _REMEDY)])
         why = possible.doubts[0] if possible.doubts else f"DaemonSets may come first, and {failure}"
