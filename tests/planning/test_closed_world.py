@@ -154,7 +154,7 @@ def test_quotas_on_what_workloads_do_not_make_decide_nothing(key: str) -> None:
     ("annotation", "expected"),
     [
         ("scheduler.alpha.kubernetes.io/node-selector", Verdict.UNDETERMINED),
-        ("kueue.x-k8s.io/pod-group-name", Verdict.UNDETERMINED),
+        ("kueue.x-k8s.io/pod-group-fast-admission", Verdict.UNDETERMINED),
         ("kubectl.kubernetes.io/last-applied-configuration", Verdict.FITS),
         ("example.com/owner", Verdict.FITS),
     ],

@@ -90,6 +90,9 @@ annotations")."""
 KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job that Kueue may start with fewer pods (Kueue, "Partial admission")."""
 
+KUEUE_POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_POD_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+"""The group of Pods that Kueue admits together, as a label or an annotation, and its size."""
 KUEUE_TOPOLOGY = {
     "required": "kueue.x-k8s.io/podset-required-topology",
     "preferred": "kueue.x-k8s.io/podset-preferred-topology",

@@ -6,10 +6,18 @@ from itertools import product
 from math import prod
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import annotations_of, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
 from ml_foundations.planning.model.decisions import (
     OTHER_FLAVOR,
     AdmittedWorkload,
@@ -39,6 +47,8 @@ class QueueAdmission:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._pod_groups = PodGroups(cluster.by_kind["Pod"])
+        self._of_groups: dict[tuple[str, str, str], list[Refusal]] = {}
         self._namespaces = set(map(name_of, cluster.by_kind["Namespace"]))
         self._priority_classes = set(map(name_of, cluster.by_kind["WorkloadPriorityClass"]))
 
@@ -78,7 +88,23 @@ class QueueAdmission:
             requests = times(counted, fewest_admitted(workload, pods)) if pods.count else {}
             usage.append((queue, pods.count_path, pods.spec, requests))
         outcome += Outcome.refused(queues.refusals(usage))
+        if workload.kind == "Pod":
+            outcome += Outcome.refused(self._pod_groups.refusals(workload.manifest))
+            outcome += Outcome.refused(self._group_refusals(workload.manifest, queue))
         return self._with_flavors(waiting, usage, outcome)
+
+    def _group_refusals(self, pod: Manifest, queue: Manifest) -> Sequence[Refusal]:
+        """Return what a queue has too little of for a pod's group: it admits all or none."""
+        key = namespace_of(pod), group_of(pod), name_of(queue)
+        if key not in self._of_groups:
+            usage: list[QueueUsage] = []
+            for member in self._pod_groups.members(pod):
+                spec = self._cluster.stored(section(member, "spec"), key[0])
+                requests = self._cluster.queues.counted(_with_pods(pod_requests(spec)))
+                usage.append((queue, "spec", spec, requests))
+            few = usage if len(usage) > 1 else []
+            self._of_groups[key] = [*self._cluster.queues.refusals(few)]
+        return self._of_groups[key]
 
     def _with_flavors(
         self, waiting: AdmittedWorkload, usage: Sequence[QueueUsage], outcome: Outcome
@@ -136,8 +162,11 @@ def counted_requests(cluster: Cluster, workload: Workload, pods: PodSet, pod: Po
     if workload.kind not in ("Deployment", "StatefulSet", "Pod"):
         written = read_fields(section(pods.template, "spec"))
         spec = cluster.stored(written, workload.namespace)
-    requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
-    return requests | {PODS: WHOLE}
+    return _with_pods(pod_requests(spec))
+
+
+def _with_pods(requests: Amounts) -> Amounts:
+    return {name: amount for name, amount in requests.items() if amount} | {PODS: WHOLE}
 
 
 def fewest_admitted(workload: Workload, pods: PodSet) -> int:

@@ -14,6 +14,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
+from ml_foundations.planning.api_server.pod_groups import is_grouped
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import SHARED_HOSTNAME
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning
@@ -152,6 +153,10 @@ def _unknown_owner(workload: Workload, pod_set: PodSet) -> Iterator[Refusal]:
     if workload.deadline == 0:
         message = "its deadline is over at once"
         yield beyond_planning("", message, "Give it more activeDeadlineSeconds.", only_refuses=True)
+    is_followed = workload.kind == "Pod" and workload.queue
+    if is_grouped(pod_set.template) and not is_followed:
+        message = "Kueue may admit its pods as a pod group"
+        yield beyond_planning("metadata.annotations", message, "Leave the group to Kueue's kinds.")
     declared = labels_of(pod_set.template)
     replaced = {key for key in declared if pod_set.labels.get(key) != declared[key]}
     if by_controller := replaced | (declared.keys() & differing_labels(workload)):

@@ -10,6 +10,7 @@ from ml_foundations.kubernetes.tolerations import described_taint, untolerated_t
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.api_server.cohorts import flavors_of
+from ml_foundations.planning.api_server.pod_groups import group_of
 from ml_foundations.planning.api_server.queue_admission import counted_requests, fewest_admitted
 from ml_foundations.planning.api_server.queues import by_name
 from ml_foundations.planning.api_server.topology_requests import (
@@ -218,8 +219,10 @@ class Topologies:
             if declared is None or any(unknown_paths(declared)):
                 message = f"the levels of Topology {name} are not known"
                 yield doubt(RULE, "metadata.labels", message, f"Declare the Topology {name}.")
-        if workload.kind not in _JUDGED:
-            message = f"Kueue looks for a topology domain for each pod of a {workload.kind}"
+        is_in_group = workload.kind == "Pod" and bool(group_of(workload.manifest))
+        if workload.kind not in _JUDGED or is_in_group:
+            what = "group" if is_in_group else workload.kind
+            message = f"Kueue looks for a topology domain for each pod of a {what}"
             yield beyond_planning("kind", message, "Check it by a rehearsal.")
 
     def _in_flavors(self, flavors: Sequence[str], sets: Sequence[_Set], replicas: int) -> Outcome:
