@@ -16,8 +16,10 @@ CASES = Path(__file__).with_name("public")
         ("claimed-networks", "undetermined", {"beyond-planning"}),
         ("cohort-own-quota", "fits", set[str]()),
         ("daemonset-no-toleration", "fits", {"daemon-set-without-nodes"}),
-        ("dra-live-with-slice", "undetermined", {"beyond-planning"}),
+        ("dra-live-with-slice", "fits", set[str]()),
         ("dra-pool-from-zero", "undetermined", {"beyond-planning"}),
+        # Two devices on each node (kubernetes issue 127554).
+        ("dra-slices-shown", "fits", set[str]()),
         # The pod that runs is evicted, and its anti-affinity with it.
         ("evicted-by-taint", "fits", set[str]()),
         # The second pod never starts: another node has the disk.

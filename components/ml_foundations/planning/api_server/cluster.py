@@ -115,7 +115,8 @@ class Cluster:
                 self.scalers[target["kind"], namespace_of(scaler), target["name"]].append(scaler)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
-        self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
+        existing = map(self.devices.with_published, map(node_class, self.by_kind["Node"]))
+        self.declared = [*existing, *nodes]
 
     @cached_property
     def is_split(self) -> bool:

@@ -8,12 +8,14 @@ GPUs, and its interfaces for the traffic between GPUs (DRANET). Any other claim 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total, whole_number
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.published_devices import PublishedDevices
 from ml_foundations.planning.model.refusals import Refusal
 
 PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
@@ -42,6 +44,22 @@ class DeviceClaims:
             node = spec.get("nodeName")
             if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node, str):
                 self._published[node].update(_whole_gpus(spec))
+        # Slices of GKE's interfaces come with their pools (interfaces).
+        self._slices = PublishedDevices(by_kind, self._exact_requests())
+
+    def _exact_requests(self) -> Iterable[Manifest]:
+        """Yield the requests of all templates of claims, except those for interfaces."""
+        for (field, *_), spec in self._specs.items():
+            devices = section(spec, "devices")
+            for request in items(devices, "requests") if field == _TEMPLATE[1] else ():
+                exact = section(request, "exactly")
+                if exact.get("deviceClassName") not in labels.NETWORK_DEVICE_CLASSES:
+                    yield {} if devices.get("constraints") else exact
+
+    def with_published(self, node: NodeClass) -> NodeClass:
+        """Return a node with its free devices, as its drivers publish them."""
+        free = {} if node.is_template else self._slices.on(name_of(node.manifest))
+        return replace(node, allocatable={**node.allocatable, **free}) if free else node
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """Return the charge of the claims that are made for each pod, by the names of quotas."""
@@ -60,10 +78,12 @@ class DeviceClaims:
     def interfaces(
         self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]
     ) -> Amounts | None:
-        """Return the interfaces that a pod claims of its node, by the resources of their classes.
+        """Return the devices that a pod claims of its node, by the resources of their classes.
 
-        Return None if it claims anything else, or if some node that may accept the pod may have
-        interfaces that are not known. ``allocationMode: All`` claims as many as the nodes have.
+        These are interfaces, and devices that drivers publish. Return None if it claims anything
+        else, or if some node that may accept the pod may have devices that are not known.
+
+        ``allocationMode: All`` claims as many as the nodes have.
         """
         claimed: Amounts = {}
         for claim in items(spec, "resourceClaims"):
@@ -73,8 +93,14 @@ class DeviceClaims:
                 return None
             for request in items(devices, "requests"):
                 exact = section(request, "exactly")
-                resource = f"{labels.DEVICES_OF_CLASS}{exact.get('deviceClassName')}"
-                count = _interfaces(exact, resource, nodes)
+                name = exact.get("deviceClassName")
+                is_interface = name in labels.NETWORK_DEVICE_CLASSES
+                resource = f"{labels.DEVICES_OF_CLASS}{name}"
+                if not is_interface:
+                    resource = self._slices.resource(exact)
+                followed = _COUNTED if is_interface else _COUNTED | {"selectors"}
+                is_followed = resource and not exact.keys() - followed
+                count = _interfaces(exact, resource, nodes) if is_followed else None
                 if count is None:
                     return None
                 claimed[resource] = claimed.get(resource, 0) + count
@@ -161,8 +187,6 @@ def _charge(request: Manifest) -> Amounts:
 def _interfaces(request: Manifest, resource: str, nodes: Sequence[NodeClass]) -> int | None:
     """Return the interfaces that a request is for, in thousandths; None if that is not certain."""
     name = request.get("deviceClassName")
-    if name not in labels.NETWORK_DEVICE_CLASSES or request.keys() - _COUNTED:
-        return None
     counts = set[int]()
     for node in nodes:
         if node.unknown or not (resource in node.allocatable or name in node.lacks):
