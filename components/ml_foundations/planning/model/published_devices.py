@@ -48,6 +48,7 @@ class PublishedDevices:
         self._devices: dict[_Device, tuple[str, Manifest]] = {}
         self._known: dict[str, frozenset[_Device]] = {}
         names: dict[frozenset[_Device], str] = {}
+        taken: set[_Device] = set()
         try:
             if by_kind.get("ResourceSlice"):
                 taken = _taken(by_kind)
@@ -55,7 +56,7 @@ class PublishedDevices:
                 for request in requests:
                     self._add(request, names)
         except _NOT_FOLLOWED:
-            names, taken = {}, set[_Device]()
+            names = {}
         self._names = names
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for devices, name in names.items():

@@ -191,7 +191,7 @@ class Workload:
 
     @property
     def queued_replicas(self) -> int:
-        """How many Workloads Kueue makes of it: one for each group, and each of a Deployment."""
+        """The number of Workloads of Kueue: one for each group, and each pod of a Deployment."""
         if self.kind == "Deployment":
             return max(1, self.pods[0].count)
         described = described_kinds().get(self.kind)

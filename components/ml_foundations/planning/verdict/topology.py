@@ -49,12 +49,13 @@ _JUDGED = frozenset(
         *("RayCluster", "RayJob", "RayService", "StatefulSet"),
     }
 )
-"""The kinds of which Kueue makes Workloads (kueue v0.19.2, pkg/controller/jobs)."""
+"""The kinds that Kueue queues (kueue v0.19.2, pkg/controller/jobs)."""
 _STEPS_OF_DOMAIN = 10
 """The steps of the budget for one domain and one replica."""
 _TOO_MANY = "there are too many to try"
 _ANY = "?"
 """The value of a level that is not known: all nodes may be in one domain."""
+_SETTLED = "Judge the cluster with its nodes once they exist: ml-foundations plan, see planning.md."
 _REMEDY = "Request fewer pods or a bigger domain, or add nodes with the labels of the topology."
 
 
@@ -80,8 +81,8 @@ class _Nodes:
     """The group of each node, by the node's name."""
     tolerations: Sequence[Manifest]
     """Those that the flavor adds to pods."""
-    doubts: Sequence[str]
-    """What is not known of the nodes."""
+    doubts: Sequence[tuple[str, str]]
+    """What is not known of the nodes, each with what settles it."""
     known: dict[object, Mapping[str, str]] = field(default_factory=dict[object, Mapping[str, str]])
     """The excluded nodes by the key of pods: thousands of workloads have few keys."""
 
@@ -252,9 +253,10 @@ class Topologies:
         if never and not is_exhausted():
             message = f"Kueue never admits it: {never}"
             return Outcome.refused([Refusal(RULE, path, message, _REMEDY)])
-        why = possible.doubts[0] if possible.doubts else f"DaemonSets may come first, and {failure}"
+        daemons_first = f"DaemonSets may come first, and {failure}", _REMEDY
+        why, remedy = possible.doubts[0] if possible.doubts else daemons_first
         message = f"whether Kueue finds a topology domain is not known: {why}"
-        return Outcome.refused([doubt(RULE, path, message, _REMEDY)])
+        return Outcome.refused([doubt(RULE, path, message, remedy)])
 
     def _nodes_of(self, flavor: str, certain: bool) -> _Nodes:
         """Return the nodes of a flavor that there are for certain, or all that there may be."""
@@ -268,7 +270,7 @@ class Topologies:
         levels = self._levels(flavor)
         node_labels = section(self._flavors[flavor], "nodeLabels")
         members: dict[str, NodeGroup] = {}
-        doubts: list[str] = []
+        doubts: list[tuple[str, str]] = []
         for group in groups:
             node, own = group.node, {**group.node.labels, labels.HOSTNAME: ""}
             unmet = [key for key in node_labels if own.get(key) != node_labels[key]]
@@ -278,10 +280,12 @@ class Topologies:
             if unmet or is_cordoned or not own.keys() >= {*levels}:
                 continue
             if unknown := [level for level in levels if own[level] is UNKNOWN]:
-                doubts.append(f"the labels {names(unknown)} of {node.name} are not known")
+                why = f"the labels {names(unknown)} of {node.name} are not known"
+                doubts.append((f"{why} before its nodes exist", _SETTLED))
             elif node.is_template and node.fewest < node.count:
                 some = f"{node.name} may have {node.fewest} nodes"
-                doubts.append(f"Kueue counts the nodes that exist, and {some}")
+                least = f"Let it have {node.count} nodes at least, or wait for them. {_SETTLED}"
+                doubts.append((f"Kueue counts the nodes that exist, and {some}", least))
             if unknown and certain:
                 continue
             count = node.fewest if certain and node.is_template else node.count
