@@ -9,6 +9,7 @@ from tests.factories import (
     deployment,
     job,
     namespaced,
+    pod,
     pool,
     template,
 )
@@ -127,3 +128,23 @@ def configured(text: str) -> Manifest:
     return namespaced(
         "v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text}
     )
+
+
+GROUP, COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+
+
+def member(
+    name: str, count: Any = None, group: Any = "ring", *, by_annotation: bool = False
+) -> Manifest:
+    made = waiting(pod(name, template({}, [container(gpu=8)], restartPolicy="Never")))
+    annotations = {} if count is None else {COUNT: count}
+    if by_annotation:
+        annotations[GROUP] = group
+    elif group:
+        made["metadata"]["labels"][GROUP] = group
+    made["metadata"]["annotations"] = annotations
+    return made
+
+
+def pod_group(pods: int, count: Any) -> list[Manifest]:
+    return [member(f"w{index}", count) for index in range(pods)]

@@ -1,31 +1,24 @@
 """Groups of Pods in a queue: Kueue admits all of them at once, or none."""
 
-from typing import Any
-
 import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import Manifest, container, deployment, node, pod, template
-from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, waiting
+from tests.planning.queues import (
+    COUNT,
+    FLAVOR,
+    GROUP,
+    LOCAL,
+    cluster_queue,
+    member,
+    pod_group,
+    waiting,
+)
 from tests.planning.topologies import queue, racks
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
-GROUP, COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
-
-
-def member(
-    name: str, count: Any = None, group: Any = "ring", *, by_annotation: bool = False
-) -> Manifest:
-    made = waiting(pod(name, template({}, [container(gpu=8)], restartPolicy="Never")))
-    annotations = {} if count is None else {COUNT: count}
-    if by_annotation:
-        annotations[GROUP] = group
-    elif group:
-        made["metadata"]["labels"][GROUP] = group
-    made["metadata"]["annotations"] = annotations
-    return made
 
 
 def judged(*pods: Manifest, gpus: int = 32, nodes: int = 4) -> tuple[Verdict, str]:
@@ -34,16 +27,12 @@ def judged(*pods: Manifest, gpus: int = 32, nodes: int = 4) -> tuple[Verdict, st
     return verdicts.stack, " | ".join(finding.message for finding in verdicts.findings)
 
 
-def ring(pods: int, count: Any) -> list[Manifest]:
-    return [member(f"w{index}", count) for index in range(pods)]
-
-
 @pytest.mark.parametrize(
     ("pods", "expected", "why"),
     [
-        (ring(3, "3"), FITS, ""),
-        (ring(2, "3"), CANNOT_FIT, "group ring has 2 of its 3 pods"),
-        (ring(4, "3"), UNDETERMINED, "Kueue deletes the newest of the 4 pods of group ring"),
+        (pod_group(3, "3"), FITS, ""),
+        (pod_group(2, "3"), CANNOT_FIT, "group ring has 2 of its 3 pods"),
+        (pod_group(4, "3"), UNDETERMINED, "Kueue deletes the newest of the 4 pods of group ring"),
         ([member("a", "1"), member("b", "1", "other")], FITS, ""),
         ([member("a", "2"), member("b", "2", "other")], CANNOT_FIT, "group other has 1 of its 2"),
         ([member("a", "2"), member("b", "2", by_annotation=True)], FITS, ""),
@@ -70,13 +59,13 @@ def test_pods_that_run_belong_to_the_group_and_failed_ones_do_not() -> None:
     other["spec"]["nodeName"] = "n0"
     for phase, expected in (("Running", FITS), ("Succeeded", FITS), ("Failed", CANNOT_FIT)):
         other["status"] = {"phase": phase}
-        assert judged(*ring(2, "3"), other)[0] is expected, phase
+        assert judged(*pod_group(2, "3"), other)[0] is expected, phase
 
 
 def test_a_quota_is_for_the_whole_group() -> None:
     """Without the group, the pods take turns."""
-    assert judged(*ring(3, "3"), gpus=24)[0] is FITS
-    verdict, why = judged(*ring(3, "3"), gpus=16)
+    assert judged(*pod_group(3, "3"), gpus=24)[0] is FITS
+    verdict, why = judged(*pod_group(3, "3"), gpus=16)
     assert verdict is CANNOT_FIT
     assert "8 too few" in why
     assert judged(member("a", "1"), member("b", "1", "other"), gpus=8)[0] is not CANNOT_FIT
@@ -89,7 +78,7 @@ def test_fast_admission_is_undetermined() -> None:
 
 
 def test_a_group_with_a_topology_is_undetermined() -> None:
-    verdicts = judge_documents([*ring(2, "2"), *queue(), *racks(2)])
+    verdicts = judge_documents([*pod_group(2, "2"), *queue(), *racks(2)])
     assert verdicts.stack is UNDETERMINED
     assert "each pod of a group" in str(verdicts.findings)
 

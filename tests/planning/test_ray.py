@@ -8,7 +8,6 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import GPU, Manifest, container, node, quota, template
-from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, waiting
 
 FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
 KINDS = pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
@@ -158,19 +157,6 @@ def test_an_autoscaler_must_meet_the_pod_security_of_its_namespace(kind: str) ->
     assert verdict(made, namespace, *nodes(1)) is CANNOT_FIT
     cluster_of(made)["autoscalerOptions"] = {"securityContext": context}
     assert verdict(made, namespace, *nodes(1)) is FITS
-
-
-@KINDS
-def test_kueue_refuses_clusters_that_scale_themselves(kind: str) -> None:
-    made = waiting(ray(kind))
-    objects = [FLAVOR, LOCAL, cluster_queue()]
-    gpu_node = node("n", {"gpu": "h100"}, gpu=8)
-    before = judge_documents([made, gpu_node, *objects])
-    assert "Ray clusters" not in str(before.findings)
-    cluster_of(made)["enableInTreeAutoscaling"] = True
-    after = judge_documents([made, gpu_node, *objects])
-    assert after.stack is CANNOT_FIT
-    assert "Ray clusters in a queue" in str(after.findings)
 
 
 @pytest.mark.parametrize(("size", "expected"), [("1499m", CANNOT_FIT), ("1500m", FITS)])

@@ -19,10 +19,8 @@ from tests.factories import (
     deployment,
     namespaced,
     node,
-    pod,
     pool,
     spread,
-    stateful_set,
     template,
 )
 from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, offering, waiting
@@ -32,6 +30,8 @@ from tests.planning.topologies import (
     KUEUE,
     RACK,
     asking,
+    in_rack,
+    of_kind,
     queue,
     racks,
     topology,
@@ -281,29 +281,6 @@ def test_a_topology_that_is_not_declared() -> None:
     unknown["spec"]["levels"] = UNKNOWN
     documents = [asking(4, required_topology=RACK), unknown, *queue()[1:], *NODES]
     assert found(*documents)[0] is UNDETERMINED
-
-
-def in_rack(gpus: int = 8) -> Manifest:
-    made = template({"app": "web"}, [container(gpu=gpus)])
-    made["metadata"]["annotations"] = {f"{KUEUE}required-topology": RACK}
-    return made
-
-
-def of_kind(kind: str, count: int) -> Manifest:
-    """A workload whose sets of so many pods each ask for one rack."""
-    if kind == "Pod":
-        return pod("web", in_rack())
-    if kind == "Deployment":
-        return deployment("web", count, in_rack(), strategy={"type": "Recreate"})
-    if kind == "StatefulSet":
-        return stateful_set("web", count, in_rack())
-    group = {"groupName": "g", "replicas": count, "maxReplicas": count, "template": in_rack()}
-    head = {"template": template({"app": "web"}, [container(gpu=0)])}
-    cluster = {"headGroupSpec": head, "workerGroupSpecs": [{**group, "minReplicas": count}]}
-    own = {"entrypoint": "e", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode"}
-    own |= {"rayClusterSpec": cluster}
-    spec = own if kind == "RayJob" else {"rayClusterConfig": cluster}
-    return namespaced("ray.io/v1", kind, "web", spec=cluster if kind == "RayCluster" else spec)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ from tests.factories import (
     Manifest,
     cluster_wide,
     container,
+    deployment,
     job,
     namespaced,
     node,
+    pod,
+    stateful_set,
     template,
 )
 from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, waiting
@@ -63,3 +66,26 @@ def with_leader(workers: int, *, level: str = RACK, leader: Manifest | None = No
     made = waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec=spec))
     made["metadata"]["annotations"] = {"ml-foundations/gang": "true"}
     return made
+
+
+def in_rack(gpus: int = 8) -> Manifest:
+    made = template({"app": "web"}, [container(gpu=gpus)])
+    made["metadata"]["annotations"] = {f"{KUEUE}required-topology": RACK}
+    return made
+
+
+def of_kind(kind: str, count: int) -> Manifest:
+    """A workload whose sets of so many pods each ask for one rack."""
+    if kind == "Pod":
+        return pod("web", in_rack())
+    if kind == "Deployment":
+        return deployment("web", count, in_rack(), strategy={"type": "Recreate"})
+    if kind == "StatefulSet":
+        return stateful_set("web", count, in_rack())
+    group = {"groupName": "g", "replicas": count, "maxReplicas": count, "template": in_rack()}
+    head = {"template": template({"app": "web"}, [container(gpu=0)])}
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": [{**group, "minReplicas": count}]}
+    own = {"entrypoint": "e", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode"}
+    own |= {"rayClusterSpec": cluster}
+    spec = own if kind == "RayJob" else {"rayClusterConfig": cluster}
+    return namespaced("ray.io/v1", kind, "web", spec=cluster if kind == "RayCluster" else spec)

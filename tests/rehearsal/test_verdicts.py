@@ -43,11 +43,12 @@ from tests.planning.queues import (
     configured,
     flavor,
     offering,
+    pod_group,
     queued,
     ring,
     waiting,
 )
-from tests.planning.topologies import BLOCK, RACK, asking, queue, racks, with_leader
+from tests.planning.topologies import BLOCK, RACK, asking, of_kind, queue, racks, with_leader
 from tests.support.checkout import CHECKOUT
 from tests.support.project import delete
 from tests.support.waiting import until
@@ -196,7 +197,8 @@ def _namespace(document: Manifest) -> str:
 
 
 def _is_workload(document: Manifest) -> bool:
-    return document["kind"] in ("Pod", "Job", "JobSet", "Deployment", "PersistentVolumeClaim")
+    kinds = ("Pod", "Job", "JobSet", "Deployment", "StatefulSet", "PersistentVolumeClaim")
+    return document["kind"] in kinds
 
 
 def _holds(status: Manifest, condition: str) -> bool:
@@ -346,10 +348,28 @@ def test_what_a_queue_borrows(replica: Replica, queues: list[Manifest], is_enoug
 
 
 @pytest.mark.parametrize(
+    ("count", "gpus", "pods", "waits_for", "expected"),
+    [
+        ("3", 24, 3, "", FITS),
+        ("3", 16, 0, TOO_LITTLE, CANNOT_FIT),
+        ("4", 32, 0, "fewer runnable pods than expected", CANNOT_FIT),
+        ("none", 32, 0, "strconv.Atoi", CANNOT_FIT),
+    ],
+)
+def test_a_pod_group(
+    replica: Replica, count: str, gpus: int, pods: int, waits_for: str, expected: Verdict
+) -> None:
+    queues = [FLAVOR, LOCAL, cluster_queue(gpus=gpus), NODES]
+    check(replica, [*queues, *pod_group(3, count)], pods, waits_for, expected)
+
+
+@pytest.mark.parametrize(
     ("name", "pods", "waits_for", "expected"),
     [
         ("cohort-own-quota", 6, "", FITS),
+        ("dra-slices-shown", 4, "", FITS),
         ("jobset-in-turns", 4, "Insufficient cpu", UNDETERMINED),
+        ("pod-group-incomplete", 0, "fewer runnable pods than expected", CANNOT_FIT),
         ("queue-priority-missing", 0, "", UNDETERMINED),
         ("queue-with-bucket", 2, "", FITS),
         ("quota-bare-gpu", 1, "", FITS),
@@ -553,6 +573,31 @@ TOPOLOGIES: dict[str, tuple[list[Manifest], int, str, Verdict]] = {
         "",
         UNDETERMINED,
     ),
+    "each pod of a Deployment": (
+        [waiting(of_kind("Deployment", 3)), *queue(), *racks(1, 2)],
+        3,
+        "",
+        FITS,
+    ),
+    "too many pods of a Deployment": (
+        [waiting(of_kind("Deployment", 4)), *queue(), *racks(1, 2)],
+        3,
+        "doesn't allow to fit",
+        CANNOT_FIT,
+    ),
+    "a StatefulSet in a rack": (
+        [waiting(of_kind("StatefulSet", 2)), *queue(), *racks(2)],
+        2,
+        "",
+        FITS,
+    ),
+    "a StatefulSet in two racks": (
+        [waiting(of_kind("StatefulSet", 3)), *queue(), *racks(2, 2)],
+        0,
+        "allows to fit only 2 out of 3",
+        CANNOT_FIT,
+    ),
+    "a pod in a rack": ([waiting(of_kind("Pod", 1)), *queue(), *racks(1)], 1, "", FITS),
     "a leader and its workers": ([with_leader(2), *queue(), *racks(3)], 3, "", FITS),
     "pods without a topology, in a queue with one only": (
         [asking(2), *queue(), *racks(2)],

@@ -25,19 +25,11 @@ from ml_foundations.planning.model.decisions import (
     PodSets,
     QueueUsage,
 )
-from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.resources import PODS, pod_requests
 from ml_foundations.planning.model.workloads import PodSet, Workload, read_fields
 
-_RAY_CLUSTERS = {
-    "RayCluster": "spec",
-    "RayJob": "spec.rayClusterSpec",
-    "RayService": "spec.rayClusterConfig",
-}
-"""The fields of kinds with the spec of a RayCluster."""
-_ELASTIC = "kueue.x-k8s.io/elastic-job"
 _MOST_CHOICES = 16
 """The most combinations of flavors that are judged one by one."""
 
@@ -78,7 +70,6 @@ class QueueAdmission:
             outcome += Outcome.refused([closed])
         outcome += Outcome.refused(queues.not_known(queue))
         outcome += Outcome.refused(_partial_admission_refusals(workload))
-        outcome += Outcome.refused(_autoscaling_refusals(workload))
         usage: list[QueueUsage] = []
         for pods, pod in waiting.pod_sets:
             if pods.spec.get("resourceClaims"):
@@ -190,12 +181,3 @@ def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
         remedy = f"Set it to {allowed}, or leave it out."
         is_certain = value is not UNKNOWN
         yield Refusal("queue", "metadata.annotations", message, remedy, is_certain)
-
-
-def _autoscaling_refusals(workload: Workload) -> Iterator[Refusal]:
-    """Yield a refusal of a Ray cluster that adds workers itself (jobs/raycluster/common.go)."""
-    path = f"{_RAY_CLUSTERS.get(workload.kind)}.enableInTreeAutoscaling"
-    is_elastic = _ELASTIC in annotations_of(workload.manifest)  # it is unknown anyway
-    if workload.kind in _RAY_CLUSTERS and not is_elastic and at(workload.manifest, path) is True:
-        message = "Kueue refuses Ray clusters in a queue that add and remove workers themselves"
-        yield Refusal("queue", path, message, "Leave enableInTreeAutoscaling out.")
