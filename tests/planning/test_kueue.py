@@ -326,3 +326,16 @@ def test_each_flavor_has_room_for_what_its_quota_admits(
     """Kueue admits workloads to the first flavor with enough quota, whatever its nodes have."""
     queue = offering("h100", "l4", gpus=gpus)
     assert judge([LOCAL, *TWO_FLAVORS, queue, *workloads]).stack is expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gpus", "expected"),
+    [(1, 8, Verdict.FITS), (2, 8, Verdict.UNDETERMINED), (2, 9, Verdict.CANNOT_FIT)],
+)
+def test_kueue_may_queue_each_replica_to_another_flavor(
+    replicas: int, gpus: int, expected: Verdict
+) -> None:
+    pods = template({"app": "web"}, [container(gpu=gpus)])
+    made = waiting(deployment("web", replicas, pods, strategy={"type": "Recreate"}))
+    documents = [made, LOCAL, offering("a", "b"), *flavor("a"), *flavor("b")]
+    assert judge(documents).stack is expected

@@ -23,7 +23,7 @@ from tests.factories import (
     spread,
     template,
 )
-from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, offering, waiting
+from tests.planning.queues import FLAVOR, LOCAL, cluster_queue, flavor, offering, waiting
 from tests.planning.topologies import (
     BLOCK,
     HOST,
@@ -343,6 +343,20 @@ def test_groups_with_exclusive_domains_are_undetermined_at_best() -> None:
     assert judge([waiting(made), *queue(), *NODES]).stack is not FITS
     spec["replicas"] = 2
     assert judge([waiting(made), *queue(), *NODES]).stack is UNDETERMINED
+
+
+def test_groups_may_get_different_flavors() -> None:
+    """Each of two flavors has a rack for one group."""
+    flavors = [*flavor("a"), *flavor("b")]
+    for each in (flavors[0], flavors[2]):
+        each["spec"] = {**each["spec"], "topologyName": "racks"}
+    nodes = [*racks(2, gpu="a"), *racks(2, block="b1", gpu="b")]
+    queued = [topology(), flavors[0], flavors[2], LOCAL, offering("a", "b", gpus=100)]
+    template = {"size": 2, "workerTemplate": in_rack()}
+    for replicas, expected in ((1, FITS), (2, UNDETERMINED)):
+        spec = {"replicas": replicas, "leaderWorkerTemplate": template}
+        made = namespaced("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web", spec=spec)
+        assert judge([waiting(made), *queued, *nodes]).stack is expected
 
 
 def test_kinds_that_kueue_does_not_queue_are_undetermined() -> None:

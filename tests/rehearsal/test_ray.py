@@ -153,7 +153,10 @@ def random_cluster(random: Random) -> dict[str, Any]:
     def template() -> dict[str, Any]:
         requests = {"cpu": f"{random.randint(1, 400)}m", "memory": f"{random.randint(1, 400)}Mi"}
         container = {"name": "ray", "image": "i", "resources": {"requests": requests}}
-        pod: dict[str, Any] = {"metadata": {"labels": {"own": random.choice("abc")}}}
+        # In SidecarMode, a head is not started again, and kwok would end it.
+        stays = {"pod-complete.stage.kwok.x-k8s.io/delay": "24h"}
+        metadata = {"labels": {"own": random.choice("abc")}, "annotations": stays}
+        pod: dict[str, Any] = {"metadata": metadata}
         pod["spec"] = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
         if random.random() < 0.3:
             init = copy.deepcopy(container) | {"name": "init"}

@@ -1,6 +1,6 @@
 """Decisions of Kueue about the workloads that wait in a LocalQueue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -78,11 +78,30 @@ class QueueAdmission:
             counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
             requests = times(counted, fewest_admitted(workload, pods)) if pods.count else {}
             usage.append((queue, pods.count_path, pods.spec, requests))
-        outcome += Outcome.refused(queues.refusals(usage))
+        outcome += Outcome.refused(self._quota_refusals(workload, usage))
         if workload.kind == "Pod":
             outcome += Outcome.refused(self._pod_groups.refusals(workload.manifest))
             outcome += Outcome.refused(self._group_refusals(workload.manifest, queue))
         return self._with_flavors(waiting, usage, outcome)
+
+    def _quota_refusals(self, workload: Workload, usage: Sequence[QueueUsage]) -> Iterable[Refusal]:
+        """Return what a queue has too little of. Replicas that wait alone may get other flavors."""
+        queues, replicas = self._cluster.queues, workload.queued_replicas
+        refused = [*queues.refusals(usage)]
+        if not refused or replicas == 1 or not any(map(self._has_choice, usage)):
+            return refused
+        one: list[QueueUsage] = []
+        for queue, path, spec, requests in usage:
+            share = {name: amount // replicas for name, amount in requests.items()}
+            one.append((queue, path, spec, share))
+        return [*queues.refusals(one)] or [refusal._replace(certain=False) for refusal in refused]
+
+    def _has_choice(self, usage: QueueUsage) -> bool:
+        """Return whether several flavors accept pods."""
+        queue, _, spec, requests = usage
+        return any(
+            len(flavors) > 1 for flavors in self._cluster.queues.accepting(queue, requests, spec)
+        )
 
     def _group_refusals(self, pod: Manifest, queue: Manifest) -> Sequence[Refusal]:
         """Return what a queue has too little of for a pod's group: it admits all or none."""

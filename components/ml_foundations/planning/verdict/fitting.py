@@ -137,6 +137,8 @@ class Fitting:
         # the nodes of no flavor accept its pods.
         is_queued = admitted.workload.queue is not None
         choices = admitted.flavor_choices if is_queued else [admitted.pod_sets]
+        if len(choices) > 1 and admitted.workload.queued_replicas > 1:
+            return NOTHING_DECIDED  # each replica may get another flavor
         first: Outcome | None = None
         for outcome in self._place_choices(admitted.workload, choices):
             if outcome.verdict is not Verdict.CANNOT_FIT:

@@ -232,7 +232,8 @@ class Topologies:
             message = "its sets of pods need different flavors, and Kueue looks for one topology"
             return Outcome.refused([beyond_planning("metadata.labels", message, _REMEDY)])
         verdicts = {outcome.verdict for outcome in outcomes}
-        if len(verdicts) == 1:
+        # Each replica may get another flavor.
+        if len(verdicts) == 1 and (len(outcomes) == 1 or replicas == 1 or Verdict.FITS in verdicts):
             return outcomes[0]
         # Kueue chooses a flavor by its quota, and only then looks for the topology.
         failed = next(outcome for outcome in outcomes if outcome.verdict is not Verdict.FITS)
