@@ -562,3 +562,20 @@ def test_an_unknown_field_of_an_unknown_kind_is_undetermined(
 ) -> None:
     ray = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "ray"}, **more}
     assert judge([node("n"), deployment("web", 1, template()), ray]).stack is Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [
+        ("inference.networking.x-k8s.io/v1alpha2", "InferenceObjective"),
+        ("inference.networking.x-k8s.io/v1alpha2", "InferenceModelRewrite"),
+        ("llm-d.ai/v1alpha2", "InferenceObjective"),
+        ("keda.sh/v1alpha1", "TriggerAuthentication"),
+        ("keda.sh/v1alpha1", "ClusterTriggerAuthentication"),
+    ],
+)
+def test_objects_that_decide_nothing_about_pods_leave_a_verdict(
+    api_version: str, kind: str
+) -> None:
+    other = namespaced(api_version, kind, "x", spec={"priority": 10, "poolRef": {"name": "p"}})
+    assert judge([deployment("web", 1, template()), other, NODE]).stack is Verdict.FITS
