@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from ml_foundations.planning import Verdict
 from ml_foundations.planning.input.documents import read
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.api import Api, ApiError, pod_path
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
@@ -183,6 +184,11 @@ class Replica:
 
     def clear(self) -> None:
         """Delete the objects of the test, the last one first."""
+        # Kueue keeps a pod of a group until another one replaces it.
+        for pod in [each for each in self.created if each["kind"] == "Pod"]:
+            self.client.delete(pod, "Background")
+            with suppress(ApiError):  # it may be gone
+                self.api.patch(pod_path(pod), {"metadata": {"finalizers": None}})
         for document in reversed(self.created):
             delete(self.client, document)
         until(lambda: not self._listed("/api/v1/{}/pods"))
