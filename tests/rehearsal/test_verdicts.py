@@ -588,7 +588,7 @@ TOPOLOGIES: dict[str, tuple[list[Manifest], int, str, Verdict]] = {
     "too many pods of a Deployment": (
         [waiting(of_kind("Deployment", 4)), *queue(), *racks(1, 2)],
         3,
-        "doesn't allow to fit",
+        "couldn't assign flavors",
         CANNOT_FIT,
     ),
     "a StatefulSet in a rack": (
