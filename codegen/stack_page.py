@@ -4,13 +4,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import ml_foundations
 from ml_foundations.tenancy.team_namespace import Tenancy
+from ml_foundations.tenancy.training_queue import Queues
 from pydantic.alias_generators import to_camel
 
 from codegen import ROOT, pages, stack_schema
 
 _PREFIX = "ml-foundations:"
-_OF_TEAMS = {to_camel(name) for name in Tenancy.model_fields}
+_BASES = {"Team": Tenancy, "TrainingQueueSettings": Queues}
+"""The arguments of sections that a component's page documents."""
 _INTRODUCTION = """# The stack file
 
 After this page you can describe an environment in `stacks/Pulumi.<stack>.yaml`. To begin, copy
@@ -40,10 +43,24 @@ the keys. A preview reports all errors at once, each with its path, the value an
 values.
 
 A section has the arguments of its component, in camelCase. The program sets the name (the key), the
-project, the cluster and the namespace.
+project, the cluster and the namespace. Where a program passes a component of the team, a section
+has its name: `modelCache: weights`, `runtime: torch`, `servers: [chat, code]`.
 """
-_TEAM = """A team also accepts the arguments of
-[TeamNamespace](components/TeamNamespace.md), and `quota` those of its quota."""
+_MORE = {
+    "Team": """A team also accepts the arguments of
+[TeamNamespace](components/TeamNamespace.md), and `quota` those of its quota.""",
+    "TrainingQueueSettings": """It also accepts the arguments of
+[TrainingQueue](components/TrainingQueue.md). `flavors` and `teams` of a TrainingQueue follow from
+the node pools and the teams.""",
+}
+_WITHOUT = """## What has no key
+
+{} Write [a program](writing-a-program.md) if you need:
+
+- a resource of another package, such as a bucket or a Secret
+- two clusters, or two objects that a stack file has once, such as `storage`
+- an Output of one resource as an argument of another
+"""
 
 
 def files() -> dict[Path, str]:
@@ -67,8 +84,18 @@ def files() -> dict[Path, str]:
             "",
             *_keys(definitions[name], name),
         ]
-        lines += ["", _TEAM] if name == "Team" else []
+        lines += ["", _MORE[name]] if name in _MORE else []
+    lines += ["", _WITHOUT.format(without_key("\n".join(lines))).rstrip()]
     return {ROOT / "docs" / "stack-file.md": "\n".join([*lines, ""])}
+
+
+def without_key(keys: str) -> str:
+    """Return a sentence with the components to which no key in a text leads."""
+    pages_of = {name: f"components/{name}.md" for name in ml_foundations.COMPONENTS}
+    missing = [f"[{name}]({page})" for name, page in pages_of.items() if page not in keys]
+    if not missing:
+        return "Every component has a key."
+    return f"These components have no key: {', '.join(missing)}."
 
 
 def _heading(name: str) -> str:
@@ -79,7 +106,8 @@ def _heading(name: str) -> str:
 
 def _keys(section: dict[str, Any], name: str = "") -> list[str]:
     required = section.get("required", [])
-    own = [key for key in section["properties"] if name != "Team" or key not in _OF_TEAMS]
+    base = _BASES[name].model_fields if name in _BASES else ()
+    own = [key for key in section["properties"] if key not in map(to_camel, base)]
     return [_key(key, section["properties"][key], key in required) for key in own]
 
 

@@ -24,11 +24,22 @@ def schema() -> dict[str, Any]:
     )  # where the program of the stacks imports its modules from
     from defaults import DERIVED
     from settings import PROJECT, Settings
+    from team import SECTIONS, references
 
     sections = Settings.model_json_schema(by_alias=True)
     definitions = sections.pop("$defs")
     for spec, fields in DERIVED.items():
         _leave_out(definitions[spec.__name__], [to_camel(field) for field in fields])
+    for spec in SECTIONS.values():
+        for reference in references(spec):
+            argument = definitions[spec.__name__]["properties"][to_camel(reference.argument)]
+            place = argument["items"] if reference.is_list else argument
+            section = to_camel(reference.section)
+            named = {"type": "string", "description": f"A name in {section} of the team."}
+            if (other := place.pop("$ref", None)) is not None:
+                place["anyOf"] = [named, {"$ref": other}]
+            elif "anyOf" in place:
+                place["anyOf"].insert(0, named)
     for kind in ("CpuNodePoolSpec", "GpuNodePoolSpec"):
         # A machine type that the catalog lacks has its shape beside it.
         known = definitions[kind]["properties"]["machineType"].pop("examples")

@@ -38,6 +38,7 @@ def _environment(settings: stack_file.Settings) -> None:
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
         "leader-worker-sets": settings.leader_worker_sets,
+        "ray-operator": settings.ray,
     }
     for name, spec in settings.compute_classes.items():
         _declare(name, spec, **in_cluster)
@@ -45,6 +46,10 @@ def _environment(settings: stack_file.Settings) -> None:
     for name, spec in named.items():
         if spec is not None:
             platform.append(_declare(name, spec, **in_cluster))
+    for name, spec in settings.checkpoint_configurations.items():
+        platform.append(_declare(name, spec, **in_cluster))
+    if settings.trainer is not None:  # it needs the CRD of JobSets
+        platform.append(_declare("trainer", settings.trainer, *platform, **in_cluster))
     if settings.metrics_adapter is not None:
         _declare("metrics-adapter", settings.metrics_adapter, **in_cluster)
     for name, monitor in settings.gpu_monitors.items():
@@ -92,12 +97,11 @@ def _pool_rank(settings: stack_file.Settings, name: str) -> int:
 
 
 def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:
-    volumes: dict[str, Any] = {}
-    for claim, spec in team.volumes.items():
-        volumes[claim] = _declare(f"{name}-{claim}", spec, *platform, team=namespace)
-    for _, workload_name, workload in team.workloads:
-        mounted = [volumes[mount.claim] for mount in workload.mounts if mount.claim]
-        _declare(f"{name}-{workload_name}", workload, *platform, *mounted, team=namespace)
+    declared: dict[tuple[str, str], Any] = {}
+    for section, own_name, spec in team.components:
+        used = [declared[key] for key in team.uses(spec) if key in declared]
+        component = _declare(f"{name}-{own_name}", spec, *platform, *used, team=namespace)
+        declared[section, own_name] = component
 
 
 main()

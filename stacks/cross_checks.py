@@ -21,12 +21,14 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.kubernetes.words import names
-from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
+from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, WEIGHTS
 from ml_foundations.storage.volume import DEFAULT_CLASS, VolumeSpec
 from ml_foundations.tenancy.training_queue import Queues
+from ml_foundations.workloads.model_cache import ModelCacheSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
+from ml_foundations.workloads.train_job import TrainJobSpec
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
 def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
     yield _add_on_errors(settings)
     yield _group_errors(settings)
+    yield _flavor_errors(settings)
     yield _system_pool_errors(settings)
     for name, pool in settings.gpu_pools.items():
         yield _network_errors(name, pool, settings)
@@ -61,6 +64,10 @@ def _checks(settings: Settings) -> Iterator[Iterator[tuple[str, str]]]:
                 yield check(path, workload, team, settings)
         for name, volume in team.volumes.items():
             yield _volume_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
+        for name, cache in team.model_caches.items():
+            yield _cache_errors(f"teams.{team_name}.modelCaches.{name}.size", cache, settings)
+        for name, job in team.train_jobs.items():
+            yield _queue_name_errors(f"teams.{team_name}.trainJobs.{name}", job, team, settings)
 
 
 def _compute_class_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -111,11 +118,16 @@ def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _add_on_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    cluster = settings.cluster
-    for add_on in () if isinstance(cluster, ExistingCluster) else settings.storage.add_ons:
-        if not getattr(cluster, add_on):
-            reason = f"is false, but storage.{add_on} needs it; leave it out to switch it on"
-            yield f"cluster.{add_on}", reason
+    users = {add_on: f"storage.{add_on}" for add_on in settings.storage.add_ons}
+    if settings.checkpoint_configurations:
+        users["multi_tier_checkpointing"] = "checkpointConfigurations"
+    for name, team in settings.teams.items():
+        if team.inference_gateways:
+            users["gateway_api"] = f"teams.{name}.inferenceGateways"
+    for add_on, user in users.items():
+        if not getattr(settings.cluster, add_on, True):  # one that exists has what it has
+            reason = f"is false, but {user} needs it; leave it out to switch it on"
+            yield f"cluster.{to_camel(add_on)}", reason
 
 
 def _group_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -256,9 +268,7 @@ def _queue_errors(
     path: str, workload: WorkloadSpec, team: Team, settings: Settings
 ) -> Iterator[tuple[str, str]]:
     queues = settings.training_queue
-    queue = queues.queue_name if team.queue else "none"
-    if workload.queue not in (None, queue):
-        yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
+    yield from _queue_name_errors(path, workload, team, settings)
     yield from _topology_errors(path, workload, queues)
     if isinstance(workload, ServerSpec) and workload.queue is not None and queues.install:
         most = queues.ready_seconds
@@ -267,6 +277,21 @@ def _queue_errors(
             reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
             reason = f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
             yield f"{path}.loadSeconds", reason
+
+
+def _queue_name_errors(
+    path: str, workload: WorkloadSpec | TrainJobSpec, team: Team, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    queue = settings.training_queue.queue_name if team.queue else "none"
+    if workload.queue not in (None, queue):
+        yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
+
+
+def _flavor_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    known = [flavor["name"] for flavor in settings.flavors.values()]
+    for name in settings.training_queue.flavors:
+        if name not in known:
+            yield f"trainingQueue.flavors.{name}", not_among(name, "GPU pool", known)
 
 
 def _topology_errors(
@@ -329,6 +354,13 @@ _WORKLOAD_CHECKS = (
 
 def _volume_errors(path: str, volume: VolumeSpec, settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _class_errors(path, volume.class_name, settings)
+
+
+def _cache_errors(
+    path: str, cache: ModelCacheSpec, settings: Settings
+) -> Iterator[tuple[str, str]]:
+    if cache.size is not None and WEIGHTS not in settings.storage.class_names:
+        yield path, f"needs the class {WEIGHTS}; set storage.datasetZones"
 
 
 def _class_errors(path: str, name: str, settings: Settings) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Defaults of a stack file: values that follow from a section's place, or from other sections."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import fabrics
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
+from ml_foundations.component.partial import InvalidArgumentError, validated
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.compute_class import ComputeClassSpec
@@ -19,9 +20,11 @@ from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import Mode
 from ml_foundations.kubernetes import labels, regular_files
 from ml_foundations.kubernetes.reading import ReadError
+from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.tenancy.quota import gpu_key, priority_class_name
 from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
+from references import resolve
 from team import SECTIONS
 
 _ONLY_GPU = GpuNodePoolSpec.model_fields.keys() - CpuNodePoolSpec.model_fields.keys()
@@ -31,7 +34,10 @@ ONLY_GPU = set(map(to_camel, _ONLY_GPU))
 FOLDER = Path(__file__).parent
 """The folder of stack files. A text of `files` such as @scripts/train.py is a path below it."""
 
-_QUEUED_KINDS = {"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"}
+_QUEUED_KINDS = {
+    **{"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"},
+    **{"trainJobs": "TrainJob", "rayJobs": "RayJob", "rayClusters": "RayCluster"},
+}
 """Sections of a team whose kinds of workloads Kueue manages only if one of them has a queue."""
 
 
@@ -43,6 +49,7 @@ DERIVED: Mapping[type[Spec], tuple[str, ...]] = {
     ComputeClassSpec: ("compute_class",),
     MetricsAdapterSpec: ("project",),
     GpuMonitorSpec: ("monitor_name",),
+    CheckpointConfigurationSpec: ("project", "configuration_name"),
     TeamQueue: ("namespace",),
     **{spec: ("namespace", spec.name_field or "") for spec in SECTIONS.values()},
 }
@@ -58,6 +65,8 @@ class DerivedArguments(NamedTuple):
     """The section, without these arguments."""
     values: dict[str, Any]
     """The arguments, by their keys. One that only the program will know is empty."""
+    errors: Sequence[tuple[str, str]] = ()
+    """The path in the section of each name of another section that does not exist, and why."""
 
 
 class FilledFile(NamedTuple):
@@ -92,10 +101,12 @@ def with_defaults(file: Mapping[str, Any]) -> FilledFile:
         if fabrics.allows_networks(pool) and not is_existing(cluster):
             _default(cluster, "multiNetworking", True)
     _fill_compute_classes(sections)
+    _fill_checkpoints(sections)
     for _, monitor in _entries(sections, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(sections, "teams"):
         _fill_team(team, f"{sections.get('project')}.svc.id.goog")
+        _fill_from_cluster(team, cluster)
         _fill_fabrics(team, fabrics.gpu_pools(_entries(sections, "nodePools")))
     _fill_queued_kinds(sections)
     _fill_egress_namespaces(sections)
@@ -149,6 +160,30 @@ def _fill_compute_classes(sections: Mapping[str, Any]) -> None:
         named = compute_class.get("pools")
         for pool in named if isinstance(named, list) else ():
             _default(pools.get(str(pool), {}), "computeClass", name)
+
+
+def _fill_checkpoints(sections: Mapping[str, Any]) -> None:
+    """Switch on the cluster's checkpoints, and tolerate the taints of the pools that keep them."""
+    pools, cluster = dict(_entries(sections, "nodePools")), _section(sections, "cluster")
+    for _, configuration in _entries(sections, "checkpointConfigurations"):
+        if not is_existing(cluster):
+            _default(cluster, "multiTierCheckpointing", True)
+        name = str(_section(configuration, "nodeSelector").get(labels.GKE_NODE_POOL))
+        pool, _ = validated(GpuNodePoolSpec, pools.get(name), by_alias=True, by_name=False)
+        if pool is not None:
+            with suppress(InvalidArgumentError):
+                _default(configuration, "tolerations", pool.tolerations)
+
+
+def _fill_from_cluster(team: dict[str, Any], cluster: dict[str, Any]) -> None:
+    """Fill in the cluster's location of caches, and its load balancers of gateways."""
+    if is_existing(cluster):
+        return
+    for _, cache in _entries(team, "modelCaches"):
+        _default(cache, "location", cluster.get("location"))
+    for _, gateway in _entries(team, "inferenceGateways"):
+        _default(cluster, "gatewayApi", True)
+        _default(gateway, "proxyOnlyCidr", cluster.get("proxyOnlyCidr"))
 
 
 def _fill_team(team: dict[str, Any], workload_pool: str) -> None:
@@ -231,6 +266,10 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
         yield _derived(path, compute_class, ComputeClassSpec, compute_class=name)
     if isinstance(adapter := sections.get("metricsAdapter"), dict):
         yield _derived("metricsAdapter", adapter, MetricsAdapterSpec, project=project)
+    for name, configuration in _entries(sections, "checkpointConfigurations"):
+        path, known = f"checkpointConfigurations.{name}", {"project": project}
+        known["configuration_name"] = name
+        yield _derived(path, configuration, CheckpointConfigurationSpec, **known)
     for name, monitor in _entries(sections, "gpuMonitors"):
         yield _derived(f"gpuMonitors.{name}", monitor, GpuMonitorSpec, monitor_name=name)
     for team_name, team in _entries(sections, "teams"):
@@ -242,7 +281,10 @@ def _derived_arguments(sections: Mapping[str, Any]) -> Iterator[DerivedArguments
                 arguments = _derived(f"{path}.{to_camel(section)}.{name}", entry, spec, **known)
                 if priority_class := _priority_class(entry, team_name, team):
                     arguments.values["priorityClass"] = priority_class
-                yield arguments
+                keys = [*entry]
+                errors = list(resolve(entry, spec, team, team_name))
+                arguments.values.update(dict.fromkeys(key for key in keys if key not in entry))
+                yield arguments._replace(errors=errors)
 
 
 def _derived(

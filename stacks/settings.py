@@ -35,10 +35,16 @@ from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.verdict.findings import RULES
 from ml_foundations.planning.verdict.objects import placeholder
+from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.storage.classes import StorageClassesSpec
-from ml_foundations.tenancy.controllers import JobSetControllerSpec, LeaderWorkerSetControllerSpec
+from ml_foundations.tenancy.controllers import (
+    JobSetControllerSpec,
+    LeaderWorkerSetControllerSpec,
+    RayOperatorSpec,
+    TrainerControllerSpec,
+)
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
-from ml_foundations.tenancy.training_queue import Queues, TrainingQueueSpec
+from ml_foundations.tenancy.training_queue import FlavorSettings, Queues, TrainingQueueSpec
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
@@ -87,6 +93,13 @@ class ProofSettings(Spec):
             yield f"accept.{rule}", unknown(rule, RULES, "See docs/planning.md")
 
 
+class TrainingQueueSettings(Queues):
+    """The sharing of GPUs between teams by Kueue."""
+
+    flavors: dict[Name, FlavorSettings] = {}
+    """What is different on the nodes of a GPU pool or ComputeClass, by its name."""
+
+
 class Settings(Spec):
     """A whole stack file."""
 
@@ -108,12 +121,18 @@ class Settings(Spec):
     """DaemonSets that watch GPU nodes, by name."""
     storage: StorageClassesSpec = StorageClassesSpec()
     """The storage classes."""
-    training_queue: Queues = Queues()
+    checkpoint_configurations: dict[str, CheckpointConfigurationSpec] = {}
+    """Checkpoints in the memory of nodes, by name. They switch on the cluster's."""
+    training_queue: TrainingQueueSettings = TrainingQueueSettings()
     """Kueue. It is installed if a team has a `queue`."""
     job_set_controller: JobSetControllerSpec = JobSetControllerSpec()
-    """The JobSet controller. It is installed if a training has `jobset: true`."""
+    """The JobSet controller. It is installed if a training has `jobset: true`, and for Trainer."""
     leader_worker_set_controller: LeaderWorkerSetControllerSpec = LeaderWorkerSetControllerSpec()
     """The LeaderWorkerSet controller. It is installed if a server has several `nodes`."""
+    ray_operator: RayOperatorSpec = RayOperatorSpec()
+    """The operator of Ray. It is installed if a team has `rayJobs` or `rayClusters`."""
+    trainer_controller: TrainerControllerSpec = TrainerControllerSpec()
+    """Kubeflow Trainer. It is installed if a team has `trainingRuntimes` or `trainJobs`."""
     teams: dict[Name, Team] = {}
     """Teams with their volumes and workloads, by namespace."""
     proof: ProofSettings = ProofSettings()
@@ -136,7 +155,19 @@ class Settings(Spec):
             isinstance(workload, DistributedTrainingSpec) and workload.jobset
             for workload in workloads
         )
-        return self.job_set_controller if has_some else None
+        return self.job_set_controller if has_some or self.trainer else None
+
+    @property
+    def ray(self) -> RayOperatorSpec | None:
+        """The arguments of the operator of Ray; None if no team uses it."""
+        has_some = any(team.ray_jobs or team.ray_clusters for team in self.teams.values())
+        return self.ray_operator if has_some else None
+
+    @property
+    def trainer(self) -> TrainerControllerSpec | None:
+        """The arguments of Kubeflow Trainer; None if no team uses it."""
+        has_some = any(team.training_runtimes or team.train_jobs for team in self.teams.values())
+        return self.trainer_controller if has_some else None
 
     @property
     def leader_worker_sets(self) -> LeaderWorkerSetControllerSpec | None:
@@ -163,7 +194,11 @@ class Settings(Spec):
             # The pools of a class may have several models.
             if flavors.setdefault(f"computeClasses.{of_class}", own)["gpu"] != own["gpu"]:
                 flavors[f"computeClasses.{of_class}"]["gpu"] = None
-        return flavors
+        given = self.training_queue.flavors
+        return {
+            path: flavor | (given[flavor["name"]].given() if flavor["name"] in given else {})
+            for path, flavor in flavors.items()
+        }
 
     @cached_property
     def queues(self) -> TrainingQueueSpec | None:
@@ -174,13 +209,8 @@ class Settings(Spec):
         teams = [team.queue for team in self.teams.values() if team.queue]
         if not teams:
             return None
-        arguments = {
-            "flavors": list(self.flavors.values()),
-            "teams": teams,
-            "cohort": QUEUES,
-            **self.training_queue.given(),
-        }
-        return TrainingQueueSpec.model_validate(arguments)
+        own = {"flavors": list(self.flavors.values()), "teams": teams, "cohort": QUEUES}
+        return TrainingQueueSpec.model_validate(self.training_queue.given() | own)
 
     def sections(self) -> Iterator[tuple[str, ComponentSpec]]:
         """Yield every section in the cluster with its path in the file."""
@@ -192,8 +222,11 @@ class Settings(Spec):
         }
         one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
         one |= {"leaderWorkerSetController": self.leader_worker_sets}
+        one |= {"rayOperator": self.ray, "trainerController": self.trainer}
         yield from ((path, spec) for path, spec in one.items() if spec is not None)
         yield from ((f"computeClasses.{name}", item) for name, item in self.compute_classes.items())
+        checkpoints = self.checkpoint_configurations
+        yield from ((f"checkpointConfigurations.{name}", of) for name, of in checkpoints.items())
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())
         for team_name, team in self.teams.items():
             yield f"teams.{team_name}", self.namespaces[team_name]
@@ -285,6 +318,7 @@ def parse(sections: dict[str, Any], errors: list[tuple[str, str]] | None = None)
     found = list(errors or [])
     filled = defaults.with_defaults(sections)
     for arguments in filled.derived:
+        found += [(f"{arguments.path}.{path}", reason) for path, reason in arguments.errors]
         found += _derived_errors(arguments)
         arguments.section.update(arguments.values)
     settings, invalid = validated(Settings, filled.sections, by_alias=True, by_name=False)
@@ -336,10 +370,12 @@ def _built_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         for path, reason in _errors_of(partial(team.tenancy, name), TeamNamespaceSpec):
             yield f"teams.{name}.{path}", reason
     with_queue = [f"teams.{name}.queue" for name, team in settings.teams.items() if team.queue]
-    flavors = list(settings.flavors)
+    flavors = settings.flavors
+    names = [f"trainingQueue.flavors.{flavor['name']}" for flavor in flavors.values()]
     for path, reason in _errors_of(lambda: settings.queues, TrainingQueueSpec):
         path = re.sub(r"teams\[(\d+)\]", lambda index: with_queue[int(index[1])], path)
-        path = re.sub(r"flavors\[(\d+)\]\.name", lambda index: flavors[int(index[1])], path)
+        path = re.sub(r"flavors\[(\d+)\]\.name", lambda index: [*flavors][int(index[1])], path)
+        path = re.sub(r"^flavors\[(\d+)\]", lambda index: names[int(index[1])], path)
         yield path, reason
 
 

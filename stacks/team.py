@@ -1,5 +1,8 @@
 """A team in a stack file: the one table of what it can have."""
 
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
 from ml_foundations.component.partial import models_in
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.storage.volume import VolumeSpec
@@ -7,14 +10,20 @@ from ml_foundations.tenancy.quota import TeamQuota
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec, Tenancy
 from ml_foundations.tenancy.training_queue import TeamQueue
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
+from ml_foundations.workloads.inference_gateway import InferenceGatewaySpec
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.model_cache import ModelCacheSpec
 from ml_foundations.workloads.nccl_test import NcclTestSpec
 from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.ray_cluster import RayClusterSpec
+from ml_foundations.workloads.ray_job import RayJobSpec
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
 from ml_foundations.workloads.sweep import SweepSpec
 from ml_foundations.workloads.task import TaskSpec
+from ml_foundations.workloads.train_job import TrainJobSpec
 from ml_foundations.workloads.training_job import TrainingJobSpec
+from ml_foundations.workloads.training_runtime import TrainingRuntimeSpec
 from pydantic.alias_generators import to_camel
 
 
@@ -27,6 +36,8 @@ class Team(Tenancy):
     """The team's share in the queues of Kueue."""
     volumes: dict[str, VolumeSpec] = {}
     """Claims, by name."""
+    model_caches: dict[str, ModelCacheSpec] = {}
+    """Weights of models, by name. Servers have the name as `modelCache`."""
     training_jobs: dict[str, TrainingJobSpec] = {}
     """Jobs on one node, by name."""
     distributed_trainings: dict[str, DistributedTrainingSpec] = {}
@@ -37,12 +48,22 @@ class Team(Tenancy):
     """Hyperparameter searches, by name."""
     scheduled_trainings: dict[str, ScheduledTrainingSpec] = {}
     """Trainings on a schedule, by name."""
+    training_runtimes: dict[str, TrainingRuntimeSpec] = {}
+    """Pods of TrainJobs, by name."""
+    train_jobs: dict[str, TrainJobSpec] = {}
+    """Trainings by Kubeflow Trainer, by name. Each has the name of its `runtime`."""
+    ray_jobs: dict[str, RayJobSpec] = {}
+    """Programs on Ray clusters of their own, by name."""
+    ray_clusters: dict[str, RayClusterSpec] = {}
+    """Ray clusters, by name."""
     tasks: dict[str, TaskSpec] = {}
     """Single pods that run once, by name."""
     inference_services: dict[str, InferenceServiceSpec] = {}
     """Model servers, by name."""
     sharded_sets: dict[str, ShardedSetSpec] = {}
     """Servers with a shard in each pod, by name."""
+    inference_gateways: dict[str, InferenceGatewaySpec] = {}
+    """Addresses of model servers, by name. `servers` has names of `inferenceServices`."""
 
     @property
     def components(self) -> list[tuple[str, str, ComponentSpec]]:
@@ -61,6 +82,16 @@ class Team(Tenancy):
             if isinstance(spec, WorkloadSpec):
                 found.append((section, name, spec))
         return found
+
+    @staticmethod
+    def uses(spec: ComponentSpec) -> Iterator[tuple[str, str]]:
+        """Yield key of the section and name of each component of a team that another one uses."""
+        for mount in spec.mounts if isinstance(spec, WorkloadSpec) else ():
+            yield "volumes", mount.claim or ""
+        for reference in references(type(spec)):
+            value = getattr(spec, reference.argument)
+            for item in value if isinstance(value, list) else [value]:
+                yield to_camel(reference.section), getattr(item, "name", item)
 
     def tenancy(self, name: str) -> TeamNamespaceSpec:
         """Return the arguments of the team's namespace.
@@ -81,3 +112,28 @@ for _section, _field in Team.model_fields.items():
         if issubclass(_spec, ComponentSpec):
             SECTIONS[_section] = _spec
 """The sections of a team that are components by name."""
+
+
+class Reference(NamedTuple):
+    """An argument that is the name of a section of the same team."""
+
+    argument: str
+    """The argument."""
+    section: str
+    """The sections that it may name."""
+    component: str
+    """What these sections are."""
+    outputs: Mapping[str, str]
+    """The arguments that the named component sets, and its output for each."""
+    is_list: bool
+    """Whether the argument is a list of names."""
+
+
+def references(spec: type[ComponentSpec]) -> Iterator[Reference]:
+    """Yield the arguments that are components of the same team in a program."""
+    for argument, declared in spec.objects.items():
+        for section, named in SECTIONS.items():
+            component = named.__name__.removesuffix("Spec")
+            if argument in spec.model_fields and component in declared.components:
+                outputs = declared.outputs or {argument: declared.item}
+                yield Reference(argument, section, component, outputs, bool(declared.item))

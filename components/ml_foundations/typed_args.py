@@ -57,6 +57,7 @@ __all__ = [
     "ExtraServiceArgs",
     "FilestoreArgs",
     "FlavorArgs",
+    "FlavorSettingsArgs",
     "GkeClusterArgs",
     "GpuClaimArgs",
     "GpuFabricArgs",
@@ -1243,7 +1244,15 @@ class TeamNamespaceArgs(TenancyArgs, TeamQuotaArgs):
     declared earlier."""
 
 
-class FlavorArgs(TypedDict):
+class FlavorSettingsArgs(TypedDict):
+    """How a queue uses the nodes of a flavor."""
+
+    topology: NotRequired[Known[list[str]]]
+    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
+    on which GKE's labels may be missing. By default, those of the queue."""
+
+
+class FlavorArgs(FlavorSettingsArgs):
     """A kind of GPU node with a separate quota, such as a node pool."""
 
     name: Known[str]
@@ -1263,9 +1272,6 @@ class FlavorArgs(TypedDict):
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
     are ready. The default is false."""
-    topology: NotRequired[Known[list[str]]]
-    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
-    on which GKE's labels may be missing. By default, those of the queue."""
     pool: NotRequired["GpuNodePool"]
     """The GpuNodePool. It sets gpu, node_selector, tolerations and queued_provisioning."""
 

@@ -52,7 +52,19 @@ _FUNGIBILITY = {True: "MayStopSearch", False: "TryNextFlavor"}
 """Kueue's names for staying with a flavor, and for going on to the next one."""
 
 
-class Flavor(Spec):
+class FlavorSettings(Spec):
+    """How a queue uses the nodes of a flavor."""
+
+    topology: list[TopologyLevel] = []
+    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
+    on which GKE's labels may be missing. By default, those of the queue."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from _level_errors(self.topology)
+
+
+class Flavor(FlavorSettings):
     """A kind of GPU node with a separate quota, such as a node pool."""
 
     objects = {
@@ -80,13 +92,10 @@ class Flavor(Spec):
     """Create nodes only for a ProvisioningRequest, as GpuNodePool.queued_provisioning does. Kueue
     creates a request for each workload of this flavor. It starts the workload when all its nodes
     are ready. The default is false."""
-    topology: list[TopologyLevel] = []
-    """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
-    on which GKE's labels may be missing. By default, those of the queue."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from _level_errors(self.topology)
+        yield from super().errors()
         if self.gpu is None and not self.node_selector and not self.compute_class:
             yield "gpu", "is required, or node_selector, or compute_class: they select its nodes"
 
