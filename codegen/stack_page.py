@@ -43,8 +43,8 @@ the keys. A preview reports all errors at once, each with its path, the value an
 values.
 
 A section has the arguments of its component, in camelCase. The program sets the name (the key), the
-project, the cluster and the namespace. Where a program passes a component of the team, a section
-has its name: `modelCache: weights`, `runtime: torch`, `servers: [chat, code]`.
+project, the cluster and the namespace. A name of another section of the team replaces the component
+that a program passes: `modelCache: weights`, `runtime: torch`, `servers: [chat, code]`.
 """
 _MORE = {
     "Team": """A team also accepts the arguments of

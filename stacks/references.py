@@ -15,8 +15,8 @@ def resolve(
 ) -> Iterator[tuple[str, str]]:
     """Replace the names of sections by what their components publish to programs.
 
-    For example, ``servers: [chat]`` becomes the pods of ``inferenceServices.chat``. A value that is
-    no name, such as the arguments of a ModelServer, stays. A key is removed if it names an invalid
+    For example, ``servers: [chat]`` becomes the pods of ``inferenceServices.chat``. Other values,
+    such as the arguments of a ModelServer, stay. A key is removed if it names an invalid
     section or none. Yield the path of each name without a section, and the reason.
     """
     for reference in references(spec):

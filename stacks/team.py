@@ -53,7 +53,7 @@ class Team(Tenancy):
     train_jobs: dict[str, TrainJobSpec] = {}
     """Trainings by Kubeflow Trainer, by name. Each has the name of its `runtime`."""
     ray_jobs: dict[str, RayJobSpec] = {}
-    """Programs on Ray clusters of their own, by name."""
+    """Programs, each on a separate Ray cluster, by name."""
     ray_clusters: dict[str, RayClusterSpec] = {}
     """Ray clusters, by name."""
     tasks: dict[str, TaskSpec] = {}
@@ -85,7 +85,7 @@ class Team(Tenancy):
 
     @staticmethod
     def uses(spec: ComponentSpec) -> Iterator[tuple[str, str]]:
-        """Yield key of the section and name of each component of a team that another one uses."""
+        """Yield section and name of each component of the team that a component uses."""
         for mount in spec.mounts if isinstance(spec, WorkloadSpec) else ():
             yield "volumes", mount.claim or ""
         for reference in references(type(spec)):

@@ -6,21 +6,14 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.checkout import CHECKOUT
+from tests.support.pages import BLOCK, PAGES, blocks
 
-PAGES = [
-    CHECKOUT / "README.md",
-    CHECKOUT / "CONTRIBUTING.md",
-    *sorted((CHECKOUT / "docs").rglob("*.md")),
-]
-PAGES += sorted((CHECKOUT / "examples").rglob("README.md"))
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = {
     "gcloud",
     "kubectl",
@@ -37,13 +30,6 @@ PROGRAMS = {
 }
 PROGRAMS |= {"ml-foundations", ".venv/bin/ml-foundations"}
 """Programs that a page may call, beside make."""
-
-
-def blocks(language: str) -> Iterator[tuple[str, str]]:
-    for page in PAGES:
-        for index, (_, name, text) in enumerate(BLOCK.findall(page.read_text())):
-            if name == language:
-                yield f"{page.relative_to(CHECKOUT)}[{index}]", text
 
 
 def of(language: str) -> list[object]:

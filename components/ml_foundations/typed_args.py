@@ -1245,7 +1245,7 @@ class TeamNamespaceArgs(TenancyArgs, TeamQuotaArgs):
 
 
 class FlavorSettingsArgs(TypedDict):
-    """How a queue uses the nodes of a flavor."""
+    """The use of a flavor's nodes."""
 
     topology: NotRequired[Known[list[str]]]
     """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,
@@ -2301,10 +2301,10 @@ class ModelDownloadArgs(TypedDict):
     seconds: NotRequired[Known[int]]
     """The most seconds that it may run on its node. The default is 7200."""
     node_selector: NotRequired[Known[dict[str, str]]]
-    """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
-    attach to all machines."""
+    """Labels that its node must have, such as CpuNodePool.node_selector. Its pod runs on nodes
+    without GPUs, and Hyperdisk ML attaches to C3, C3D, C4A and N4A machines."""
     tolerations: NotRequired[Known[list[TolerationArgs]]]
-    """Taints that its pod tolerates, such as GpuNodePool.tolerations."""
+    """Taints that its pod tolerates, such as CpuNodePool.tolerations."""
 
 
 class ModelCacheArgs(TypedDict):

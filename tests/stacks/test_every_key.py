@@ -12,9 +12,11 @@ from pydantic.alias_generators import to_camel
 from team import SECTIONS, Team, references
 
 from codegen import stack_page
+from codegen.stack_schema import schema
 from tests.support import recording
 from tests.support.checkout import CHECKOUT
 from tests.support.golden import GOLDEN, holds, whole
+from tests.support.pages import blocks
 from tests.support.stack_files import errors, sections, settings
 
 NEW = CHECKOUT / "tests" / "stacks" / "every_key.yaml"
@@ -52,6 +54,37 @@ def test_every_key_has_an_example() -> None:
     assert set(settings.KEYS) - used <= shown | {"computeClasses", "deviceClasses"}
     used = {key for file in files for team in file["teams"].values() for key in team}
     assert {to_camel(key) for key in SECTIONS} - used == {"ncclTests"}
+
+
+def _shown() -> list[tuple[str, dict[str, Any]]]:
+    """The blocks of the pages with sections of a stack file."""
+    shown: list[tuple[str, dict[str, Any]]] = []
+    for name, text in blocks("yaml"):
+        block = yaml.safe_load(text)
+        ours = {str(key).removeprefix("ml-foundations:"): value for key, value in block.items()}
+        if ours.keys() <= set(settings.KEYS):
+            shown.append((name, ours))
+    return shown
+
+
+@pytest.mark.parametrize("name, shown", _shown(), ids=lambda value: str(value)[:40])
+def test_the_keys_that_a_page_shows_exist(name: str, shown: dict[str, Any]) -> None:
+    """What a block leaves out is in the rest of its stack file."""
+    from jsonschema import Draft202012Validator
+
+    config = {f"ml-foundations:{key}": value for key, value in shown.items()}
+    found = Draft202012Validator(schema()).iter_errors({"config": config})
+    assert not [each.message for each in found if each.validator != "required"]
+
+
+def test_a_page_shows_each_key_that_names_another_section() -> None:
+    """And those that come with them."""
+    keys = {key for _, block in _shown() for key in block}
+    keys |= {
+        key for _, block in _shown() for team in block.get("teams", {}).values() for key in team
+    }
+    new = {"checkpointConfigurations", "modelCaches", "trainingRuntimes", "trainJobs"}
+    assert new | {"rayJobs", "rayClusters", "inferenceGateways", "trainingQueue"} <= keys
 
 
 def test_every_component_has_a_key_or_is_named() -> None:

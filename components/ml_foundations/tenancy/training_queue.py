@@ -53,7 +53,7 @@ _FUNGIBILITY = {True: "MayStopSearch", False: "TryNextFlavor"}
 
 
 class FlavorSettings(Spec):
-    """How a queue uses the nodes of a flavor."""
+    """The use of a flavor's nodes."""
 
     topology: list[TopologyLevel] = []
     """The levels of the topology that its nodes have. Set [hostname] for Spot and flex-start nodes,

@@ -74,10 +74,10 @@ class ModelDownload(Spec):
     seconds: int = Field(7200, ge=1)
     """The most seconds that it may run on its node. The default is 7200."""
     node_selector: dict[str, str] = {}
-    """Labels that its node must have, such as GpuNodePool.node_selector. Hyperdisk ML does not
-    attach to all machines."""
+    """Labels that its node must have, such as CpuNodePool.node_selector. Its pod runs on nodes
+    without GPUs, and Hyperdisk ML attaches to C3, C3D, C4A and N4A machines."""
     tolerations: list[Toleration] = []
-    """Taints that its pod tolerates, such as GpuNodePool.tolerations."""
+    """Taints that its pod tolerates, such as CpuNodePool.tolerations."""
 
 
 class ModelCacheSpec(ComponentSpec):
