@@ -115,12 +115,17 @@ def _object(documented: type, described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(spec: type[Spec]) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments of a spec, and the names of the required ones."""
+    """Return the arguments of a spec, and the names of the required ones.
+
+    What Pulumi's configuration may set is not required: YAML would not let a program leave it out.
+    """
     fields = list(arguments(spec))
+    configured = getattr(spec, "config_defaults", {})
     properties = {
         to_camel(name): _property(field_type(field), field.description) for name, field, _ in fields
     }
-    return properties, [to_camel(name) for name, _, is_required in fields if is_required]
+    required = [name for name, _, is_required in fields if is_required and name not in configured]
+    return properties, [to_camel(name) for name in required]
 
 
 def _outputs(component: type) -> dict[str, Any]:

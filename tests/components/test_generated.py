@@ -17,6 +17,7 @@ from ml_foundations.component.base import Child, Component
 from ml_foundations.typed_args import Known
 from pydantic.alias_generators import to_snake
 
+from codegen import package_schema
 from codegen.construction import construct
 from codegen.package_schema import attribute_docstrings, nested_specs
 from tests.support.checkout import CHECKOUT
@@ -93,6 +94,16 @@ def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
             typed.__required_keys__
             == {name for name, required in fields.items() if required} - optional
         ), spec
+
+
+def test_what_the_configuration_sets_is_not_required_in_other_languages() -> None:
+    """YAML and typed languages refuse a program that leaves out a required input."""
+    configured = {name: getattr(ml_foundations, name).spec_type().config_defaults for name in NAMES}
+    assert sum(map(bool, configured.values())) >= 5
+    for name, settings in configured.items():
+        described = package_schema.schema()["resources"][f"ml-foundations:index:{name}"]
+        assert settings.keys() <= described["inputProperties"].keys()
+        assert not settings.keys() & set(described.get("requiredInputs", ())), name
 
 
 @pytest.mark.parametrize(

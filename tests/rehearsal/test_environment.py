@@ -101,6 +101,18 @@ def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools:
         installation.install(rehearsal, tools)
 
 
+@pytest.mark.parametrize("runtime", ["nodejs", "go", "dotnet", "java"])
+def test_a_language_that_the_built_cli_does_not_run_is_named(
+    runtime: str, rehearsal: Rehearsal, tools: Tools
+) -> None:
+    project = {"name": "t", "runtime": runtime}
+    (rehearsal.project / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    built = dataclasses.replace(tools, pulumi_is_official=False)
+    with pytest.raises(RehearsalError, match=f"the runtime is {runtime}.*Install Pulumi's own CLI"):
+        installation.install(rehearsal, built)
+    installation.install(rehearsal, dataclasses.replace(tools, pulumi_is_official=True))
+
+
 def test_the_rehearsals_shell_keeps_the_users_official_plugin(
     rehearsal: Rehearsal, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

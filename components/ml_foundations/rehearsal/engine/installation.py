@@ -24,6 +24,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools, build
 _PLUGINS = "ml_foundations.rehearsal.plugins"
 _KUBERNETES = "kubernetes"
 _EMBEDDED = frozenset(("gcp", _KUBERNETES, "random", "tls"))
+_PULUMI_PAGE = "https://www.pulumi.com/docs/install/"
 _ANY_VERSION = "9999.0.0"
 """The version of a plugin that serves every version that a program asks for."""
 _REACHES = {
@@ -46,6 +47,9 @@ def install(
 
     The ``allowed`` providers run by the user's own plugins; with ``official_kubernetes``, so does
     the kubernetes provider.
+
+    Raises:
+        RehearsalError: No CLI here runs the program's language, or a plugin is not allowed.
     """
     rehearsal.make()
     project_files.passphrase_file(rehearsal)
@@ -59,8 +63,13 @@ def install(
     _write_script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth_plugin)
     _install_plugins(rehearsal, {*allowed, *([_KUBERNETES] if official_kubernetes else [])})
     if not tools.pulumi_is_official:
+        runtime = project_settings(rehearsal.project)["runtime"].get("name")
+        if runtime not in ("python", "yaml"):
+            reason = f"Pulumi.yaml: the runtime is {runtime}, and the CLI that was built here runs"
+            fix = f"Install Pulumi's own CLI ({_PULUMI_PAGE}), and put it on PATH"
+            raise RehearsalError(f"{reason} python and yaml only. {fix}")
         install_language_host(rehearsal, tools)
-        if project_settings(rehearsal.project)["runtime"].get("name") == "yaml":
+        if runtime == "yaml":
             _install_yaml_language_host(rehearsal)
 
 

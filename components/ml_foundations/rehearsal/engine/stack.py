@@ -165,7 +165,7 @@ def up(
 
 def _failure(rehearsal: Rehearsal, reason: str) -> RehearsalError:
     log = os.path.relpath(rehearsal.up_log)
-    fix = f"Fix what it names, then run {rehearsal.command('up')}. The whole log: {log}"
+    fix = f"Fix these errors, then run {rehearsal.command('up')}. The whole log: {log}"
     if "it is protected" in reason:
         ours = "data: false frees a volume, and deletion_protection: false a pool or cluster"
         fix = f"Of our own, {ours}. {fix}"
