@@ -62,7 +62,7 @@ lock: .venv/.ready-dev ## update the locks, after a change of the dependencies i
 generate: .venv/.ready-dev ## write arguments, schemas and pages, after a change of a component's arguments
 	@$(RUN) codegen
 
-outdated: .venv/.ready-dev ## list images and charts whose version was last checked more than 90 days ago
+outdated: .venv/.ready-dev ## list images, charts and prices that were last checked more than 90 days ago
 	@$(RUN) codegen.outdated
 
 release: .venv/.ready-dev ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment

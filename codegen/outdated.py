@@ -1,8 +1,10 @@
-"""List images and charts whose version was checked long ago: ``python -m codegen.outdated``."""
+"""List images, charts and prices that were checked long ago: ``python -m codegen.outdated``."""
 
 import csv
 from datetime import date, timedelta
 from typing import NamedTuple
+
+from ml_foundations.catalog.tables import rows
 
 from codegen import ROOT
 
@@ -34,9 +36,21 @@ def versions() -> list[Version]:
     return [Version(**{**row, "checked": date.fromisoformat(row["checked"])}) for row in rows]
 
 
+def prices() -> list[Version]:
+    """Return the tables of prices, one for each source and date."""
+    found: set[tuple[str, str, str]] = set()
+    for table in ("prices.csv", "charges.csv"):
+        found.update((table, row["source"], row["source_date"]) for row in rows(table))
+    return [
+        Version(table, "", "", date.fromisoformat(checked), source, "")
+        for table, source, checked in sorted(found)
+    ]
+
+
 def outdated(today: date) -> list[Version]:
     """Return the entries that were last checked more than 90 days ago, oldest first."""
-    old = [entry for entry in versions() if today - entry.checked > MOST_AGE]
+    checked = [*versions(), *prices()]
+    old = [entry for entry in checked if today - entry.checked > MOST_AGE]
     return sorted(old, key=lambda entry: entry.checked)
 
 
@@ -44,12 +58,10 @@ def main() -> None:
     """Print a line for each outdated entry."""
     found = outdated(date.today())
     for entry in found:
-        text = (
-            f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}"
-        )
-        print(text.rstrip(" ."))
+        name = f"{entry.name} {entry.version}".rstrip()
+        print(f"{name}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(" ."))
     if not found:
-        print(f"every version of codegen/images.csv was checked in the last {MOST_AGE.days} days")
+        print(f"every image, chart and price was checked in the last {MOST_AGE.days} days")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,16 @@ def test_an_entry_is_outdated_after_90_days(
 ) -> None:
     entry = table.Version("i", "1", "", date(2026, 1, 1), "Docker Hub", "2 exists")
     monkeypatch.setattr(table, "versions", lambda: [entry])
+    monkeypatch.setattr(table, "prices", list)
     assert table.outdated(date(2026, 1, 1) + timedelta(days=90)) == []
     assert table.outdated(date(2026, 1, 1) + timedelta(days=91)) == [entry]
     table.main()
     assert capsys.readouterr().out == "i 1: checked 2026-01-01, Docker Hub. 2 exists\n"
+
+
+def test_prices_are_outdated_after_90_days() -> None:
+    """Each table of prices, by its sources."""
+    assert {entry.name for entry in table.prices()} == {"prices.csv", "charges.csv"}
+    for entry in table.prices():
+        assert entry in table.outdated(entry.checked + timedelta(days=91))
+        assert entry not in table.outdated(entry.checked + timedelta(days=90))
