@@ -1,6 +1,5 @@
 """Fixtures that the whole suite shares: the tools, a bare replica, and copies of the checkout to rehearse in."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
+from tests.support import surroundings
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.cluster import Cluster
 
@@ -30,8 +30,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "replica: needs a replica or its tools; set for the tests that use their fixtures",
     )
-    # It is ignored in what a script runs in the background, as these tests may be, and tests send it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,10 +60,8 @@ def pytest_runtest_makereport(
     return report
 
 
-# The Go programs of a test live for seconds: let them collect garbage less often.
-os.environ.setdefault("GOGC", "400")
-# No test reaches the publishers of the tools, and all tests run the same ones.
-os.environ.setdefault("ML_FOUNDATIONS_TOOLS", "build")
+# Before any test is imported: some read the environment then.
+surroundings.settle()
 
 
 @pytest.fixture(autouse=True)
