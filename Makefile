@@ -43,7 +43,7 @@ format: .venv/.ready-dev ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
 
 golden: .venv/.ready-dev ## rewrite the golden files after a wanted change: read their diff
-	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/stacks/test_golden.py tests/workloads/test_training_goldens.py tests/gke/test_gpu_networks.py
+	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/stacks/test_golden.py tests/stacks/test_every_key.py tests/workloads/test_training_goldens.py tests/gke/test_gpu_networks.py
 
 bench: .venv/.ready-dev ## measure, and print the figures
 	@$(RUN) benchmarks

@@ -33,6 +33,7 @@ def test_no_golden_is_stale() -> None:
         *(f"workloads/{case}" for case in CASES),
         *(f"gke/{case}" for case in POOLS),
         "workloads/inference-gateway",
+        "every-key",
     ]
     assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {
         f"{name}.yaml" for name in made
