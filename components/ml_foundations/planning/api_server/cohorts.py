@@ -103,7 +103,7 @@ class Cohorts:
         node = self._queues[name_of(queue)]
         if taken:
             return max(0, _Resource(flavor, resource, taken).available(node))
-        # Adding up a Cohort again for each of its queues and Jobs would take the square of their number.
+        # Adding up a Cohort again for each of its queues would take the square of their number.
         if (flavor, resource) not in self._unused:
             self._unused[flavor, resource] = _Resource(flavor, resource, NOTHING)
         return max(0, self._unused[flavor, resource].available(node))
