@@ -194,7 +194,10 @@ class Component(pulumi.ComponentResource, Generic[S]):
     ) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
         provider = self.given_provider(spec, expansion.objects)
-        ours = pulumi.ResourceOptions(depends_on=depends_on, provider=provider)
+        # As the option ``provider``, it would replace a provider of another package.
+        ours = pulumi.ResourceOptions(
+            depends_on=depends_on, providers=[provider] if provider else None
+        )
         return pulumi.ResourceOptions.merge(opts, ours)
 
     @classmethod

@@ -59,7 +59,8 @@ class ChildResource:
     depends_on: Sequence[str] = ()
     """The suffixes of the children that it depends on."""
     options: pulumi.ResourceOptions = field(default_factory=pulumi.ResourceOptions)
-    """Further options; parent and depends_on are set by ``declare``."""
+    """Further options; parent and depends_on are set by ``declare``. False leaves an option to the
+    user, the parent and the provider."""
 
     @property
     def manifest(self) -> Manifest:
@@ -80,7 +81,7 @@ class ChildResource:
         """
         before = [*(made[suffix] for suffix in self.depends_on), *depends_on]
         ours = pulumi.ResourceOptions(parent=parent, depends_on=before)
-        opts = pulumi.ResourceOptions.merge(ours, self.options)
+        opts = pulumi.ResourceOptions.merge(ours, _without_false(self.options))
         declared = self.declared
         if not isinstance(declared, CloudResource):
             declared = _as_cloud(declared)
@@ -135,6 +136,19 @@ def _as_cloud(manifest: Manifest) -> CloudResource:
 @cache
 def _sdk_version(provider: str) -> str:
     return RANDOM_PROVIDER if provider == "random" else version(f"pulumi-{provider}")
+
+
+def _without_false(options: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """Return options without the false ones: they would override a parent's true.
+
+    A child inherits ``protect`` and ``retain_on_delete`` only if it has none itself, and a false
+    ``delete_before_replace`` overrides the provider, which knows that a name is taken.
+    Source: Pulumi, pkg/resource/deploy, inheritFromParent and step_generator.go.
+    """
+    left = pulumi.ResourceOptions.merge(None, options)
+    for option in ("protect", "retain_on_delete", "delete_before_replace"):
+        setattr(left, option, getattr(left, option) or None)
+    return left
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:

@@ -82,7 +82,7 @@ class TeamNamespaceSpec(Tenancy, TeamQuota, ComponentSpec):
 
     @override
     def children(self) -> Iterator[ChildResource]:
-        kept = pulumi.ResourceOptions(protect=self.data or None, retain_on_delete=self.data or None)
+        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data)
         yield ChildResource("namespace", _namespace(self), options=kept)
         yield from quota_children(self.namespace, self, self.priorities)
         yield ChildResource("limits", _limit_range(self), depends_on=["namespace"])

@@ -235,7 +235,7 @@ def _server(spec: InferenceServiceSpec, role: str, depends_on: list[str]) -> Chi
     """Return the Deployment or the LeaderWorkerSet of a spec."""
     options = pulumi.ResourceOptions(
         # Under another name, the new pods come first only where there are GPUs for both.
-        delete_before_replace=not spec.surge,
+        delete_before_replace=not spec.surge or spec.is_in_queue,
         ignore_changes=["spec.replicas"] if spec.autoscaling else None,
         # Kueue's webhook keeps the templates of a LeaderWorkerSet in a queue as they are.
         replace_on_changes=["spec.leaderWorkerTemplate"] if spec.is_in_queue else None,
