@@ -1598,7 +1598,8 @@ class WorkloadArgs(TypedDict):
     subdomain: NotRequired[Known[str]]
     """The headless Service through which its pods have DNS names."""
     service_account: NotRequired[pulumi.Input[str]]
-    """The service account of its pods. By default, the service account default of the namespace."""
+    """The service account of its pods. By default, that of team, or else the account default of the
+    namespace."""
     run_as_user: NotRequired[Known[int]]
     """The user and group of the container. The default is 1000. 0 is root, which Pod Security
     restricted refuses. Any other user gets a HOME that it may write to, unless the environment has
@@ -1645,7 +1646,8 @@ class WorkloadArgs(TypedDict):
     """The GkeCluster. It provides the Kubernetes provider, which waits for the node pools that were
     declared earlier."""
     team: NotRequired["TeamNamespace"]
-    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider. Its service
+    account is the default of service_account."""
     pool: NotRequired["GpuNodePool | CpuNodePool"]
     """The GpuNodePool or CpuNodePool that its pods run on. It sets gpu, gpu_fabric, node_selector
     and tolerations."""
@@ -2293,7 +2295,7 @@ class ModelDownloadArgs(TypedDict):
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
     "key": "token"}}."""
     service_account: NotRequired[Known[str]]
-    """The service account of its pod. By default, that of the namespace."""
+    """The service account of its pod. By default, service_account of the cache."""
     cpu: NotRequired[Known[str | int | float]]
     """CPU of its pod. The default is 4."""
     memory: NotRequired[Known[str | int | float]]
@@ -2349,13 +2351,17 @@ class ModelCacheArgs(TypedDict):
     download creates new disks and deletes the old ones."""
     download: NotRequired[ModelDownloadArgs]
     """For a disk: the Job that fills it."""
+    service_account: NotRequired[pulumi.Input[str]]
+    """For a disk: the service account of the pod that fills it. By default, that of team, or else
+    the account default of the namespace."""
     filled: NotRequired[Known[str]]
     """For a disk: the claim that servers mount, once it exists. The disk that was filled, which
     costs money and is read by nobody, is then deleted with its Job."""
     location: NotRequired[Known[str]]
     """The region or zone of the cluster, such as GkeCluster.location."""
     team: NotRequired["TeamNamespace"]
-    """The TeamNamespace. It sets namespace and provides the Kubernetes provider."""
+    """The TeamNamespace. It sets namespace and provides the Kubernetes provider. Its service
+    account is the default of service_account."""
     cluster: NotRequired["GkeCluster"]
     """The GkeCluster. It sets location."""
 

@@ -179,7 +179,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         if is_checked:
             update = dict(values)
             for argument in spec_type.objects.values():
-                for field in argument.defaults:
+                for field in args.model_fields_set.intersection(argument.defaults):
                     update.pop(field, None)
             spec = cast("S", args.model_copy(update=update))
             if errors := list(self.provider_errors(opts, dict(spec), expansion.objects)):

@@ -56,6 +56,13 @@ TEAM = ObjectArgument(
 )
 """The team whose namespace an object is in."""
 
+TEAM_OF_PODS = TEAM._replace(
+    description=f"{TEAM.description} Its service account is the default of service_account.",
+    outputs={**TEAM.outputs, "service_account": "service_account_name"},
+    defaults=("service_account",),
+)
+"""The team of pods."""
+
 
 @dataclass
 class Expansion:

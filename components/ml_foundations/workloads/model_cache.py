@@ -12,7 +12,7 @@ from typing_extensions import override
 from ml_foundations.catalog.injections import FILE_CACHE, SCAN_ROLE, SERVICE_AGENT
 from ml_foundations.component.base import OptionalChild
 from ml_foundations.component.children import ChildResource, cloud_child
-from ml_foundations.component.objects import TEAM, ObjectArgument
+from ml_foundations.component.objects import TEAM_OF_PODS, ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec, check
 from ml_foundations.component.tolerations import Toleration
@@ -66,7 +66,7 @@ class ModelDownload(Spec):
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face",
     "key": "token"}}."""
     service_account: str | None = None
-    """The service account of its pod. By default, that of the namespace."""
+    """The service account of its pod. By default, service_account of the cache."""
     cpu: Quantity = "4"
     """CPU of its pod. The default is 4."""
     memory: Quantity = "16Gi"
@@ -84,7 +84,7 @@ class ModelCacheSpec(ComponentSpec):
     """Arguments of a ModelCache."""
 
     objects = {
-        "team": TEAM,
+        "team": TEAM_OF_PODS,
         "cluster": ObjectArgument(
             ("GkeCluster",), "The GkeCluster. It sets location.", {"location": "location"}
         ),
@@ -133,6 +133,9 @@ class ModelCacheSpec(ComponentSpec):
     """
     download: ModelDownload | None = None
     """For a disk: the Job that fills it."""
+    service_account: InputText | None = None
+    """For a disk: the service account of the pod that fills it. By default, that of team, or else
+    the account default of the namespace."""
     filled: str | None = None
     """For a disk: the claim that servers mount, once it exists. The disk that was filled, which
     costs money and is read by nobody, is then deleted with its Job."""
@@ -251,6 +254,7 @@ class ModelCacheSpec(ComponentSpec):
         [disk] = self._volume(source, **written).children()
         yield replace(disk, suffix="source")
         job = {
+            "service_account": self.service_account,
             **download.model_dump(exclude={"seconds"}, exclude_none=True),
             "job_name": f"{self.claim_name}-fill",
             "namespace": self.namespace,

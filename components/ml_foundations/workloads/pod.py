@@ -7,7 +7,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.children import ChildResource
-from ml_foundations.component.objects import IN_CLUSTER, TEAM, ObjectArgument
+from ml_foundations.component.objects import IN_CLUSTER, TEAM_OF_PODS, ObjectArgument
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
@@ -47,7 +47,7 @@ class WorkloadSpec(ComponentSpec):
     They set the container, its resources and GPUs, its volumes, and the pod.
     """
 
-    objects = {"cluster": IN_CLUSTER, "team": TEAM, "pool": POOL}
+    objects = {"cluster": IN_CLUSTER, "team": TEAM_OF_PODS, "pool": POOL}
 
     namespace: InputName
     """The namespace."""
@@ -135,7 +135,8 @@ class WorkloadSpec(ComponentSpec):
     subdomain: Name | None = None
     """The headless Service through which its pods have DNS names."""
     service_account: InputText | None = None
-    """The service account of its pods. By default, the service account default of the namespace."""
+    """The service account of its pods. By default, that of team, or else the account default of the
+    namespace."""
     run_as_user: int = Field(1000, ge=0)
     """The user and group of the container. The default is 1000. 0 is root, which Pod Security
     restricted refuses. Any other user gets a HOME that it may write to, unless the environment has

@@ -52,7 +52,8 @@ def pod_template(
             "restartPolicy": restart_policy,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "serviceAccountName": spec.service_account,
+            # Kubernetes fills in default, and an upgrade would replace Jobs that write it.
+            "serviceAccountName": _account(spec),
             "terminationGracePeriodSeconds": spec.grace_seconds,
             "priorityClassName": spec.priority_class,
             "runtimeClassName": spec.runtime_class,
@@ -76,6 +77,10 @@ def pod_template(
     if annotations := _annotations(spec):
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
+
+
+def _account(spec: WorkloadSpec) -> str | None:
+    return None if spec.service_account == "default" else spec.service_account
 
 
 def _resources(spec: WorkloadSpec) -> dict[str, Any]:
