@@ -215,3 +215,26 @@ def test_a_program_is_refused_if_its_kinds_are_invalid(project: Path) -> None:
     (project / "kinds" / "gang.yaml").write_text(KIND)
     found = dry_run(Rehearsal.of("dev", project))
     assert (found.error, found.kinds) == ("", str(project / "kinds"))
+
+
+RUN = """
+import pulumi
+from ml_foundations import DistributedTraining
+DistributedTraining("llama", namespace="ml", image="i", command=["torchrun", "train.py"], gpus=8, gpu="H100", jobset=True,
+    nodes=pulumi.Config().require_int("nodes"))
+"""
+
+
+def test_a_run_that_starts_again_is_in_the_answer(project: Path) -> None:
+    (project / "Pulumi.yaml").write_text("{name: mine, runtime: python}")
+    (project / "__main__.py").write_text(RUN)
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:nodes: '4'}")
+    commit(project)
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:nodes: '6'}")
+    commit(project)
+    answer, *rest = diff(project).stdout.splitlines()
+    assert answer.endswith(
+        "which deletes and starts again JobSet ml/llama: no workload fares worse."
+    )
+    (replaced,) = (line for line in rest if "is replaced" in line)
+    assert replaced.startswith("JobSet llama-jobset is replaced, for spec.replicatedJobs[0]")

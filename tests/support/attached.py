@@ -1,15 +1,16 @@
-"""The embedded kubernetes plugin in the test's own process: an interpreter of its own would be most of its work."""
+"""Embedded plugins in the test's own process: an interpreter of its own would be most of its work."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import grpc
 from google.protobuf import empty_pb2
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from ml_foundations.rehearsal.plugins.provider import Provider
 from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
 from ml_foundations.rehearsal.protocol.stubs import provider_pb2_grpc
 
@@ -19,7 +20,8 @@ _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_lengt
 class _Servicers(provider_pb2_grpc.ResourceProviderServicer):
     """A plugin for each connection, as an engine starts one for each provider of a program."""
 
-    def __init__(self) -> None:
+    def __init__(self, provider: Callable[[], Provider]) -> None:
+        self._provider = provider
         self._of: dict[str, ProviderServicer] = {}
 
     def __getattribute__(self, name: str) -> Any:
@@ -31,7 +33,7 @@ class _Servicers(provider_pb2_grpc.ResourceProviderServicer):
         def call(request: Any, context: Any) -> Any:
             peer = context.peer()
             if name == "Handshake":
-                self._of[peer] = ProviderServicer(KubernetesProvider())
+                self._of[peer] = ProviderServicer(self._provider())
             # What a plugin is told that was there before its engine.
             return (
                 empty_pb2.Empty()
@@ -45,12 +47,23 @@ class _Servicers(provider_pb2_grpc.ResourceProviderServicer):
 @contextmanager
 def kubernetes_plugin(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Serve the plugin, in an environment and no other, to the engine that is given the variables."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=200), options=_SIZES)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicers(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
+    with plugins(environment, kubernetes=KubernetesProvider) as variables:
+        yield variables
+
+
+@contextmanager
+def plugins(
+    environment: Mapping[str, str], **providers: Callable[[], Provider]
+) -> Iterator[dict[str, str]]:
+    """Serve plugins, by package, in an environment and no other, to the engine that is given the variables."""
+    with ExitStack() as stack:
+        ports: list[str] = []
+        for package, provider in providers.items():
+            server = grpc.server(ThreadPoolExecutor(max_workers=200), options=_SIZES)
+            servicers = _Servicers(provider)
+            provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicers, server)
+            ports.append(f"{package}:{server.add_insecure_port('127.0.0.1:0')}")
+            server.start()
+            stack.callback(lambda server=server: server.stop(grace=None).wait(5))
         with patch.dict(os.environ, environment, clear=True):
-            yield {"PULUMI_DEBUG_PROVIDERS": f"kubernetes:{port}"}
-    finally:
-        server.stop(grace=None).wait(5)
+            yield {"PULUMI_DEBUG_PROVIDERS": ",".join(ports)}

@@ -56,22 +56,34 @@ class _Recorder(MockMonitor):
 
 def requests(program: Callable[[], Any], project: str = "p", stack: str = "s") -> list[Any]:
     """The request of each resource that a program registers, in the order in which they come."""
+    recorder = _Recorder(_Answers())
+    run(program, recorder, project, stack)
+    return [request for request in recorder.requests if request.type != "pulumi:pulumi:Stack"]
+
+
+def run(
+    program: Callable[[], Any],
+    monitor: MockMonitor,
+    project: str = "p",
+    stack: str = "s",
+    *,
+    preview: bool = False,
+) -> None:
+    """Run a program against a monitor in place of Pulumi's engine."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    recorder = _Recorder(_Answers())
     # Each program has a stack of its own, without the transformations of another and what a refused one waited for.
     set_root_resource(None)
     SETTINGS.outputs.clear()
     SETTINGS.rpc_manager.clear()
     pulumi.runtime.set_mocks(
-        _Answers(), project=project, stack=stack, preview=False, monitor=recorder
+        monitor.mocks, project=project, stack=stack, preview=preview, monitor=monitor
     )
 
-    async def run() -> None:
+    async def until_registered() -> None:
         await run_pulumi_func(program)
 
-    loop.run_until_complete(run())
-    return [request for request in recorder.requests if request.type != "pulumi:pulumi:Stack"]
+    loop.run_until_complete(until_registered())
 
 
 def declared(program: Callable[[], Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import subprocess
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from threading import Event
@@ -59,6 +59,24 @@ class _Program(LanguageServer):
             self.ended.set()
 
 
+@contextmanager
+def offered(program: Callable[[], None]) -> Iterator[list[str]]:
+    """Offer a program to an engine that is given the options."""
+    server, runtime = grpc.server(ThreadPoolExecutor(max_workers=4)), _Program(program)
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(runtime, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    # What the program leaves behind is collected when it ends; all that was there before need not be gone through.
+    gc.freeze()
+    try:
+        yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
+    finally:
+        # Its engine may have ended before it: a server that is stopped then has crashed the process.
+        runtime.ended.wait(5)
+        server.stop(grace=None).wait(5)
+        gc.collect()
+
+
 class Project:
     """A Pulumi project whose program is replaced from step to step."""
 
@@ -104,26 +122,10 @@ class Project:
                 timeout=3600,
             )
 
-    @contextmanager
-    def _program(self) -> Iterator[list[str]]:
+    def _program(self) -> AbstractContextManager[list[str]]:
         """Offer the program as the Automation API does; an interpreter of its own would be half of a command's work."""
         text = (self.root / "__main__.py").read_text()
-        server, program = (
-            grpc.server(ThreadPoolExecutor(max_workers=4)),
-            _Program(lambda: exec(text, {})),
-        )
-        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(program, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        # What the program leaves behind is collected when it ends; all that was there before need not be gone through.
-        gc.freeze()
-        try:
-            yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
-        finally:
-            # Its engine may have ended before it: a server that is stopped then has crashed the process.
-            program.ended.wait(5)
-            server.stop(grace=None).wait(5)
-            gc.collect()
+        return offered(lambda: exec(text, {}))
 
     def up(self, body: str, *args: str) -> str:
         self.program(body)

@@ -2,26 +2,24 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.model import kind_files
+from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
-from ml_foundations.rehearsal.engine.dry_run import dry_run
+from ml_foundations.rehearsal.engine.dry_run import DryRun, dry_run
 from ml_foundations.rehearsal.engine.project_files import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
-from ml_foundations.rehearsal.plugins.kubernetes import diff
-from ml_foundations.rehearsal.plugins.kubernetes.objects import as_stored
-from ml_foundations.rehearsal.plugins.property_paths import changed_paths
 from ml_foundations.rehearsal.processes import run
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.replacements import replacements
 
 _LOSES_DATA = "and loses its data"
 _KEEPS_DATA = (
@@ -50,46 +48,48 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
         RehearsalError: a commit does not exist, HEAD lacks the stack, or a program fails.
     """
     kind_files.use("")
-    new = _resources(head, project, stack)
+    new = _declared(head, project, stack)
     try:
-        old, added = _resources(base, project, stack, judges=True), ()
+        old, added = _declared(base, project, stack, judges=True), ()
     except _NoSuchStackError as error:
-        old, added = dict[str, Resource](), (f"All is new: {error}.",)
-    changes = dict(_changes(old, new))
+        old, added = DryRun({}), (f"All is new: {error}.",)
+    # A missing program has no unknown nodes, unlike an empty one.
+    before = judge_program(_named(old)) if old.resources else judge([])
+    after = judge_program(_named(new))
+    replaced = replacements(old, new)
+    changes = dict(_changes(old, new, replaced))
     lost = tuple(name for name, change in changes.items() if change.endswith(_LOSES_DATA))
     notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
-    # A missing program has no unknown nodes, unlike an empty one.
-    before = judge_program(old.values()) if old else judge([])
-    after = judge_program(new.values())
     notes += report.kinds_used(after)
-    return Comparison(f"From {base} to {head}", before, after, notes, lost=lost)
+    running = {str(item.workload) for item in before.workloads}
+    manifests = [inputs for urn, (_, inputs) in old.resources.items() if urn in replaced]
+    restarted = tuple(name for name in map(_object_name, manifests) if name in running)
+    title = f"From {base} to {head}"
+    return Comparison(title, before, after, notes, lost=lost, restarted=restarted)
 
 
-def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
+def _changes(
+    old: DryRun, new: DryRun, replaced: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
     """Yield the names of replaced resources, and of deleted ones with data, with the change."""
-    for urn, (type_, before) in old.items():
-        paths = _replaced(type_, before, new[urn][1]) if urn in new else []
-        keeps = type_.startswith(_KEEPS_DATA)
-        if paths or (urn not in new and keeps):
+    for urn, (type_, _) in old.resources.items():
+        paths, keeps = replaced.get(urn, ()), type_.startswith(_KEEPS_DATA)
+        if paths or (urn not in new.resources and keeps):
             change = f"is replaced, for {', '.join(paths)}" if paths else "is deleted"
             name = f"{type_.rpartition(':')[2]} {urn.rpartition('::')[2]}"
             yield name, f"{change}, {_LOSES_DATA}" if keeps else change
 
 
-def _replaced(type_: str, before: Manifest, after: Manifest) -> list[str]:
-    if type_.startswith("gcp:"):
-        return replaced_in_google_cloud(type_, before, after)
-    if type_.startswith("kubernetes:") and "kind" in after and not type_.endswith("Patch"):
-        return diff.replaced_paths(
-            list(changed_paths(as_stored(before), as_stored(after), same=diff.same)), after
-        )
-    return []
+def _object_name(manifest: Manifest) -> str:
+    return full_name(manifest) if "kind" in manifest else ""
 
 
-def _resources(
-    commit: str, project: Path, stack: str, *, judges: bool = False
-) -> Mapping[str, Resource]:
-    """Return the resources of a commit's program. If it judges, its kinds are used from then on."""
+def _named(found: DryRun) -> list[Resource]:
+    return [named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()]
+
+
+def _declared(commit: str, project: Path, stack: str, *, judges: bool = False) -> DryRun:
+    """Return what a commit's program declares. If it judges, its kinds are used from then on."""
     root = Path(_git(project, "rev-parse", "--show-toplevel"))
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
@@ -110,7 +110,7 @@ def _resources(
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:
         raise RehearsalError(f"at {commit}, the program fails: {found.error}")
-    return {urn: named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()}
+    return found
 
 
 def _use_kinds(folder: str, root: Path, tree: Path, commit: str) -> None:

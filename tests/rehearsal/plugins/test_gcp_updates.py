@@ -11,7 +11,7 @@ from ml_foundations.rehearsal.control_plane.configuration import Credentials
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.location import GcpLocation
-from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider, replaced_paths
+from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider, changed, replaced
 from ml_foundations.rehearsal.plugins.provider import Resource, State
 
 from tests.support import recording
@@ -78,7 +78,7 @@ def test_computed_outputs_survive_each_update_in_place(resource: Any, tmp_path: 
         if isinstance(path[-1], int):
             continue
         new = without(inputs, path)
-        if replaced_paths(token, inputs, new):
+        if replaced(token, changed(inputs, new), inputs, new):
             continue
         preview = dict(leaves(provider.preview(Resource("urn", token, "x"), old, new)))
         missing = {each for each in computed if each not in preview}

@@ -71,6 +71,8 @@ class Comparison:
     """The words for a workload that was not judged before."""
     lost: tuple[str, ...] = ()
     """The names of what loses its data."""
+    restarted: tuple[str, ...] = ()
+    """The names of the workloads that an update deletes and starts again."""
 
     @property
     def changes(self) -> list[Change]:
@@ -108,14 +110,17 @@ class Comparison:
         """The comparison in one sentence."""
         worse = [change for change in self.changes if change.is_worse]
         count = len(self.after.workloads)
-        title = self.title + (f", which loses data of {listed(self.lost)}" if self.lost else "")
+        effects = [f"loses data of {listed(self.lost)}"] if self.lost else []
+        if self.restarted:
+            effects.append(f"deletes and starts again {listed(self.restarted)}")
+        title = f"{self.title}, which {' and '.join(effects)}" if effects else self.title
         if worse:
             fare = verb(len(worse), "fares", "fare")
             return f"{title}: {len(worse)} of {number(count, 'workload')} {fare} worse."
         if self.is_worse:
             stack = f"all together {SHOWN[self.after.stack]}"
             return f"{title}: alone, each fares as before, and {stack}."
-        return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
+        return f"{title}: {'no workload' if effects else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
         """Return the costs per hour that change: the part, its cost before and after."""
@@ -151,6 +156,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "changes": changes,
         "notes": list(comparison.notes),
         "loses_data": list(comparison.lost),
+        "restarted": list(comparison.restarted),
         "before": report.as_json(comparison.before),
         "after": report.as_json(comparison.after),
     }

@@ -5,11 +5,11 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import json_format, struct_pb2
 
@@ -29,12 +29,30 @@ _RUNNER = Path(__file__).with_name("dry_run_process.py")
 _SECONDS = 120
 
 
+class Options(NamedTuple):
+    """The options that decide whether an update replaces a resource."""
+
+    ignored: Sequence[str] = ()
+    """The paths in ``ignore_changes``."""
+    replaced: Sequence[str] = ()
+    """The paths in ``replace_on_changes``."""
+    replace_with: Sequence[str] = ()
+    replacement_trigger: Any = None
+    deletes_first: bool | None = None
+    """The value of ``delete_before_replace``; None if the provider decides."""
+    provider: str = ""
+    """The urn of its provider; empty for the default provider."""
+    sources: Mapping[str, Sequence[str]] = {}
+    """The urns of the resources that each input depends on."""
+
+
 @dataclass(frozen=True)
 class DryRun:
     """The result of a dry run.
 
     Attributes:
         resources: The type and inputs of each declared resource, by urn.
+        options: The options of each declared resource, by urn.
         error: Why the program failed; empty if it did not.
         is_certain: Whether it also fails with an engine, as for an invalid argument.
         accepted: The rules whose errors the program's proof accepts.
@@ -46,6 +64,7 @@ class DryRun:
     is_certain: bool = False
     accepted: Sequence[str] = ()
     kinds: str = ""
+    options: Mapping[str, Options] = field(default_factory=dict[str, Options])
 
 
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
@@ -93,8 +112,18 @@ def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:
         result = json_value(process.stdout)
     except ReadError as error:  # the program writes to its own standard output
         return DryRun({}, f"what the program declares cannot be read: {error}")
+    resources, options = parsed(result["resources"])
+    return DryRun(resources, result["error"], result["is_certain"], accepted, kinds, options)
+
+
+def parsed(
+    registered: Iterable[Mapping[str, Any]],
+) -> tuple[dict[str, Resource], dict[str, Options]]:
+    """Return the resources that the child process registered, and their options, by urn."""
     resources: dict[str, Resource] = {}
-    for resource in result["resources"]:
+    options: dict[str, Options] = {}
+    for resource in registered:
+        options[resource["urn"]] = Options(**resource["options"])
         inputs = json_format.ParseDict(resource["inputs"], struct_pb2.Struct())
         resources[resource["urn"]] = resource["type"], read_struct(inputs)
-    return DryRun(resources, result["error"], result["is_certain"], accepted, kinds)
+    return resources, options

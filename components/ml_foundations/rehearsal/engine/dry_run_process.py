@@ -22,6 +22,8 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks
 from pulumi.runtime.stack import run_pulumi_func
 
+_STACK = "pulumi:pulumi:Stack"
+
 
 class _InputsOnly(mocks.Mocks):
     """Providers that know nothing of a resource except its inputs."""
@@ -33,7 +35,7 @@ class _InputsOnly(mocks.Mocks):
     def new_resource(self, args: Any) -> Any:
         if args.resource_id:
             self.lookups.append(args.typ)
-        return args.name, {key: value for key, value in args.inputs.items() if value is not None}
+        return None, {key: value for key, value in args.inputs.items() if value is not None}
 
     def call(self, args: Any) -> Any:
         self.lookups.append(args.token)
@@ -47,11 +49,34 @@ class _Monitor(mocks.MockMonitor):
         super().__init__(providers)
         self.registered: list[dict[str, Any]] = []
 
+    def make_urn(self, parent: str, type_: str, name: str) -> str:
+        """Return the urn with the types of all parents but the stack, as the engine makes it."""
+        types = parent.split("::")[2] if parent else _STACK
+        return super().make_urn("", type_ if types == _STACK else f"{types}${type_}", name)
+
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the protocol's name)
         answer = super().RegisterResource(request)
-        inputs = json_format.MessageToDict(request.object)
-        self.registered.append({"urn": answer.urn, "type": request.type, "inputs": inputs})
+        resource = {"urn": answer.urn, "type": request.type, "options": _options(request)}
+        resource["inputs"] = json_format.MessageToDict(request.object)
+        self.registered.append(resource)
         return answer
+
+
+def _options(request: Any) -> dict[str, Any]:
+    """Return the options that decide whether an update replaces a resource."""
+    trigger = json_format.MessageToDict(request.replacement_trigger)
+    dependencies = request.propertyDependencies.items()
+    return {
+        "ignored": list(request.ignoreChanges),
+        "replaced": list(request.replaceOnChanges),
+        "replace_with": list(request.replace_with),
+        "replacement_trigger": trigger if request.HasField("replacement_trigger") else None,
+        "deletes_first": request.deleteBeforeReplace
+        if request.deleteBeforeReplaceDefined
+        else None,
+        "provider": request.provider.rpartition("::")[0],
+        "sources": {key: list(found.urns) for key, found in dependencies},
+    }
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar
@@ -92,16 +92,16 @@ class GcpProvider(Provider):
     def diff(self, resource: Resource, old: State, new: Properties) -> Diff:
         """Compare the inputs; some properties cannot change in place."""
         before, after = _declared(old.inputs), _declared(new)
-        changed: list[str] = []
-        for path in changed_paths(before, after, same=_is_same, enter_blocks=True):
+        changes: list[str] = []
+        for path in changed(before, after):
             # An input that is new in the program, but has the value that the resource has already,
             # as after an import, is not a change.
             is_new = value_at(before, path) is None
             if not is_new or not _is_same(value_at(old.outputs, path), value_at(after, path), ""):
-                changed.append(path)
-        replaces = _replaced(resource.type, changed, before, after)
+                changes.append(path)
+        replaces = replaced(resource.type, changes, before, after)
         deletes_first = bool(replaces) and self._has_same_id(resource, old, new)
-        return Diff(changed, replaces, delete_before_replace=deletes_first)
+        return Diff(changes, replaces, delete_before_replace=deletes_first)
 
     def _has_same_id(self, resource: Resource, old: State, new: Properties) -> bool:
         """Return whether the old resource must go first: the new one has its name or id."""
@@ -367,18 +367,17 @@ def _is_same(before: Any, after: Any, path: str) -> bool:
     return before == after
 
 
-def replaced_paths(token: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the changed paths for which a resource is replaced."""
-    changed = changed_paths(before, after, same=_is_same, enter_blocks=True)
-    return _replaced(token, changed, before, after)
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths at which two inputs of a resource differ."""
+    return changed_paths(before, after, same=_is_same, enter_blocks=True)
 
 
-def _replaced(
-    token: str, changed: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
+def replaced(
+    token: str, changes: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[str]:
     """Return the paths that are below, or whose value contains, a property that replaces."""
     roots, replaces = recorded.replaced_for(token), list[str]()
-    for path in changed:
+    for path in changes:
         value, plain_path = value_at(after, path) or value_at(before, path), _INDEX.sub("", path)
         contains_root = bool(value) and any(is_below(root, [plain_path]) for root in roots)
         if is_below(plain_path, roots) or contains_root:
