@@ -25,12 +25,19 @@ def main() -> None:
         sdk,
         stack_page,
         stack_schema,
+        stages_page,
     )
 
     if "--check" not in sys.argv:
         sdk.update()
     write(package_schema.files() | stack_schema.files() | picture.files())
-    write(pages.files() | objects.files() | stack_page.files() | rules_page.files())
+    write(
+        pages.files()
+        | objects.files()
+        | stack_page.files()
+        | rules_page.files()
+        | stages_page.files()
+    )
 
 
 if __name__ == "__main__":

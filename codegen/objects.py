@@ -12,7 +12,7 @@ from ml_foundations.component.spec import check
 from codegen import ROOT
 
 PAGE = ROOT / "docs" / "workloads.md"
-_START, _END = "<!-- generated: make generate -->", "<!-- end -->"
+START, END = "<!-- generated: make generate -->", "<!-- end -->"
 
 _Arguments = dict[str, Any]
 
@@ -85,9 +85,9 @@ CHOICES: dict[str, _Arguments] = {
 
 def files() -> dict[Path, str]:
     """Return the page, with its generated part."""
-    before, _, rest = PAGE.read_text().partition(_START)
+    before, _, rest = PAGE.read_text().partition(START)
     lines = ["| component | makes | and, by argument |", "|---|---|---|", *map(_row, LEAST)]
-    return {PAGE: f"{before}{_START}\n\n{chr(10).join(lines)}\n\n{_END}{rest.partition(_END)[2]}"}
+    return {PAGE: f"{before}{START}\n\n{chr(10).join(lines)}\n\n{END}{rest.partition(END)[2]}"}
 
 
 def _kinds(component: str, args: _Arguments) -> list[str]:

@@ -8,12 +8,13 @@ import pytest
 import yaml
 from ml_foundations.catalog.injections import SERVICE_AGENT, Injection, injections
 from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.selectors import node_affinity, selects_node
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 
-from tests.factories import container, daemon_set, deployment, limit_range, pool, template
+from tests.factories import container, daemon_set, deployment, limit_range, node, pool, template
 from tests.planning.test_program import cluster, judge_program, kubernetes
 from tests.planning.test_program import pool as node_pool
 from tests.support.checkout import CHECKOUT
@@ -181,11 +182,65 @@ def folders(entry: Injection) -> None:
     assert entry.by in message and entry.folder in message
 
 
+CLASS = "cloud.google.com/compute-class"
+IN_CLASS = GKE | {CLASS: "gpus"}
+OF_CLASS = node("n", IN_CLASS, cpu="64", memory="512Gi")
+OF_CLASS["spec"] = {"taints": [{"key": CLASS, "value": "gpus", "effect": "NoSchedule"}]}
+
+
+def runs(made: Manifest, **namespace_labels: str) -> bool:
+    """Whether pods run on the node of a class, in a namespace with labels."""
+    keys = {
+        f"cloud.google.com/{key.replace('_', '-')}": name for key, name in namespace_labels.items()
+    }
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": keys}}
+    return judge([made, OF_CLASS, team]).stack is Verdict.FITS
+
+
+def class_toleration(entry: Injection) -> None:
+    expression = {"key": entry.toleration, "operator": "In", "values": ["gpus"]}
+    selector = {"nodeSelector": {entry.toleration: "gpus"}}
+    affinity = {"affinity": node_affinity(expression)}
+    for selecting, expected in (
+        (selector, True),
+        (affinity, True),
+        ({"affinity": node_affinity(expression | {"operator": "NotIn"})}, False),
+        ({}, False),
+    ):
+        assert runs(deployment("web", 1, template(**selecting))) is expected
+    # The controller of a DaemonSet reads the template, which GKE does not change.
+    for selecting in (selector, affinity):
+        found = judge([daemon_set("agent", template(**selecting)), OF_CLASS])
+        assert "daemon-set-without-nodes" in {each.rule for each in found.findings}
+
+
+def default_class(entry: Injection) -> None:
+    web = deployment("web", 1, template())
+    assert entry.selector == CLASS
+    assert runs(web, default_compute_class="gpus")
+    assert runs(web, default_compute_class_non_daemonset="gpus")
+    assert not runs(web, default_compute_class="other")
+    assert not runs(web)
+    other = deployment("web", 1, template(nodeSelector={CLASS: "other"}))
+    assert not runs(other, default_compute_class="gpus")
+    tolerant = template(tolerations=[{"operator": "Exists"}])
+    plain = node("plain", GKE)
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    for key, count in (("default-compute-class", 1), ("default-compute-class-non-daemonset", 2)):
+        team["metadata"] |= {"labels": {f"cloud.google.com/{key}": "gpus"}}
+        world = Cluster([daemon_set("agent", tolerant), OF_CLASS, plain, team], [])
+        ((_, pod),) = Admission(world, []).admit(world.workloads[0]).pod_sets
+        # Its controller creates a pod for the other node, which the pod then does not select.
+        assert len([each for each in (plain, OF_CLASS) if selects_node(pod.spec, each)]) == count
+
+
 CASES: dict[str, Callable[[Injection], None]] = {
     "bucket-sidecar": sidecar,
     "bucket-prefetch": prefetch,
     "bucket-scan": scan,
     "interfaces": interfaces,
+    "default-class": default_class,
+    "class-toleration": class_toleration,
     "gpu-libraries": folders,
     "nccl-gib": folders,
     "aperture-devices": folders,
@@ -202,6 +257,7 @@ def test_what_gke_adds_is_admitted_and_judged(name: str) -> None:
     entry = injections()[name]
     assert entry.by and entry.when and "/" in entry.source
     adds = (entry.container, entry.gate, entry.resources, entry.folder)
+    adds += (entry.selector, entry.toleration)
     assert len([each for each in adds if each]) == 1
     CASES[name](entry)
 

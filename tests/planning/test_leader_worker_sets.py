@@ -7,7 +7,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.verdict.program import judge_documents
 
-from tests.factories import GPU, Manifest, container, node, quota, template
+from tests.factories import GPU, Manifest, claim, cluster_wide, container, node, quota, template
 from tests.planning.queues import waiting
 from tests.planning.topologies import KUEUE, RACK, queue, racks
 
@@ -150,21 +150,6 @@ def test_subgroups_with_an_exclusive_topology_are_undetermined() -> None:
     assert judged(made, *nodes(4))[0] is UNDETERMINED
 
 
-@pytest.mark.parametrize(
-    ("more", "path"),
-    [
-        (
-            {"parts": {"volumeClaimTemplates": [{"metadata": {"name": "d"}}]}},
-            "volumeClaimTemplates",
-        ),
-    ],
-)
-def test_what_planning_does_not_follow_is_undetermined(more: dict[str, Any], path: str) -> None:
-    verdict, found = judged(groups(**more), *nodes(4))
-    assert verdict is UNDETERMINED
-    assert path in " ".join(found)
-
-
 @pytest.mark.parametrize("field", ["replicas", "size", "gpus"])
 def test_a_value_that_is_not_known_is_undetermined(field: str) -> None:
     made = groups()
@@ -281,3 +266,60 @@ def test_network_policies_apply_to_leaders_and_workers() -> None:
     assert judged(groups(), policy, *nodes(2))[1].count(message) == 2
     parts = {"workerTemplate": pods() | {"metadata": {"labels": UNKNOWN}}}
     assert message not in judged(groups(parts=parts), policy, *nodes(2))[1]
+
+
+def weights(mode: str = "ReadWriteOnce") -> Manifest:
+    size = {"requests": {"storage": "100Gi"}}
+    spec = {"accessModes": [mode], "storageClassName": "fast", "resources": size}
+    return {"metadata": {"name": "weights"}, "spec": spec}
+
+
+FAST = cluster_wide(
+    "storage.k8s.io/v1",
+    "StorageClass",
+    "fast",
+    provisioner="pd.csi.storage.gke.io",
+    volumeBindingMode="WaitForFirstConsumer",
+    parameters={"type": "pd-ssd"},
+)
+
+
+def with_claims(**more: Any) -> Manifest:
+    worker = pods()
+    worker["spec"]["containers"][0]["volumeMounts"] = [{"name": "weights", "mountPath": "/w"}]
+    return groups(2, 3, parts={"workerTemplate": worker, "volumeClaimTemplates": [weights(**more)]})
+
+
+@pytest.mark.parametrize(
+    ("most", "existing", "expected"),
+    [
+        ("6", [], FITS),
+        ("5", [], CANNOT_FIT),
+        # The leader of the first group, and a worker of the second.
+        ("6", ["weights-chat-0", "weights-chat-1-2"], FITS),
+        # As for a StatefulSet, the other claim may go.
+        ("6", ["weights-chat-0", "other"], UNDETERMINED),
+    ],
+)
+def test_each_pod_of_a_group_has_its_claims(
+    most: str, existing: list[str], expected: Verdict
+) -> None:
+    limit = quota(hard={"persistentvolumeclaims": most})
+    claims = [claim(name, size="100Gi", storageClassName="fast") for name in existing]
+    verdict, _ = judged(with_claims(), FAST, limit, *claims, *nodes(6))
+    assert verdict is expected
+
+
+def test_the_claims_of_groups_are_judged() -> None:
+    verdict, messages = judged(with_claims(mode="ReadWriteMany"), FAST, *nodes(6))
+    assert verdict is CANNOT_FIT
+    assert any("ReadWriteMany" in message for message in messages)
+    assert judged(with_claims(), *nodes(6))[0] is UNDETERMINED
+    missing = with_claims()
+    missing["spec"]["leaderWorkerTemplate"]["volumeClaimTemplates"][0]["metadata"]["name"] = "other"
+    assert "must be the name of a volume" in str(judged(missing, FAST, *nodes(6)))
+
+
+def test_the_disks_of_all_groups_cost() -> None:
+    verdicts = judge_documents([with_claims(), FAST, *nodes(6)])
+    assert [stored.number for stored in verdicts.stored] == [6]

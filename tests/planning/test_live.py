@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import Verdict, Verdicts, judge
+from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import (
     CANNOT,
@@ -417,3 +418,98 @@ def test_numbers_are_for_people() -> None:
     web = deployment("web", 1, template(containers=[container(memory="1885335478Ki")]))
     text = judge([node("n", memory="51539607360"), web]).workloads[0].reasons[0].message
     assert "1798Gi" in text and "48Gi" in text and "Ki" not in text
+
+
+def owned(made: Manifest, owner: Manifest) -> Manifest:
+    """An object that a controller has made."""
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    made["metadata"]["ownerReferences"] = [reference | {"name": owner["metadata"]["name"]}]
+    return stored(made)
+
+
+def running(name: str, owner: Manifest, **metadata: Any) -> Manifest:
+    made = namespaced("v1", "Pod", name, spec={"containers": [container(cpu=2)], "nodeName": "n"})
+    made["metadata"] |= metadata
+    return {**owned(made, owner), "status": {"phase": "Running"}}
+
+
+def of_job_set() -> list[Manifest]:
+    """A JobSet that runs in a queue: its Job, its pod, and Kueue's Workload of it."""
+    pods = template(containers=[container(cpu=2)], restartPolicy="Never")
+    spec = {"parallelism": 1, "completions": 1, "template": pods}
+    jobs = [{"name": "w", "template": {"spec": spec}}]
+    whole = stored(workload("jobset.x-k8s.io/v1alpha2", "JobSet", "run", {"replicatedJobs": jobs}))
+    child = owned(job("run-w-0", 1, pods), whole)
+    of_kueue = namespaced("kueue.x-k8s.io/v1beta2", "Workload", "jobset-run", spec={"podSets": []})
+    of_kueue["spec"]["podSets"].append({"name": "w", "count": 1, "template": pods})
+    return [whole, child, running("run-w-0-0", child), owned(of_kueue, whole)]
+
+
+def of_ray_job() -> list[Manifest]:
+    """A RayJob with its RayCluster and the pod of that."""
+    group = {"template": template(containers=[container(cpu=2)]), "rayStartParams": {}}
+    spec = {
+        "rayClusterSpec": {"headGroupSpec": group},
+        "entrypoint": "run",
+        "submissionMode": "HTTPMode",
+    }
+    whole = stored(workload("ray.io/v1", "RayJob", "run", spec))
+    cluster = owned(workload("ray.io/v1", "RayCluster", "run-x", {"headGroupSpec": group}), whole)
+    return [whole, cluster, running("head", cluster, labels={"ray.io/cluster": "run-x"})]
+
+
+@pytest.mark.parametrize("objects", [of_job_set(), of_ray_job()], ids=["JobSet", "RayJob"])
+def test_what_controllers_have_made_counts_once(objects: list[Manifest]) -> None:
+    found = judge([node("n", cpu="2"), *objects])
+    assert verdicts_of(found) == {str(found.workloads[0].workload): FITS}
+    more = judge(
+        [node("n", cpu="3"), *objects, job("more", 1, template(containers=[container(cpu=2)]))]
+    )
+    assert more.workloads[-1].verdict is not FITS
+    # Without the object that owns it, nobody knows what a Workload of Kueue is for.
+    assert judge([node("n", cpu="2"), *objects[1:]]).stack is not CANNOT
+
+
+NOTES = {
+    "labels": {"kueue.x-k8s.io/podset": "main", "kueue.x-k8s.io/new": "x"},
+    "annotations": {"kueue.x-k8s.io/workload": "w", "new.k8s.io/x": "y", "gke-new/x": "y"},
+}
+
+
+@pytest.mark.parametrize("kind", NOTES)
+def test_a_pod_that_runs_has_its_node_whatever_is_noted_on_it(kind: str) -> None:
+    run = stored(job("run", 1, template(containers=[container(cpu=2)])))
+    pod = running("run-x", run, **{kind: NOTES[kind]})
+    other = deployment("web", 1, template())
+    assert judge([node("n", cpu="3"), run, pod, other]).stack is FITS
+    waits = copy.deepcopy(pod)
+    del waits["spec"]["nodeName"], waits["metadata"]["ownerReferences"], waits["status"]
+    assert judge([node("n", cpu="3"), waits]).stack is OPEN
+
+
+def test_the_template_of_a_job_that_kueue_has_started_is_known() -> None:
+    run = job("run", 1, template(labels=NOTES["labels"] | {"kueue.x-k8s.io/new": ""}))
+    del run["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/new"]
+    run["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    assert judge([node("n"), run]).stack is FITS
+
+
+def test_the_servers_of_a_pool_count_once_in_a_live_cluster() -> None:
+    """A Deployment, its ReplicaSet and its Pod are one server of an InferencePool."""
+    pods = template({"app": "chat"}, [container(cpu=2) | {"ports": [{"containerPort": 8000}]}])
+    web = stored(deployment("chat", 1, pods))
+    hashed = {"app": "chat", "pod-template-hash": "6d4b"}
+    replicas = owned(
+        workload("apps/v1", "ReplicaSet", "chat-6d4b", copy.deepcopy(web["spec"])), web
+    )
+    replicas["metadata"]["labels"] = hashed
+    pod = running("chat-6d4b-x", replicas, labels=hashed)
+    pod["spec"]["containers"] = pods["spec"]["containers"]
+    pool = namespaced(
+        "inference.networking.k8s.io/v1",
+        "InferencePool",
+        "chat",
+        spec={"selector": {"matchLabels": {"app": "chat"}}, "targetPorts": [{"number": 8000}]},
+    )
+    found = judge_documents([node("n", cpu="2"), web, replicas, pod, pool])
+    assert "get the same requests" not in str([each.message for each in found.findings])

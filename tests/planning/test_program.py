@@ -852,7 +852,8 @@ AUTO = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata":
         (NAP, [], OPEN),
         ({"clusterAutoscaling": UNKNOWN}, [], OPEN),
         ({"clusterAutoscaling": {"enabled": UNKNOWN}}, [], OPEN),
-        ({}, [kubernetes(AUTO | {"spec": {"nodePoolAutoCreation": {"enabled": True}}})], OPEN),
+        # Pools of a class are for pods that select it (test_made_nodes.py).
+        ({}, [kubernetes(AUTO | {"spec": {"nodePoolAutoCreation": {"enabled": True}}})], CANNOT),
     ],
 )
 def test_pools_that_gke_makes_may_take_what_no_other_takes(

@@ -14,6 +14,9 @@ CASES = Path(__file__).with_name("public")
     [
         # The pods run; devices of a driver whose slices are not shown may be anywhere.
         ("claimed-networks", "undetermined", {"beyond-planning"}),
+        ("class-makes-pools", "undetermined", {"beyond-planning"}),
+        ("class-of-namespace", "fits", set[str]()),
+        ("class-selected", "fits", set[str]()),
         ("cohort-own-quota", "fits", set[str]()),
         ("daemonset-no-toleration", "fits", {"daemon-set-without-nodes"}),
         ("dra-live-with-slice", "fits", set[str]()),
@@ -26,6 +29,7 @@ CASES = Path(__file__).with_name("public")
         ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        ("leader-worker-set-claims", "fits", set[str]()),
         # Kueue assigns a domain to each group (kueue issue 8666).
         ("leader-worker-set-in-racks", "fits", set[str]()),
         # Size without the leader is divided (lws PR 1008).
@@ -38,13 +42,14 @@ CASES = Path(__file__).with_name("public")
         ("queue-with-bucket", "fits", set[str]()),
         ("quota-bare-gpu", "fits", {"quota-name"}),
         ("quota-limits-gpu", "fits", {"quota-name"}),
-        # Old and new pods of the rollout have different hashes.
-        ("rollout-match-label-keys", "fits", set[str]()),
         # The autoscaler's sidecar does not fit next to the head (ray PR 58568).
         ("ray-autoscaler-without-room", "cannot-fit", {"taint"}),
         ("ray-submitter-in-head", "fits", set[str]()),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
+        # Old and new pods of the rollout have different hashes.
+        ("rollout-match-label-keys", "fits", set[str]()),
+        ("topology-template-untolerant", "cannot-fit", {"queue-capacity", "queue-topology"}),
     ],
 )
 def test_the_verdict_is_what_a_cluster_does(name: str, verdict: str, rules: set[str]) -> None:

@@ -168,3 +168,27 @@ def test_a_template_that_an_object_lacks_is_undetermined(tmp_path: Path) -> None
     )
     printed = judged(tmp_path, documents(4), description).stdout
     assert "the description of its kind has no such field" in printed
+
+
+INCOMPLETE = documents(4)
+for role in ("Master", "Worker"):
+    of_role = INCOMPLETE[0]["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
+    del of_role["containers"][0]["image"]
+    of_role["containers"][0]["volumeMounts"] = [{"name": "added", "mountPath": "/a"}]
+
+
+def test_a_controller_may_complete_a_template(tmp_path: Path) -> None:
+    """Nothing refuses an object of a definition for its template; who describes a kind may not know what is added."""
+    done = judged(tmp_path, INCOMPLETE)
+    assert "is undetermined" in done.stdout
+    assert "image must be given, unless its controller completes the template" in done.stdout
+    assert "refuses" not in done.stdout
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(INCOMPLETE))
+    command = [sys.executable, "-m", "ml_foundations.planning", "all.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "components")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "is undetermined" in done.stdout
+    assert "planning does not know this kind" in done.stdout
+    assert "refuses" not in done.stdout

@@ -32,7 +32,7 @@ A profile takes a memory limit below that of the node as the budget of its cache
 
 
 class Injection(NamedTuple):
-    """An addition of GKE to some pods: one of a container, a gate, resources and a folder."""
+    """An addition of GKE to some pods: one of the fields from ``container`` on."""
 
     by: str
     """Who adds it."""
@@ -54,6 +54,10 @@ class Injection(NamedTuple):
     """A scheduling gate, which somebody has to remove."""
     resources: Sequence[str] = ()
     """Resources that the first container requests, for the name of each network."""
+    selector: str = ""
+    """The node label that they then select."""
+    toleration: str = ""
+    """The taint that they then tolerate."""
     folder: str = ""
     """A folder of the node that pods mount."""
     os: str = ""

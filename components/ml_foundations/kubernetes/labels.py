@@ -38,6 +38,10 @@ COMPUTE_CLASS = "cloud.google.com/compute-class"
 COMPUTE_CLASS_PRIORITY = "cloud.google.com/compute-class-priority-idx"
 """Labels that GKE sets on nodes or reads from them."""
 
+DEFAULT_CLASS = "cloud.google.com/default-compute-class"
+DEFAULT_CLASS_EXCEPT_DAEMONS = "cloud.google.com/default-compute-class-non-daemonset"
+"""Labels of namespaces whose pods get a ComputeClass: all, or all except those of DaemonSets."""
+
 GKE_TERMINATION_TIME = "node.gke.io/machine-termination-datetime"
 """Annotation of a node with a maximum run duration: when it ends (GKE's autoscaler,
 pkg/computeclass/labels)."""

@@ -54,6 +54,17 @@ def selects_node(spec: Manifest, node: Manifest) -> bool:
     return required is None or any(not unmet(term, node) for term in terms)
 
 
+def wanted_values(spec: Manifest, key: str) -> list[str]:
+    """Return the values of a node label that a pod selects, by selector or required affinity."""
+    selected = section(spec, "nodeSelector").get(key)
+    values = [selected] if selected else []
+    for term in items(required_node_affinity(spec) or {}, "nodeSelectorTerms"):
+        for expression in items(term, "matchExpressions"):
+            if expression.get("key") == key and expression.get("operator") == "In":
+                values += expression.get("values") or ()
+    return [*dict.fromkeys(values)]
+
+
 def required_node_affinity(spec: Manifest) -> Manifest | None:
     """Return the required node affinity of a pod's spec."""
     return section(spec, "affinity", "nodeAffinity").get(REQUIRED)

@@ -148,8 +148,8 @@ class Admission:
         """
         if like:
             [pod_set], [(_, plain_pod)] = workload.pods, like.pod_sets
-            declared, stored = self._completed(workload, pod_set)
-            specs = {"spec": stored, "declared_spec": declared}
+            created, stored = self._completed(workload, pod_set)
+            specs = {"spec": stored, "created_spec": created}
             names = {"name": str(workload), "namespace": workload.namespace}
             pod = plain_pod.of(**names, **specs, labels=pod_set.labels)
             outcome = _refused_pods(pod_set, self._of_amounts(workload, pod_set, stored))
@@ -218,14 +218,16 @@ class Admission:
         return admitted.with_outcome(outcome)
 
     def _completed(self, workload: Workload, pod_set: PodSet) -> tuple[Manifest, Manifest]:
-        """Return the spec of pods as their controller declares it, and as it is stored."""
-        declared = self._with_controller_fields(workload, pod_set)
-        stored = self._cluster.stored(declared, workload.namespace)
+        """Return the spec of pods as their controller creates them, and as they are stored."""
+        created = self._with_controller_fields(workload, pod_set)
+        changed = self._with_webhooks(workload, pod_set, created)
+        # The API server's own plugins act before webhooks and again after them.
+        stored = self._cluster.stored(changed, workload.namespace)
         requested, _ = self._interfaces(pod_set, stored)
         if not requested:
-            return declared, stored
-        declared = interfaces.with_requests(declared, requested)
-        return declared, self._cluster.stored(declared, workload.namespace)
+            return created, stored
+        changed = interfaces.with_requests(changed, requested)
+        return created, self._cluster.stored(changed, workload.namespace)
 
     def _limit_ranges(self, workload: Workload) -> Sequence[Manifest]:
         return self._cluster.limit_ranges.get(workload.namespace, ())
@@ -247,7 +249,7 @@ class Admission:
     def _pods(self, workload: Workload, pod_set: PodSet) -> tuple[PodSet, PodClass]:
         """Return a set of pods as the scheduler sees them; a DaemonSet's with their number."""
         cluster, volumes = self._cluster, self._cluster.volumes
-        declared, stored = self._completed(workload, pod_set)
+        created, stored = self._completed(workload, pod_set)
         pod = cluster.pod_class(
             str(workload),
             workload.namespace,
@@ -255,7 +257,7 @@ class Admission:
             stored,
             recreated=workload.replaces_evicted,
             one_per_node=workload.kind == "DaemonSet",
-            declared_spec=declared,
+            created_spec=created,
             claimed=self._claimed_interfaces(workload, stored) or {},
             made_claims=volumes.made_claims(stored, workload),
             volumes=volumes.requests(stored, workload),
@@ -346,8 +348,17 @@ class Admission:
             spec["priorityClassName"] = name_of(self._cluster.default_priority)
         if workload.kind == "DaemonSet":
             spec["tolerations"] = [*items(spec, "tolerations"), *defaults.daemon_tolerations(spec)]
-        if not self._cluster.is_gke:
+        return spec
+
+    def _with_webhooks(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Manifest:
+        """Return the spec of new pods with what GKE's webhooks add."""
+        is_there = workload.kind == "Pod" and workloads.is_stored(workload.manifest)
+        if is_there or not self._cluster.is_gke:
             return spec
+        namespace = self._cluster.namespaces.get(workload.namespace, {})
+        is_daemon = workload.kind == "DaemonSet"
+        spec = defaults.with_default_class(spec, namespace, is_daemon=is_daemon)
+        spec = defaults.with_class_tolerations(spec)
         written = section(pod_set.template, "spec")
         buckets = self._cluster.volumes.buckets(written, workload.namespace)
         return defaults.with_injected(spec, annotations_of(pod_set.template), buckets)

@@ -20,13 +20,11 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.tolerations import untolerated_taints
-from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues, by_name
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.equivalence import grouped, mentions
-from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_class
 from ml_foundations.planning.model.nodes import (
     MAX_NODES,
@@ -36,6 +34,7 @@ from ml_foundations.planning.model.nodes import (
     by_zone,
     node_class,
 )
+from ml_foundations.planning.model.owners import Key, all_owners, is_kubernetes_kind, owners_of
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import Workload, workload_kinds
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
@@ -111,7 +110,7 @@ class Cluster:
         self.scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
         for scaler in self.by_kind["HorizontalPodAutoscaler"]:
             target = section(scaler, "spec", "scaleTargetRef")
-            if {"apiVersion", "kind", "name"} <= target.keys() and _is_kubernetes_kind(target):
+            if {"apiVersion", "kind", "name"} <= target.keys() and is_kubernetes_kind(target):
                 self.scalers[target["kind"], namespace_of(scaler), target["name"]].append(scaler)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
@@ -149,20 +148,16 @@ class Cluster:
 
         Running and finished pods are not workloads, nor is an object that another workload creates.
         """
-        declared: set[tuple[str, str, str]] = set()
-        for kind in workload_kinds():
-            for document in self.by_kind[kind]:
-                declared.add((kind, namespace_of(document), name_of(document)))
-        running_pods = Counter[tuple[str, str, str]]()
+        running_pods = Counter[Key]()
         for pod in filter(workloads.is_running, self.by_kind["Pod"]):
-            running_pods.update(_owners(pod))
+            running_pods.update(all_owners(pod, self._owners))
         pending_workloads: list[Workload] = []
         fully_running: set[Workload] = set()
         for document in self._documents:
             is_workload = document["kind"] in workload_kinds()
             if not is_workload or workloads.is_running(document) or workloads.is_finished(document):
                 continue
-            if _owners(document) & declared:
+            if not owners_of(document).isdisjoint(self._owners):
                 continue
             pending = workloads.workload(document, self.scalers, self._priority_label)
             if pending.claims:
@@ -175,6 +170,15 @@ class Cluster:
                     fully_running.add(pending)
             pending_workloads.append(pending)
         return pending_workloads, frozenset(fully_running)
+
+    @cached_property
+    def _owners(self) -> Mapping[Key, set[Key]]:
+        """The declared workloads by kind, namespace and name, each with its owners."""
+        owners: dict[Key, set[Key]] = {}
+        for kind in workload_kinds():
+            for document in self.by_kind[kind]:
+                owners[kind, namespace_of(document), name_of(document)] = owners_of(document)
+        return owners
 
     @property
     def workloads(self) -> list[Workload]:
@@ -230,7 +234,8 @@ class Cluster:
     @cached_property
     def is_gke(self) -> bool:
         """True if some node is of a GKE node pool."""
-        return any(labels.GKE_NODE_POOL in node.labels for node in self.declared)
+        of_gke = (labels.GKE_NODE_POOL, labels.COMPUTE_CLASS)
+        return any(key in node.labels for node in self.declared for key in of_gke)
 
     @cached_property
     def lacks_host_names(self) -> bool:
@@ -259,7 +264,7 @@ class Cluster:
         A pod does not stay if its workload is judged with all its pods. A pod that may leave its
         node stays only if nodes are spread evenly: a relaxed cluster is without it.
         """
-        judged_whole: set[tuple[str, str, str]] = set()
+        judged_whole: set[Key] = set()
         for pending in self.workloads:
             is_counted = workloads.is_stored(pending.manifest) and pending.kind in workloads.COUNTED
             if not is_counted and pending not in self.fully_running:
@@ -276,7 +281,8 @@ class Cluster:
             name, namespace = name_of(document), namespace_of(document)
             pod = self.pod_class(name, namespace, labels_of(document), stored)
             may_leave = self._spread is not Spread.EVEN and self._may_leave(document)
-            if is_there and not _owners(document) & judged_whole and not may_leave:
+            has_owner = not all_owners(document, self._owners).isdisjoint(judged_whole)
+            if is_there and not has_owner and not may_leave:
                 staying.setdefault(spec["nodeName"], []).append(pod)
             else:
                 not_staying.append(pod)
@@ -422,7 +428,10 @@ def _has_all_pods(workload: Workload, running: int) -> bool:
     if workload.kind == "DaemonSet":
         wanted = section(workload.manifest, "status").get("desiredNumberScheduled", math.inf)
         return running >= wanted
-    return bool(running) and not any(pods.count for pods in workload.pods)
+    missing = sum(pods.count for pods in workload.pods)
+    # Those of other kinds are without the running ones already.
+    missing -= 0 if workload.kind in workloads.COUNTED else running
+    return bool(running) and missing <= 0
 
 
 def _with_shared_hosts(pod: PodClass) -> PodClass:
@@ -435,29 +444,3 @@ def _with_shared_hosts(pod: PodClass) -> PodClass:
             rules.append(replace(rule, key=SHARED_HOSTNAME) if is_of_hosts else rule)
         fields[name] = tuple(rules)
     return replace(pod, **fields)
-
-
-def _is_kubernetes_kind(reference: Manifest) -> bool:
-    """Return whether a reference is to a workload of Kubernetes, not to another API's kind."""
-    version = reference.get("apiVersion")
-    group = workloads.groups().get(str(reference.get("kind")))
-    return version is None or str(version).rpartition("/")[0] == group
-
-
-def _owners(document: Manifest) -> set[tuple[str, str, str]]:
-    """Return the workloads that an object may belong to, by kind, namespace and name.
-
-    A Deployment's ReplicaSet has the Deployment's name and the hash of the pods.
-    """
-    owners: set[tuple[str, str, str]] = set()
-    for kind, described in described_kinds().items():
-        if described.name_label and (name := labels_of(document).get(described.name_label)):
-            owners.add((kind, namespace_of(document), name))
-    references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
-    for owner in filter(_is_kubernetes_kind, references):
-        kind, name = str(owner.get("kind")), str(owner.get("name"))
-        owners.add((kind, namespace_of(document), name))
-        suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
-        if kind == "ReplicaSet" and name.endswith(suffix):
-            owners.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
-    return owners

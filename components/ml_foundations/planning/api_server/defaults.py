@@ -12,6 +12,7 @@ from ml_foundations.catalog.injections import PREFETCH, PREFETCHES, SIDECAR, inj
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
+from ml_foundations.kubernetes.selectors import wanted_values
 from ml_foundations.planning.model.resources import (
     is_extended,
     is_overcommitted,
@@ -61,6 +62,37 @@ def admitted(
     for name in filter(is_extended, sorted(requested)):
         tolerations.append(_toleration(name, "NoSchedule"))
     return {**defaulted, "tolerations": tolerations}
+
+
+def queued(stored: Manifest, spec: Manifest) -> Manifest:
+    """Return a template as Kueue copies it, of the spec of its pods as the API server stores them.
+
+    Kueue sets requests, limits and overhead itself (pkg/workload/resources.go), and no tolerations
+    and node selectors.
+    """
+    own = ("nodeSelector", "tolerations")
+    counted = {key: value for key, value in stored.items() if key not in own}
+    return {**counted, **{key: spec[key] for key in own if key in spec}}
+
+
+def with_default_class(spec: Manifest, namespace: Manifest, *, is_daemon: bool) -> Manifest:
+    """Return a pod's spec with the ComputeClass of its namespace, by the namespace's labels."""
+    keys = (labels.DEFAULT_CLASS, *(() if is_daemon else (labels.DEFAULT_CLASS_EXCEPT_DAEMONS,)))
+    default = next(filter(None, map(namespace.get, keys)), None)
+    if default is None or wanted_values(spec, labels.COMPUTE_CLASS):
+        return spec
+    selector = {**section(spec, "nodeSelector"), labels.COMPUTE_CLASS: default}
+    return {**spec, "nodeSelector": selector}
+
+
+def with_class_tolerations(spec: Manifest) -> Manifest:
+    """Return a pod's spec with tolerations of the taints of the ComputeClasses that it selects."""
+    if not (classes := wanted_values(spec, labels.COMPUTE_CLASS)):
+        return spec
+    added: list[Manifest] = []
+    for name in classes:
+        added.append({"key": labels.COMPUTE_CLASS, "value": name, "effect": "NoSchedule"})
+    return {**spec, "tolerations": [*items(spec, "tolerations"), *added]}
 
 
 def with_injected(spec: Manifest, annotations: Manifest, buckets: Iterable[Manifest]) -> Manifest:

@@ -17,7 +17,9 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.api_server.defaults import with_class_tolerations
 from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
+from ml_foundations.planning.api_server.stages import GATED, seen_by
 from ml_foundations.planning.model.decisions import (
     OTHER_FLAVOR,
     AdmittedWorkload,
@@ -28,7 +30,7 @@ from ml_foundations.planning.model.decisions import (
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.refusals import Refusal, doubt
 from ml_foundations.planning.model.resources import PODS, pod_requests
-from ml_foundations.planning.model.workloads import PodSet, Workload, read_fields
+from ml_foundations.planning.model.workloads import PodSet, Workload
 
 _MOST_CHOICES = 16
 """The most combinations of flavors that are judged one by one."""
@@ -77,7 +79,8 @@ class QueueAdmission:
                 outcome += Outcome.refused(queues.refused_claims(classes, pods.path))
             counted = queues.counted(counted_requests(self._cluster, workload, pods, pod))
             requests = times(counted, fewest_admitted(workload, pods)) if pods.count else {}
-            usage.append((queue, pods.count_path, pods.spec, requests))
+            spec = seen_by("queue", self._cluster, workload, pods, pod)
+            usage.append((queue, pods.count_path, spec, requests))
         outcome += Outcome.refused(self._quota_refusals(workload, usage))
         if workload.kind == "Pod":
             outcome += Outcome.refused(self._pod_groups.refusals(workload.manifest))
@@ -123,6 +126,9 @@ class QueueAdmission:
         by_set: list[PodSets] = []
         for (pods, pod), draw in zip(waiting.pod_sets, usage, strict=True):
             specs = self._cluster.queues.admitted(pod.spec, draw)
+            # Kueue adds the labels of a flavor to a template before its pods are created.
+            if self._cluster.is_gke and waiting.workload.kind not in GATED:
+                specs = map(with_class_tolerations, specs)
             by_set.append(tuple([(pods, replace(pod, spec=spec)) for spec in specs]))
         # Each choice is placed on the nodes, and the number of choices is a product.
         choices = [*product(*by_set)] if prod(map(len, by_set)) <= _MOST_CHOICES else []
@@ -162,17 +168,8 @@ class QueueAdmission:
 
 
 def counted_requests(cluster: Cluster, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
-    """Return the amounts that Kueue counts for one pod.
-
-    For Deployments, StatefulSets and Pods, Kueue counts the pods as they are stored. For other
-    kinds it counts the template with defaults and overhead (Kueue, pkg/workload/resources.go),
-    before webhooks change the pods, and without the init containers that Ray's operator adds.
-    """
-    spec = pod.spec
-    if workload.kind not in ("Deployment", "StatefulSet", "Pod"):
-        written = read_fields(section(pods.template, "spec"))
-        spec = cluster.stored(written, workload.namespace)
-    return _with_pods(pod_requests(spec))
+    """Return the amounts that Kueue counts for one pod."""
+    return _with_pods(pod_requests(seen_by("queue-quota", cluster, workload, pods, pod)))
 
 
 def _with_pods(requests: Amounts) -> Amounts:

@@ -23,6 +23,7 @@ from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model import workloads
+from ml_foundations.planning.model.kind_files import user_kinds
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload, workload_kinds
@@ -45,18 +46,29 @@ def refusals(workload: Workload) -> list[Refusal]:
     """Return the invalid fields of a workload and its pods, for which the API server rejects it."""
     if workloads.is_stored(workload.manifest):
         return []  # the API server has stored it
+    if workload.kind not in workload_kinds():
+        return []  # its controller may complete its templates
     problems = _certain(of_object(workload.kind).violations(workload.manifest))
+    in_templates: list[tuple[str, str]] = []
     for pods in workload.pods:
         spec = section(pods.template, "spec")
         names = [(path, container.get("name")) for path, container in _containers(spec)]
         below = [*_certain(pod_spec().violations(spec)), *_repeated(names, "name")]
         below += itertools.chain(_host_ports(spec), _device_claims(spec), _sleeps(spec))
         below += _mounts(spec, [*map(name_of, workload.claims)])
-        problems += [(f"{pods.path}.{path}", problem) for path, problem in below]
+        in_templates += [(f"{pods.path}.{path}", problem) for path, problem in below]
         problems += _of_workload(workload, pods, spec)
     if workload.kind == "JobSet":
         problems += _of_job_set(workload.name, section(workload.manifest, "spec"))
-    return [invalid(path, problem) for path, problem in dict.fromkeys(problems)]
+    # Who describes a kind does not describe how its controller completes templates.
+    refuse = _perhaps_completed if workload.kind in user_kinds() else invalid
+    found = [refuse(path, problem) for path, problem in dict.fromkeys(in_templates)]
+    return [*found, *(invalid(path, problem) for path, problem in dict.fromkeys(problems))]
+
+
+def _perhaps_completed(path: str, problem: str) -> Refusal:
+    message = f"{path} {problem}, unless its controller completes the template"
+    return beyond_planning(path, message, "Complete the template.", only_refuses=True)
 
 
 def _certain(violations: Iterable[Note]) -> list[tuple[str, str]]:

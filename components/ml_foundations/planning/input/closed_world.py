@@ -22,7 +22,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.admission_objects import AdmissionObjects
 from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.input.made_nodes import made_nodes
 from ml_foundations.planning.model import workloads
+from ml_foundations.planning.model.declared import key_of
+from ml_foundations.planning.model.owners import Key, is_made
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt, invalid
 from ml_foundations.planning.model.workloads import PodSet, Workload
@@ -48,6 +51,7 @@ class ClassifiedDocuments:
         unknown: Refusals for the other objects of kinds that planning does not know.
         malformed: Workloads with values of the wrong type, such as a word for a number.
         refused: Refusals for other objects of that sort.
+        made_nodes: The nodes that objects have made for pods that wait.
         admission: Webhooks, policies and definitions, which may reject or change what they match.
     """
 
@@ -64,12 +68,16 @@ class ClassifiedDocuments:
         self.malformed: list[tuple[Workload, list[Refusal]]] = []
         self.refused: list[Refusal] = []
         self._admission: list[Manifest] = []
+        self._shown: set[Key] = set()
+        """The objects by kind, namespace and name."""
         self._declared = IdentityMap[Manifest, Manifest]()
         self._notes = IdentityMap[Manifest, list[Note]]()
         self._about_claims: list[Refusal] = []
         self._in_namespace = defaultdict[str, list[Refusal]](list)
         self._has_namespaced = False
         unique, self._everywhere = _without_duplicates(_with_names(documents))
+        self.made_nodes = [*made_nodes(unique)]
+        self._shown.update((document["kind"], *key_of(document)) for document in unique)
         for document in unique:
             self._add(document)
         self.admission = AdmissionObjects(self.judged, self._admission)
@@ -142,6 +150,9 @@ class ClassifiedDocuments:
             self._add_judged(document, notes, category)
 
     def _add_unknown(self, document: Manifest, reason: str) -> None:
+        # What a known workload's controller has made, such as a Workload of Kueue, decides nothing.
+        if is_made(document, self._shown):
+            return
         pods = tuple(_pod_templates(document, ""))
         if not pods:
             self.unknown.append(_unknown_kind(document, reason))
@@ -154,6 +165,9 @@ class ClassifiedDocuments:
 
     def _add_judged(self, document: Manifest, notes: list[Note], category: str) -> None:
         """Add an object that decides about workloads; its notes concern those."""
+        # A pod that runs has its node, whatever its labels and annotations are.
+        if document["kind"] == "Pod":
+            notes = [note for note in notes if not note.path.startswith("metadata.")]
         if not notes and category == field_catalog.CLUSTER:
             self.judged.append(document)
             return

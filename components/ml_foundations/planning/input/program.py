@@ -275,7 +275,7 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
         return [unknown_nodes("the cluster's nodes", NO_LIST, fewest=0)]
     all_pools = [*own_pools(cluster), *pools]
     nodes = [from_node_pool(pool, cluster, operator, networks) for pool in all_pools]
-    if makes_pools(cluster, resources):
+    if makes_pools(cluster, ()):
         nodes.append(unknown_nodes("nodes of pools that GKE makes", NO_LIST, fewest=0))
     return nodes
 

@@ -6,6 +6,7 @@ from typing import Any
 from ml_foundations.planning.model.described_kinds import DescribedKind
 
 _TEMPLATE, _NUMBER, _ANY = "core.v1.PodTemplateSpec", "int32", "any"
+_CLAIMS = "[core.v1.PersistentVolumeClaim]"
 _METADATA = "meta.v1.ObjectMeta"
 _OF_CONTAINER = {
     "resources": "core.v1.ResourceRequirements",
@@ -55,6 +56,8 @@ def _paths(kind: DescribedKind) -> Iterator[tuple[str, str]]:
     for path in (kind.replicas, kind.surge):
         if path:
             yield path, _NUMBER
+    if kind.claims:
+        yield kind.claims, _CLAIMS
     for pods in kind.pods:
         prefix = f"{pods.each}[]." if pods.each else ""
         leaves: Mapping[str, list[str]] = {

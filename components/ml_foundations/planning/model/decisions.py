@@ -303,6 +303,7 @@ class AdmittedWorkload:
 
     def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
         """Yield the claims that are created for its pods, with their number at once, or in all."""
+        missing: dict[str, int] = {}
         for pod_set, pod in self.pod_sets:
             for claim in pod.made_claims:
                 count = self.required_pods(pod_set, in_all=in_all)
@@ -311,7 +312,9 @@ class AdmittedWorkload:
                 prefix = f"{name_of(claim)}-{self.workload.name}-"
                 existing = sum(name_of(made).startswith(prefix) for made in self.existing_claims)
                 if existing:
-                    count = min(count, len(ordinals(self.workload)) - existing)
+                    missing.setdefault(prefix, len(ordinals(self.workload)) - existing)
+                    count = min(count, missing[prefix])
+                    missing[prefix] -= count
                 yield claim, count
 
     def downgrade_unknown(self) -> "AdmittedWorkload":

@@ -164,6 +164,8 @@ class DescribedKind:
     """The path of the number of replicas, which an autoscaler may set; empty for one."""
     surge: str = ""
     """The path of the replicas that a rollout may add."""
+    claims: str = ""
+    """The path of the claims that each of its pods gets by a StatefulSet."""
     ends: str = ""
     """The condition under which its pods end."""
     exclusive: str = ""
@@ -192,6 +194,11 @@ class DescribedKind:
                 if template.manifest:
                     yield replace(template, labels={**template.labels, **name})
 
+    def claims_of(self, document: Manifest) -> tuple[Manifest, ...]:
+        """Return the claims that each pod of an object gets."""
+        *parents, key = self.claims.split(".")
+        return tuple(items(section(document, *parents), key))
+
     @property
     def main_template(self) -> str:
         """The path of the template of most pods; that of the first item, if they are in a list."""
@@ -214,7 +221,7 @@ class DescribedKind:
 
     def deciding_values(self, document: Manifest) -> Iterator[tuple[str, Any]]:
         """Yield the fields next to templates that decide how many pods there are, and where."""
-        paths = [path for path in (self.replicas, self.surge) if path]
+        paths = [path for path in (self.replicas, self.surge, self.claims) if path]
         for pods in self.pods:
             for prefix in pods.prefixes(document):
                 paths += pods.deciding_paths(prefix)

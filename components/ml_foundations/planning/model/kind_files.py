@@ -241,7 +241,7 @@ def _mistakes(kind: DescribedKind) -> Iterator[str]:
         yield "key_label is required with exclusive: the label that only a replica's pods share"
     yield from _condition_errors("ends", kind.ends)
     yield from _condition_errors("service_per_replica", kind.service_per_replica)
-    numbers = {"replicas": [kind.replicas], "surge": [kind.surge]}
+    numbers = {"replicas": [kind.replicas], "surge": [kind.surge], "claims": [kind.claims]}
     yield from _path_errors("", {**numbers, "harmless": kind.harmless})
     for index, pods in enumerate(kind.pods):
         prefix = f"pods[{index}]."

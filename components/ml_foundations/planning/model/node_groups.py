@@ -104,8 +104,8 @@ class PodClass:
     """Whether a controller makes a new pod for one that is evicted."""
     one_per_node: bool = False
     """Whether they belong to a DaemonSet: one on each node, bound to it by node affinity."""
-    declared_spec: Manifest | None = None
-    """The spec before admission: a DaemonSet's controller chooses nodes by it."""
+    created_spec: Manifest | None = None
+    """The spec that the controller creates: a DaemonSet's chooses nodes by it."""
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()

@@ -71,6 +71,8 @@ class NodeClass:
     """How many such nodes there are at most in each of these zones."""
     unknown: tuple[str, ...] = ()
     """Fields of the pool that are not known yet: then nobody knows which pods it accepts."""
+    made_by: str = ""
+    """What has them made for pods that wait; then only their labels are known."""
     lacks: frozenset[str] = frozenset()
     """Extended resources and device classes that none of the nodes has for certain."""
     shutdown_grace: int = SPOT_GRACE_SECONDS

@@ -91,11 +91,16 @@ class Volumes:
             namespace, name = key
             self._existing[key] = {"metadata": {"namespace": namespace, "name": name}}
         self._existing |= self._claims
+        self._of_groups = defaultdict[tuple[str, str], list[tuple[str, Manifest]]](list)
         self._numbered = defaultdict[tuple[str, str], list[tuple[str, Manifest]]](list)
         """These by their namespace and the name without a number, as StatefulSets name claims."""
         for (namespace, name), claim in self._existing.items():
             stem, _, number = str(name).rpartition("-")
             self._numbered[namespace, stem].append((number, claim))
+            # Each group of pods has a StatefulSet, whose name ends in the number of the group.
+            stem, _, group = stem.rpartition("-")
+            if group.isdecimal():
+                self._of_groups[namespace, stem].append((number, claim))
         self._kept = defaultdict[tuple[str, str], list[Manifest]](list)
         """The volumes that are kept for a claim, by its namespace and name."""
         for volume in self._volumes.values():
@@ -183,11 +188,13 @@ class Volumes:
         return self._classes.of(claim).get("provisioner") in _ZONAL_PROVISIONERS
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
-        """Return the existing claims of a StatefulSet's pods: declared, or with a volume kept."""
+        """Return the existing claims of StatefulSets' pods: declared, or with a volume kept."""
         stems = dict.fromkeys(f"{name_of(claim)}-{workload.name}" for claim in workload.claims)
         claims: list[Manifest] = []
         for stem in stems:
-            for number, claim in self._numbered.get((workload.namespace, stem), ()):
+            key = workload.namespace, stem
+            of_groups = self._of_groups.get(key, ()) if workload.groups else ()
+            for number, claim in (*self._numbered.get(key, ()), *of_groups):
                 if number.isdecimal() and whole_number(number, -1) in ordinals(workload):
                     claims.append(claim)
         return claims
@@ -294,7 +301,7 @@ class Volumes:
         claims: list[tuple[Manifest, int, Workload | None]] = [(c, 1, None) for c in self.claims]
         for workload in workloads:
             for claim in workload.claims:
-                claims.append((claim, workload.pods[0].count, workload))
+                claims.append((claim, sum(pods.count for pods in workload.pods), workload))
         for claim, count, owner in claims:
             storage_class = self._classes.of(claim)
             has_volume = section(claim, "spec").get("volumeName") or self._volume_of(claim)

@@ -247,7 +247,9 @@ def single_pods(workload: Workload) -> list[PodSet] | None:
 
 
 def ordinals(workload: Workload) -> range:
-    """Return the numbers of a StatefulSet's pods, those that run already included."""
+    """Return the numbers of the pods of StatefulSets, those that run already included."""
+    if workload.groups:
+        return range(sum(pods.count for pods in workload.pods))
     spec = section(workload.manifest, "spec")
     first, replicas = section(spec, "ordinals").get("start"), spec.get("replicas")
     first = first if isinstance(first, int) else 0
@@ -436,6 +438,14 @@ def template_path(kind: str) -> str:
     return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
 
 
+def claim_templates(document: Manifest) -> tuple[Manifest, ...]:
+    """Return the claims that an object has made for each of its pods."""
+    if described := described_kinds().get(document["kind"]):
+        return described.claims_of(document)
+    is_stateful = document["kind"] == "StatefulSet"
+    return tuple(items(section(document, "spec"), "volumeClaimTemplates")) if is_stateful else ()
+
+
 def template_paths(document: Manifest) -> list[str]:
     """Return the paths of the pod templates of an object, except a JobSet's."""
     described = described_kinds().get(document["kind"])
@@ -532,6 +542,7 @@ def _of_described(
     """Return the workload of a described kind: a set of pods for each template."""
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
     whose = (described.kind, *key_of(document), document)
+    claims = claim_templates(document)
     sets: list[PodSet] = []
     is_exclusive = described.is_exclusive(document)
     for template in described.templates(document):
@@ -551,9 +562,10 @@ def _of_described(
     if not sets:
         return Workload(*whose, (), unknown=("spec",))
     if is_exclusive or not described.replicas:
-        return Workload(*whose, tuple(sets))
+        return Workload(*whose, tuple(sets), claims=claims)
     surge = min(_number_or_share(described.surge_of(document), replicas), replicas)
-    return Workload(*whose, tuple(sets), groups=replicas, surge=surge, ceiling=ceiling)
+    made = Workload(*whose, tuple(sets), claims=claims)
+    return replace(made, groups=replicas, surge=surge, ceiling=ceiling)
 
 
 def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | None]:
@@ -570,7 +582,7 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
     spec = section(document, "spec")
     replicas = spec.get("replicas")
     count, ceiling = _scaled(1 if replicas is None else replicas, autoscalers)
-    claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
+    claims = claim_templates(document)
     surge = _surge(spec, count) if kind == "Deployment" else 0
     whose = (kind, *key_of(document), document)
     sets = (_pod_set(document, count, "spec.template", "spec.replicas"),)

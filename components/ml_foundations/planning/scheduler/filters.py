@@ -11,12 +11,12 @@ from typing import Any
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, format_milli, whole_number
-from ml_foundations.kubernetes.selectors import required_node_affinity, unmet
+from ml_foundations.kubernetes.selectors import required_node_affinity, unmet, wanted_values
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, beyond_planning
 
 _Unmet = tuple[Manifest, Mapping[str, Any], bool]
 """A requirement, the values of the node that it is about, and whether these are known."""
@@ -33,6 +33,8 @@ def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
 def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     if lacking := sorted(node.lacks & pod.requests.keys()):
         return [Refusal("resources", "", f"it has no {name}") for name in lacking]
+    if node.made_by:
+        return [_made_or_not(pod, node)]
     if node.unknown:
         unknown: list[Refusal] = []
         for path in node.unknown:
@@ -43,12 +45,29 @@ def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     return [*reasons, *pod.volume_refusals(node)] if pod.volume_refusals else reasons
 
 
+def _made_or_not(pod: PodClass, node: NodeClass) -> Refusal:
+    """Return why no such node is made for pods, or perhaps none.
+
+    A ComputeClass with the name default may be that of all pods without a class (GKE, "Apply
+    ComputeClasses to Pods by default").
+    """
+    of_class = node.labels.get(labels.COMPUTE_CLASS)
+    if pod.one_per_node:
+        return Refusal("nodes", "", "no node is made for pods of a DaemonSet")
+    if of_class and of_class not in (wanted_values(pod.spec, labels.COMPUTE_CLASS) or ["default"]):
+        message = f"it is made for pods that select the ComputeClass {of_class}"
+        return Refusal("node-selector", f"nodeSelector.{labels.COMPUTE_CLASS}", message)
+    message = f"{node.made_by} has nodes made, and planning does not know which"
+    remedy = "Declare the nodes, or check it by a rehearsal."
+    return beyond_planning("", message, remedy)
+
+
 def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
     """Return whether a DaemonSet's controller creates a pod for a node."""
     if node.unknown:
         return False
     # Only the node's name, affinity and taints decide that.
-    reasons = spec_refusals(pod.declared_spec or pod.spec, node)
+    reasons = spec_refusals(pod.created_spec or pod.spec, node)
     return all(refusal.rule in pod.ignored for refusal in reasons)
 
 

@@ -52,7 +52,8 @@ def judge(
         accepted: The rules whose errors the user accepts.
     """
     with without_garbage_collector(), limited_work():
-        classified, nodes = ClassifiedDocuments(documents), list(nodes)
+        classified = ClassifiedDocuments(documents)
+        nodes = [*nodes, *classified.made_nodes]
         verdicts = _judge_cluster(classified, nodes, gke)
         rules = {finding.rule for finding in verdicts.findings if finding.is_error}
         if rules.isdisjoint(accepted):

@@ -13,6 +13,7 @@ from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
+from ml_foundations.planning.model.owners import without_owned
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cluster_rules import cluster_findings
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
@@ -39,12 +40,14 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     documents = with_autoscalers(with_job_sets(documents))
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
+    # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
+    once = without_owned(documents)
     findings = (
-        *webhook_findings(documents, None),
-        *network_findings(documents),
-        *inference_gateway_findings(documents, (), has_policies=True),
-        *group_service_findings(documents),
-        *quota_findings(documents),
+        *webhook_findings(once, None),
+        *network_findings(once),
+        *inference_gateway_findings(once, (), has_policies=True),
+        *group_service_findings(once),
+        *quota_findings(once),
     )
     return replace(verdicts, reasons=(*verdicts.reasons, *findings))
 

@@ -9,7 +9,7 @@ from ml_foundations.catalog import disks
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import milli, parse_quantity, whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
@@ -20,6 +20,7 @@ from ml_foundations.planning.model.declared import of_kind, of_type
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.storage import copies_of
 from ml_foundations.planning.model.volumes import Volumes
+from ml_foundations.planning.model.workloads import claim_templates
 
 _GLOBAL, _OPEN = "all regions", "region not known"
 _REGIONAL = "at most includes the second copy of regional disks; whether it counts is unverified"
@@ -157,17 +158,19 @@ def _region(location: Any) -> str:
 def _of_claims(
     objects: Sequence[Manifest], clusters: Sequence[Manifest], region: str
 ) -> Iterator[QuotaNeed]:
-    """Yield what the disks and shares of claims take, of StatefulSets one for each replica."""
+    """Yield what the disks and shares of claims take, one for each pod of a StatefulSet."""
     by_kind: dict[str, list[Manifest]] = {}
     for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"):
         by_kind[kind] = of_kind(objects, kind)
     volumes = Volumes(by_kind, clusters[0] if len(clusters) == 1 else None)
     claims = [(claim, 1) for claim in volumes.claims]
-    for stateful_set in of_kind(objects, "StatefulSet"):
-        spec = section(stateful_set, "spec")
-        replicas: Any = spec.get("replicas", 1)
-        count = int(replicas) if isinstance(replicas, (int, float)) else 1
-        claims += [(claim, count) for claim in items(spec, "volumeClaimTemplates")]
+    for manifest in objects:
+        if templates := claim_templates(manifest):
+            spec = section(manifest, "spec")
+            # Of a LeaderWorkerSet, a replica is a group.
+            sizes = [spec.get("replicas"), section(spec, "leaderWorkerTemplate").get("size")]
+            count = math.prod(int(size) for size in sizes if isinstance(size, (int, float)))
+            claims += [(claim, count) for claim in templates]
     for claim, count in claims:
         if claim is UNKNOWN:
             continue

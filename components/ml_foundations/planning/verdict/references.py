@@ -23,7 +23,7 @@ from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import together
 from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind
-from ml_foundations.planning.model.workloads import Workload, is_stored
+from ml_foundations.planning.model.workloads import Workload, claim_templates, is_stored
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict, verdict_of
 
@@ -133,11 +133,9 @@ class _Objects:
             self._names[kind, namespace].add(name)
             if is_stored(manifest) and namespace:
                 self._names["Namespace", ""].add(namespace)
-            if kind == "StatefulSet":
+            for template in filter(is_mapping, claim_templates(manifest)):
                 claims = self._names["PersistentVolumeClaim", namespace]
-                templates = items(section(manifest, "spec"), "volumeClaimTemplates")
-                for template in filter(is_mapping, templates):
-                    claims.add(f"{name_of(template)}-{name}-*")
+                claims.add(f"{name_of(template)}-{name}-*")
         self._names["Namespace", ""].update(charts)
         self._made = set[str]().union(*_makers(objects))
         """The resources that declared objects may create."""

@@ -13,6 +13,7 @@ from ml_foundations.planning.api_server.cohorts import flavors_of
 from ml_foundations.planning.api_server.pod_groups import group_of
 from ml_foundations.planning.api_server.queue_admission import counted_requests, fewest_admitted
 from ml_foundations.planning.api_server.queues import by_name
+from ml_foundations.planning.api_server.stages import seen_by
 from ml_foundations.planning.api_server.topology_requests import (
     RULE,
     refused_requests,
@@ -57,6 +58,11 @@ _ANY = "?"
 """The value of a level that is not known: all nodes may be in one domain."""
 _SETTLED = "Judge the cluster with its nodes once they exist: ml-foundations plan, see planning.md."
 _REMEDY = "Request fewer pods or a bigger domain, or add nodes with the labels of the topology."
+
+_TOLERATE = (
+    "Tolerate the taint in the template, or by spec.tolerations of the ResourceFlavor: Kueue does "
+    "not see the tolerations that pods get when they are created."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +192,8 @@ class Topologies:
             if pods is None:
                 continue  # one of the same template
             request = topology_request(pods) or implied
-            groups = self._cluster.queues.accepting(queue, usage, pods.spec)
+            seen = seen_by(RULE, self._cluster, workload, pods, pod)
+            groups = self._cluster.queues.accepting(queue, usage, seen)
             for group in groups:
                 suitable = [name for name in group if self._suits(name, request)]
                 if not suitable:
@@ -195,7 +202,8 @@ class Topologies:
                     choices = {name: None for name in choices if name in suitable}
             if request is not None and pods.count:
                 requests = scheduled(counted_requests(self._cluster, workload, pods, pod))
-                sets.append(_Set(request, pods, pod, requests, fewest_admitted(workload, pods)))
+                fewest = fewest_admitted(workload, pods)
+                sets.append(_Set(request, pods, pod.of(spec=seen), requests, fewest))
         if not sets:
             return NOTHING_DECIDED
         return self._in_flavors([*choices], sets, workload.queued_replicas)
@@ -249,11 +257,13 @@ class Topologies:
                 refused += nodes.leader_refusals(*group)
             return Outcome.refused(refused) if refused else Outcome.of(Verdict.FITS)
         possible = self._nodes_of(flavor, False)
-        is_open = any(group.node.unknown for group in self._cluster.node_groups)
+        may_take = (self._cluster.possibly_accepting(member.pod) for member in sets)
+        is_open = any(group.node.unknown for groups in may_take for group in groups)
         never = "" if is_open else possible.failure(sets, replicas)
         if never and not is_exhausted():
             message = f"Kueue never admits it: {never}"
-            return Outcome.refused([Refusal(RULE, path, message, _REMEDY)])
+            remedy = _TOLERATE if "taint" in never else _REMEDY
+            return Outcome.refused([Refusal(RULE, path, message, remedy)])
         daemons_first = f"DaemonSets may come first, and {failure}", _REMEDY
         why, remedy = possible.doubts[0] if possible.doubts else daemons_first
         message = f"whether Kueue finds a topology domain is not known: {why}"

@@ -1,0 +1,30 @@
+"""Nodes that do not exist yet, and that an object of the cluster has made for pods that wait."""
+
+from collections.abc import Iterable, Iterator
+
+from ml_foundations.catalog import compute_classes
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, name_of
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.field_catalog import kind_of
+from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
+
+_MAKES_NODES = "it makes nodes for pods that wait"
+"""The reason in fields.yaml for which planning does not follow a kind."""
+
+
+def made_nodes(documents: Iterable[Manifest]) -> Iterator[NodeClass]:
+    """Yield the nodes that objects may have made, each object's as one class."""
+    for document in documents:
+        own: Manifest = {}
+        if document["kind"] == compute_classes.KIND:
+            if not compute_classes.creates_pools(document):
+                continue
+            own = {labels.COMPUTE_CLASS: name_of(document)}
+        elif kind_of(str(document.get("apiVersion")), document["kind"])[1] != _MAKES_NODES:
+            continue
+        maker = f"{document['kind']} {name_of(document)}"
+        metadata = {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}, "labels": own}
+        manifest = {"kind": "Node", "metadata": metadata}
+        unknown = ("kind of machine",)
+        yield NodeClass(f"nodes of {maker}", manifest, fewest=0, unknown=unknown, made_by=maker)

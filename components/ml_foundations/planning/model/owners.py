@@ -1,0 +1,63 @@
+"""Owners of objects: what a controller has made counts with its owner, if that is shown too."""
+
+from collections.abc import Iterable, Mapping
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, namespace_of, section
+from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.planning.model import workloads
+from ml_foundations.planning.model.declared import key_of
+from ml_foundations.planning.model.kind_files import described_kinds
+
+Key = tuple[str, str, str]
+"""The kind, the namespace and the name of a workload."""
+
+
+def is_kubernetes_kind(reference: Manifest) -> bool:
+    """Return whether a reference is to a workload of Kubernetes, not to another API's kind."""
+    version = reference.get("apiVersion")
+    group = workloads.groups().get(str(reference.get("kind")))
+    return version is None or str(version).rpartition("/")[0] == group
+
+
+def all_owners(document: Manifest, owners: Mapping[Key, set[Key]]) -> set[Key]:
+    """Return the owners of an object, and theirs: a pod's Job, and the Job's JobSet."""
+    found: set[Key] = set()
+    pending = [*owners_of(document)]
+    while pending:
+        owner = pending.pop()
+        if owner not in found:
+            found.add(owner)
+            pending += owners.get(owner, ())
+    return found
+
+
+def owners_of(document: Manifest) -> set[Key]:
+    """Return the workloads that an object may belong to.
+
+    A Deployment's ReplicaSet has the Deployment's name and the hash of the pods.
+    """
+    owners: set[Key] = set()
+    for kind, described in described_kinds().items():
+        if described.name_label and (name := labels_of(document).get(described.name_label)):
+            owners.add((kind, namespace_of(document), name))
+    references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
+    for owner in filter(is_kubernetes_kind, references):
+        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        owners.add((kind, namespace_of(document), name))
+        suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
+        if kind == "ReplicaSet" and name.endswith(suffix):
+            owners.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
+    return owners
+
+
+def without_owned(documents: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects of a cluster that none of its other objects has made."""
+    documents = list(documents)
+    shown = {(document["kind"], *key_of(document)) for document in documents}
+    return [document for document in documents if not is_made(document, shown)]
+
+
+def is_made(document: Manifest, shown: set[Key]) -> bool:
+    """Return whether one of some workloads has made a stored object."""
+    return workloads.is_stored(document) and not owners_of(document).isdisjoint(shown)
