@@ -8,6 +8,8 @@ import pytest
 from ml_foundations.catalog.injections import SCAN_ROLE, SERVICE_AGENT, SIDECAR, injections
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.planning.api_server.defaults import with_class_tolerations, with_default_class
 from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.cluster import Cluster
@@ -102,6 +104,39 @@ def test_a_limit_range_limits_the_sidecar_unless_the_pod_does(cloud: Cloud) -> N
     free = stored(cloud, ours["metadata"]["annotations"])
     assert free["limits"] == {"cpu": "32", "memory": "4Ti"}
     assert free["requests"] == throttled["requests"]
+
+
+TERMS = [
+    {"matchExpressions": [{"key": labels.COMPUTE_CLASS, "operator": "In", "values": ["a", "b"]}]}
+]
+BY_AFFINITY = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": TERMS}}}
+
+
+@pytest.mark.parametrize(
+    "selecting",
+    [{}, {"nodeSelector": {labels.COMPUTE_CLASS: "c"}}, {"affinity": BY_AFFINITY}],
+    ids=["by nothing", "by selector", "by affinity"],
+)
+@pytest.mark.parametrize("default", [labels.DEFAULT_CLASS, labels.DEFAULT_CLASS_EXCEPT_DAEMONS, ""])
+def test_pods_tolerate_the_class_that_they_or_their_namespace_select(
+    cloud: Cloud, selecting: dict[str, Any], default: str
+) -> None:
+    """On the replica as in planning."""
+    namespace = "/api/v1/namespaces/default"
+    cloud.api.patch(namespace, {"metadata": {"labels": {default: "d"}}} if default else {})
+    spec = {"containers": [{"name": "main", "image": "busybox"}], **selecting}
+    cloud.api.create(PODS, {"metadata": {"name": "one"}, "spec": spec})
+    found = cloud.api.get(f"{PODS}/one")["spec"]
+    if default:
+        cloud.api.patch(namespace, {"metadata": {"labels": {default: None}}})
+    expected = with_default_class(spec, {default: "d"} if default else {}, is_daemon=False)
+    assert found.get("nodeSelector") == expected.get("nodeSelector")
+    wanted = with_class_tolerations(expected).get("tolerations", [])
+    assert [
+        {"key": each["key"], "value": each["value"], "effect": each["effect"]}
+        for each in found["tolerations"]
+        if each["key"] == labels.COMPUTE_CLASS
+    ] == wanted
 
 
 def started(cloud: Cloud, name: str) -> bool:
