@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud import imported_nodes
+from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.checkout import CHECKOUT, Checkout
+from tests.support.dump import dumped
 
 EXAMPLES = CHECKOUT / "examples"
 NODES = "examples/bring-your-own-cluster/nodes.yaml"
@@ -74,6 +80,10 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
             assert all(name.startswith(node) for name in shown[workload][1]) and bool(
                 shown[workload][1]
             ) == bool(node)
+        # Its objects in the cluster get the verdict of the program.
+        folder = checkout.root / "examples" / example
+        live = judge_documents(dumped(Api(Access(Rehearsal.of("dev", folder).kubeconfig))))
+        assert live.stack is Verdict.FITS, [each.message for each in live.findings]
     finally:
         assert checkout.run("down", *project).returncode == 0
 

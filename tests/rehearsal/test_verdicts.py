@@ -51,6 +51,7 @@ from tests.planning.queues import (
 )
 from tests.planning.topologies import BLOCK, RACK, asking, of_kind, queue, racks, with_leader
 from tests.support.checkout import CHECKOUT
+from tests.support.dump import dumped
 from tests.support.project import delete
 from tests.support.waiting import until
 
@@ -271,8 +272,9 @@ def check(
     if waits_for or not pods:
         time.sleep(QUIET_SECONDS)
         assert len(replica.placed()) == pods
-    verdicts = judge_documents(documents)
-    assert verdicts.stack is expected, [each.message for each in verdicts.findings]
+    for shown in (documents, dumped(replica.api)):
+        verdicts = judge_documents(shown)
+        assert verdicts.stack is expected, [each.message for each in verdicts.findings]
 
 
 NODES = flavor("h100")[1]
@@ -381,6 +383,7 @@ def test_a_pod_group(
         ("quota-bare-gpu", 1, "", FITS),
         ("quota-limits-gpu", 1, "", FITS),
         ("refused-by-queue-and-nodes", 0, "insufficient quota", CANNOT_FIT),
+        ("topology-template-untolerant", 0, 'excluded: taint "nvidia.com/gpu', CANNOT_FIT),
     ],
 )
 def test_public_cases(
