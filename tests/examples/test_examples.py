@@ -59,6 +59,9 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""
 
+JUDGED_LIVE = {"deepseek-two-nodes", "research-cluster"}
+"""The examples whose objects in the cluster get the verdict of the program."""
+
 
 @pytest.mark.parametrize("example", SHOWS)
 def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
@@ -80,10 +83,10 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
             assert all(name.startswith(node) for name in shown[workload][1]) and bool(
                 shown[workload][1]
             ) == bool(node)
-        # Its objects in the cluster get the verdict of the program.
-        folder = checkout.root / "examples" / example
-        live = judge_documents(dumped(Api(Access(Rehearsal.of("dev", folder).kubeconfig))))
-        assert live.stack is Verdict.FITS, [each.message for each in live.findings]
+        if example in JUDGED_LIVE:
+            folder = checkout.root / "examples" / example
+            live = judge_documents(dumped(Api(Access(Rehearsal.of("dev", folder).kubeconfig))))
+            assert live.stack is Verdict.FITS, [each.message for each in live.findings]
     finally:
         assert checkout.run("down", *project).returncode == 0
 

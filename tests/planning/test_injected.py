@@ -199,8 +199,8 @@ def runs(made: Manifest, **namespace_labels: str) -> bool:
 
 def class_toleration(entry: Injection) -> None:
     expression = {"key": entry.toleration, "operator": "In", "values": ["gpus"]}
-    selector = {"nodeSelector": {entry.toleration: "gpus"}}
-    affinity = {"affinity": node_affinity(expression)}
+    selector: Manifest = {"nodeSelector": {entry.toleration: "gpus"}}
+    affinity: Manifest = {"affinity": node_affinity(expression)}
     for selecting, expected in (
         (selector, True),
         (affinity, True),

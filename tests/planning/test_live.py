@@ -492,6 +492,12 @@ def test_the_template_of_a_job_that_kueue_has_started_is_known() -> None:
     del run["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/new"]
     run["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     assert judge([node("n"), run]).stack is FITS
+    run["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+    run["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    found = judge([node("n"), run]).workloads[0]
+    assert "gates" not in str(found.reasons)
+    del run["metadata"]["labels"]
+    assert "gates" in str(judge([node("n"), run]).workloads[0].reasons)
 
 
 def test_the_servers_of_a_pool_count_once_in_a_live_cluster() -> None:

@@ -21,6 +21,7 @@ from ml_foundations.planning.model.refusals import Refusal, beyond_planning
 from ml_foundations.planning.model.workloads import PodSet, Workload, differing_labels, is_stored
 
 _DEFAULT_SCHEDULER = "default-scheduler"
+_GATES_OF_KUEUE = "kueue.x-k8s.io/"
 _LONGEST_NAME = 52
 """A StatefulSet's name, a dash and a hash of 10 digits are a label of at most 63 characters."""
 _LONGEST_NAME_OF_ONE = 61
@@ -64,7 +65,9 @@ def unknown_facts(
 def _unknown_scheduling(cluster: Cluster, workload: Workload, pod: PodClass) -> Iterator[Refusal]:
     """Yield fields of a pod by which something other than the scheduler's rules decides."""
     spec = pod.spec
-    if spec.get("schedulingGates"):
+    gates = [str(gate.get("name")) for gate in items(spec, "schedulingGates")]
+    # Kueue adds its gates to templates, and lifts them when it has placed the pods.
+    if not all(workload.queue and gate.startswith(_GATES_OF_KUEUE) for gate in gates):
         message = "its scheduling gates are lifted by somebody else"
         yield beyond_planning("schedulingGates", message, "Remove the gates to have it judged.")
     node = spec.get("nodeName")
