@@ -577,5 +577,8 @@ def test_an_unknown_field_of_an_unknown_kind_is_undetermined(
 def test_objects_that_decide_nothing_about_pods_leave_a_verdict(
     api_version: str, kind: str
 ) -> None:
-    other = namespaced(api_version, kind, "x", spec={"priority": 10, "poolRef": {"name": "p"}})
+    spec: Manifest = {"priority": 10, "poolRef": {"name": "p"}}
+    if kind == "InferenceModelRewrite":
+        spec = {"rules": [{"targets": [{"modelRewrite": "m"}]}], "poolRef": {"name": "p"}}
+    other = namespaced(api_version, kind, "x", spec=spec)
     assert judge([deployment("web", 1, template()), other, NODE]).stack is Verdict.FITS

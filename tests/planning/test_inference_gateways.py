@@ -22,7 +22,7 @@ PROXIES: Any = (
     {"purpose": "REGIONAL_MANAGED_PROXY", "ipCidrRange": "10.21.0.0/23"},
 )
 TEAM: dict[str, Any] = {"gpus": 2, "cpu": "64", "memory": "1Ti", "storage": "1Ti"}
-RULES = {"inference-pool", "inference-route", "gateway-class", "health-check", "network-policy"}
+RULES = {"inference-pool", "gateway-class", "health-check", "network-policy"}
 
 
 def service(name: str, **given: Any) -> InferenceServiceSpec:
@@ -71,15 +71,10 @@ def test_a_gateway_of_the_component_has_no_findings() -> None:
     assert not [each for each in found if each.rule == "unknown-kind"]
 
 
-def test_a_route_with_a_port_is_refused() -> None:
+def test_the_port_of_a_route_to_a_pool_is_ignored() -> None:
     objects = stack()
-    rules = one(objects, "HTTPRoute", "llm")["spec"]["rules"]
-    rules[1]["backendRefs"][0]["port"] = 8000
-    assert findings(objects) == [("inference-route", "HTTPRoute serving/llm", "error")]
-    assert messages(objects).startswith("spec.rules[1].backendRefs[0].port: ")
-    # A Service has a port.
-    rules[1]["backendRefs"][0] |= {"kind": "Service", "group": ""}
-    assert "inference-route" not in {rule for rule, *_ in findings(objects)}
+    one(objects, "HTTPRoute", "llm")["spec"]["rules"][1]["backendRefs"][0]["port"] = 8000
+    assert findings(objects) == []
 
 
 @pytest.mark.parametrize(

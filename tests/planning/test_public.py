@@ -36,20 +36,30 @@ CASES = Path(__file__).with_name("public")
         ("leader-worker-set-subgroups", "fits", set[str]()),
         # Kueue waits for the third pod (kueue issue 2208).
         ("pod-group-incomplete", "cannot-fit", {"queue"}),
+        ("pool-without-ports", "cannot-fit", {"invalid"}),
         # Kueue creates no Workload.
         ("queue-priority-missing", "undetermined", {"queue"}),
         # Kueue counts the template, without the sidecar of the bucket.
         ("queue-with-bucket", "fits", set[str]()),
+        ("queued-ray-group-named-head", "cannot-fit", {"queue", "queue-capacity"}),
+        ("queued-ray-job-keeps-cluster", "cannot-fit", {"queue", "queue-capacity"}),
         ("quota-bare-gpu", "fits", {"quota-name"}),
         ("quota-limits-gpu", "fits", {"quota-name"}),
         # The autoscaler's sidecar does not fit next to the head (ray PR 58568).
         ("ray-autoscaler-without-room", "cannot-fit", {"taint"}),
+        # Its RayCluster's name would have 54 characters.
+        ("ray-job-long-name", "cannot-fit", {"invalid"}),
+        ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
         ("ray-submitter-in-head", "fits", set[str]()),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
         # Old and new pods of the rollout have different hashes.
         ("rollout-match-label-keys", "fits", set[str]()),
+        ("route-to-pool-with-port", "fits", {"health-check", "public-paths"}),
+        ("runtime-without-node-container", "cannot-fit", {"invalid"}),
         ("topology-template-untolerant", "cannot-fit", {"queue-capacity", "queue-topology"}),
+        ("train-job-reserved-variable", "cannot-fit", {"invalid"}),
+        ("train-job-without-initializer", "cannot-fit", {"invalid"}),
     ],
 )
 def test_the_verdict_is_what_a_cluster_does(name: str, verdict: str, rules: set[str]) -> None:

@@ -211,6 +211,7 @@ READERS = {
     "catalog/injections.py": "the package's own file",
     "component/data.py": "the package's own files",
     "kubernetes/reading.py": "the reader",
+    "planning/api_server/definitions.py": "the package's own file",
     "planning/input/field_catalog.py": "the package's own files, read at each start",
     "rehearsal/api.py": "answers of the replica's API server",
     "rehearsal/cloud/addons.py": "the package's own file",

@@ -660,7 +660,6 @@ def test_every_rule_is_here() -> None:
         "health-check",
         "host-folder",
         "inference-pool",
-        "inference-route",
         "later-field",
         "metrics-collected",
         "metrics-owner",

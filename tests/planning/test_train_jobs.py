@@ -83,10 +83,9 @@ def test_a_quota_counts_its_pods_and_its_job_set() -> None:
             [runtime("TrainingRuntime"), train_job("ClusterTrainingRuntime")],
             "the ClusterTrainingRuntime torch of spec.runtimeRef is not shown",
         ),
-        ([runtime(mpi={}), train_job()], "its runtime has an mlPolicy mpi"),
-        ([runtime() | {"spec": {}}, train_job()], "its runtime has no replicatedJobs"),
+        ([runtime(torch=None, mpi={}), train_job()], "its runtime has an mlPolicy mpi"),
         (
-            [runtime(), train_job(runtimePatches=[{"manager": "me"}])],
+            [runtime(), train_job(runtimePatches=[{"manager": "example.com/me"}])],
             "spec.runtimePatches change what its runtime makes",
         ),
         (

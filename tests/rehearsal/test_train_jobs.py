@@ -122,7 +122,9 @@ def random_job(random: Random, index: int) -> list[dict[str, Any]]:
 
 def planned(documents: list[dict[str, Any]]) -> Counter[str]:
     """What planning thinks of the pods: requests and labels."""
-    [job_set] = [item for item in with_job_sets(documents) if item["kind"] == "JobSet"]
+    [job_set] = [
+        item for item in with_job_sets(documents, lambda *_: ()) if item["kind"] == "JobSet"
+    ]
     found = workloads.workload(job_set, {}, lambda _: "0")
     counts = Counter[str]()
     for pods in found.pods:
@@ -132,7 +134,9 @@ def planned(documents: list[dict[str, Any]]) -> Counter[str]:
 
 def made(project: Project, documents: list[dict[str, Any]]) -> Counter[str]:
     """What the controllers have made, with the labels that planning knows."""
-    [job_set] = [item for item in with_job_sets(documents) if item["kind"] == "JobSet"]
+    [job_set] = [
+        item for item in with_job_sets(documents, lambda *_: ()) if item["kind"] == "JobSet"
+    ]
     found = workloads.workload(job_set, {}, lambda _: "0")
     # JobSet also adds labels whose values follow from these.
     known = found.pods[0].labels.keys()

@@ -56,13 +56,14 @@ def test_ray_starts_its_pods_itself(field: str) -> None:
         cluster(**{field: ["python", "train.py"]})
 
 
-@pytest.mark.parametrize(("length", "fits"), [(50, True), (51, False)])
-def test_names_have_room_for_what_kuberay_adds(length: int, fits: bool) -> None:
-    if fits:
-        cluster(cluster_name="a" * length)
-        return
-    with pytest.raises(ArgumentsError, match="cluster_name: is longer than 50"):
-        cluster(cluster_name="a" * length)
+@pytest.mark.parametrize(
+    ("spec", "field", "most"), [(RayClusterSpec, "cluster_name", 53), (RayJobSpec, "job_name", 47)]
+)
+def test_names_have_room_for_what_kuberay_adds(spec: Any, field: str, most: int) -> None:
+    given = (JOB if field == "job_name" else LEAST) | {field: "a" * most}
+    check(spec, "Ray", given)
+    with pytest.raises(ArgumentsError, match=f"{field}: is longer than {most}"):
+        check(spec, "Ray", given | {field: "a" * (most + 1)})
 
 
 def test_a_cluster_asks_for_a_token_if_its_ray_can() -> None:

@@ -97,6 +97,12 @@ KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
 KUEUE_POD_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_POD_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 """The group of Pods that Kueue admits together, as a label or an annotation, and its size."""
+KUEUE_SAME_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
+"""Annotation of a Job whose completions follow its parallelism."""
+KUEUE_MOST_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
+"""Label of a workload with the most seconds that it may run."""
+KUEUE_ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""Annotation of a workload whose number of pods may change while it runs."""
 KUEUE_TOPOLOGY = {
     "required": "kueue.x-k8s.io/podset-required-topology",
     "preferred": "kueue.x-k8s.io/podset-preferred-topology",
@@ -127,6 +133,10 @@ TRAIN_JOB_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """The label of a Job in a runtime with its part in a TrainJob (trainer v2.2.1, pkg/constants)."""
 MADE_FROM = "ml-foundations/made-from"
 """Annotation of an object, in planning alone, with the kind that a controller makes it of."""
+UNRESOLVED = "ml-foundations/unresolved"
+"""Annotation of an object that stands for others, in the proof: why they are not known."""
+REFUSED = "ml-foundations/refused"
+"""Annotation of such an object with what is refused about the other: lines of field and fault."""
 GANG = "ml-foundations/gang"
 """Annotation of a workload whose pods must all run at once, or none."""
 

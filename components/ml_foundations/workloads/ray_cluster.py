@@ -1,12 +1,13 @@
 """A Ray cluster by KubeRay: a head without GPUs, and workers."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.name_limits import MOST_CHARACTERS
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import NOT_AWAITED, ChildResource
 from ml_foundations.component.outputs import KnownOutput
@@ -30,8 +31,6 @@ from ml_foundations.workloads.pod_template import pod_template
 API_VERSION = "ray.io/v1"
 _DASHBOARD_PORT, _CLIENT_PORT = 8265, 10001
 """Ports of the head (Ray, "Configuring Ray", ports of the head node)."""
-_MOST_NAME = 50
-"""The longest name of a cluster or a job (kuberay v1.6.2, controllers/ray/utils/constant.go)."""
 _TOKEN_VERSION = (2, 52, 0)
 """The oldest Ray with tokens (kuberay v1.6.2, controllers/ray/utils/validation.go)."""
 _GROUP = "workers"
@@ -60,6 +59,8 @@ class RaySpec(WorkloadSpec):
     The other arguments are about the workers. The head has the same image, environment and volumes.
     """
 
+    kind: ClassVar[str] = "RayCluster"
+    """The kind of the object that it makes."""
     workers: int = Field(1, ge=0)
     """The number of workers. The default is 1. If each requests all GPUs of a node, it is the
     number of nodes."""
@@ -108,8 +109,8 @@ class RaySpec(WorkloadSpec):
         if self.has_token and self.version < _TOKEN_VERSION:
             needed = ".".join(map(str, _TOKEN_VERSION))
             yield "auth_options", f"needs Ray {needed} or newer; set ray_version to the image's"
-        if len(self.workload_name) > _MOST_NAME:
-            yield self.name_field or "", f"is longer than {_MOST_NAME} characters; choose a shorter"
+        if len(self.workload_name) > (most := MOST_CHARACTERS[self.kind]):
+            yield self.name_field or "", f"is longer than {most} characters; choose a shorter"
 
     @override
     def warnings(self) -> Iterator[str]:

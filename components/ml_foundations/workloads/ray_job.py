@@ -25,6 +25,7 @@ _SUBMITTER = ("500m", "1Gi")
 class RayJobSpec(RaySpec):
     """Arguments of a RayJob."""
 
+    kind = "RayJob"
     name_field = "job_name"
 
     job_name: Name

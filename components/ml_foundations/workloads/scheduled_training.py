@@ -9,6 +9,7 @@ import pulumi
 from pydantic import Field, field_validator
 from typing_extensions import override
 
+from ml_foundations.catalog.name_limits import MOST_CHARACTERS
 from ml_foundations.component.base import Child
 from ml_foundations.component.children import ChildResource
 from ml_foundations.component.outputs import KnownOutput
@@ -19,7 +20,7 @@ from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import ScheduledTrainingComponent
 from ml_foundations.workloads.job import CompletionsSpec
 
-_MAX_NAME = 52
+_MAX_NAME = MOST_CHARACTERS["CronJob"]
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""
 _JOB_SUFFIX = "-1234567890"
 _MIN_STARTING_SECONDS = 10

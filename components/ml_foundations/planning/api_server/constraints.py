@@ -16,7 +16,7 @@ from typing import Any
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
-from ml_foundations.kubernetes.reading import embedded_json
+from ml_foundations.kubernetes.reading import embedded_json, embedded_yaml
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
 from ml_foundations.planning.api_server import cel, text_formats
 
@@ -61,6 +61,11 @@ _CONDITIONS: dict[str, tuple[str, _Test]] = {
     "true": ("be true", lambda value: value is True),
     "false": ("be false", lambda value: not value),
     "mapping": ("be a mapping", is_mapping),
+    "zero": ("be 0", lambda value: value == 0),
+    "yaml_mapping": (
+        "be YAML with a mapping",
+        lambda value: isinstance(embedded_yaml(value), dict | None),
+    ),
     "quantity": ("be a quantity", lambda value: parse_quantity(value) >= 0),
     "positive_quantity": ("be a quantity above 0", lambda value: parse_quantity(value) > 0),
     "count_or_percentage": ("be a number or a percentage", lambda value: _share(value) >= 0),
@@ -498,6 +503,63 @@ def own_selectable_fields(version: Manifest) -> bool:
         path = selectable["jsonPath"].replace(".", ".properties.")
         type_ = value_at(version["schema"], f"openAPIV3Schema{path}.type")
         if type_ not in ("boolean", "integer", "string", UNKNOWN):
+            return False
+    return True
+
+
+# --- What KubeRay compares
+
+
+@_condition("be a version of Ray from {0} on")
+def ray_version(value: str, least: str) -> bool:
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in re.findall("[0-9]+", text)[:3]]
+
+    return re.match("v?[0-9]+[.][0-9]", value) is not None and numbers(value) >= numbers(least)
+
+
+@_condition("have a value of {0}")
+def has_value(value: Manifest, key: str) -> bool:
+    return bool(value.get(key))
+
+
+@_condition("have none of {either}")
+def lacks(value: Manifest, *keys: str) -> bool:
+    return not any(value.get(key) for key in keys)
+
+
+@_condition("have a first one without the variable {0}")
+def first_env_not(containers: list[Manifest], name: str, *values: str) -> bool:
+    """Return whether the first container lacks a variable, or one with certain values."""
+    for variable in items(containers[0], "env"):
+        if variable.get("name") == name and (not values or variable.get("value") in values):
+            return False
+    return True
+
+
+@_condition("have version v2 in autoscalerOptions for idleTimeoutSeconds of its groups")
+def idle_timeouts(cluster: Manifest) -> bool:
+    groups = items(cluster, "workerGroupSpecs")
+    is_v2 = section(cluster, "autoscalerOptions").get("version") == "v2"
+    containers = items(section(cluster, "headGroupSpec", "template", "spec"), "containers")
+    by_variable = not first_env_not(containers, "RAY_enable_autoscaler_v2", "1", "true")
+    return is_v2 or by_variable or all(group.get("idleTimeoutSeconds") is None for group in groups)
+
+
+@_condition("have one rule for a policy and a status, and delete workers first, itself last")
+def deletion_rules(rules: list[Manifest]) -> bool:
+    order = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
+    seconds: dict[tuple[str, str], dict[str, int]] = {}
+    for rule in rules:
+        condition: Manifest = rule["condition"]
+        key = next(key for key in ("jobStatus", "jobDeploymentStatus") if condition.get(key))
+        policies = seconds.setdefault((key, condition[key]), {})
+        if rule["policy"] in policies:
+            return False
+        policies[rule["policy"]] = condition.get("ttlSeconds", 0)
+    for policies in seconds.values():
+        in_order = [policies[policy] for policy in order if policy in policies]
+        if in_order != sorted(in_order):
             return False
     return True
 

@@ -270,6 +270,7 @@ OBJECT_ROWS = (
     *_read("object_fields.csv"),
     *_read("platform_fields.csv"),
 )
+CONTROLLER_ROWS = _read("controller_fields.csv")
 _OF_NAMESPACED = [row.kinds for row in OBJECT_ROWS if "metadata.namespace" in row.fields]
 NAMESPACED_KINDS = frozenset(chain.from_iterable(_OF_NAMESPACED))
 
@@ -284,6 +285,12 @@ def pod_spec() -> FieldRules:
 def of_object(kind: str) -> FieldRules:
     """Return the rules of an object of a kind, without those of its pods."""
     return _rules(row for row in OBJECT_ROWS if kind in row.kinds or "all" in row.kinds)
+
+
+@lru_cache
+def of_controller(kind: str) -> FieldRules:
+    """Return what the controller of a kind refuses beyond its definition."""
+    return _rules(row for row in CONTROLLER_ROWS if kind in row.kinds)
 
 
 @lru_cache

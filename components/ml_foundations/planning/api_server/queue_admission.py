@@ -16,6 +16,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, times
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.api_server import queue_webhooks
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import with_class_tolerations
 from ml_foundations.planning.api_server.pod_groups import PodGroups, group_of
@@ -55,7 +56,8 @@ class QueueAdmission:
         """
         workload, namespace = waiting.workload, waiting.workload.namespace
         queues = self._cluster.queues
-        outcome = waiting.outcome + Outcome.refused(self._unknown_priority(workload))
+        outcome = waiting.outcome + Outcome.refused(queue_webhooks.refusals(workload))
+        outcome += Outcome.refused(self._unknown_priority(workload))
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
             missing = f"there is no LocalQueue {namespace}/{name} with its ClusterQueue"
@@ -71,7 +73,6 @@ class QueueAdmission:
             closed = Refusal("queue", "metadata.labels", message, remedy, is_certain)
             outcome += Outcome.refused([closed])
         outcome += Outcome.refused(queues.not_known(queue))
-        outcome += Outcome.refused(_partial_admission_refusals(workload))
         usage: list[QueueUsage] = []
         for pods, pod in waiting.pod_sets:
             if pods.spec.get("resourceClaims"):
@@ -182,18 +183,3 @@ def fewest_admitted(workload: Workload, pods: PodSet) -> int:
     fewest = "1" if fewest is UNKNOWN else str(fewest)
     is_partial = workload.kind == "Job" and fewest.isdecimal()
     return min(int(fewest), pods.count) if is_partial else pods.count
-
-
-def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
-    """Yield a refusal if a Job's fewest pods are not fewer than all (jobs/job/job_webhook.go)."""
-    key = labels.KUEUE_LEAST
-    value = annotations_of(workload.manifest).get(key)
-    parallelism = section(workload.manifest, "spec").get("parallelism", 1)
-    if value is None or workload.kind != "Job" or not isinstance(parallelism, int):
-        return
-    if not (str(value).isdecimal() and 0 < int(value) < parallelism):
-        allowed = f"a number from 1 to {parallelism - 1}"
-        message = f"Kueue refuses the Job: {key} is {value}, and must be {allowed}"
-        remedy = f"Set it to {allowed}, or leave it out."
-        is_certain = value is not UNKNOWN
-        yield Refusal("queue", "metadata.annotations", message, remedy, is_certain)

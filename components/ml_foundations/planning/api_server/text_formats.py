@@ -101,9 +101,6 @@ SYSCTL_OUTSIDE_IPC = _format(
     "a sysctl that is not of shared memory", 253, r"(?!kernel[./](shm|msg|sem)|fs[./]mqueue[./]).+"
 )
 FEATURE_NAME = _format("the name of a feature", 253, "[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
-FAILURE_RULE_NAME = _format(
-    "the name of a failure rule", 128, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-)
 TIME_ZONE_NAME = _format("the name of a time zone", 253, "(?!(?i:local)$).+")
 _WINDOWS = r'(?!.*[\x00-\x1f])([^\\]{1,255}\\)?(?![. ]+$)[^"/\\:\x3b|=,+*?<>@\[\]]{1,104}'
 WINDOWS_USER = _format("the name of a Windows user", 361, _WINDOWS)

@@ -7,18 +7,30 @@ no rule.
 import itertools
 import math
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.catalog.name_limits import MOST_CHARACTERS
+from ml_foundations.kubernetes.labels import REFUSED
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
-from ml_foundations.planning.api_server.fields import of_object, pod_spec
+from ml_foundations.planning.api_server import definitions
+from ml_foundations.planning.api_server.fields import of_controller, of_object, pod_spec
 from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.api_server.text_formats import DNS_LABEL, DNS_LABEL_1035
+from ml_foundations.planning.api_server.trainer_webhooks import RUNTIMES, of_runtime
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.input.field_catalog import Note
@@ -49,6 +61,8 @@ def refusals(workload: Workload) -> list[Refusal]:
     if workload.kind not in workload_kinds():
         return []  # its controller may complete its templates
     problems = _certain(of_object(workload.kind).violations(workload.manifest))
+    if workload.kind == workload.manifest["kind"]:
+        problems += _certain(_of_controllers(workload.manifest))
     in_templates: list[tuple[str, str]] = []
     for pods in workload.pods:
         spec = section(pods.template, "spec")
@@ -69,6 +83,33 @@ def refusals(workload: Workload) -> list[Refusal]:
 def _perhaps_completed(path: str, problem: str) -> Refusal:
     message = f"{path} {problem}, unless its controller completes the template"
     return beyond_planning(path, message, "Complete the template.", only_refuses=True)
+
+
+def refused_by_controllers(documents: Iterable[Manifest]) -> list[Refusal]:
+    """Return what the definitions and controllers of kinds refuse that planning does not judge."""
+    refused: list[Refusal] = []
+    for document in itertools.filterfalse(workloads.is_stored, documents):
+        about = f"{document['kind']} {name_of(document)}"
+        for path, problem in dict.fromkeys(_certain(_of_controllers(document))):
+            refused.append(invalid(path, problem, about))
+    return refused
+
+
+def _of_controllers(manifest: Manifest) -> list[Note]:
+    """Return what the definition of an object's kind and the kind's controller refuse about it."""
+    kind, notes = manifest["kind"], list[Note]()
+    name: Any = name_of(manifest)
+    for line in str(annotations_of(manifest).get(REFUSED, "")).splitlines():
+        path, _, problem = line.partition(" ")
+        notes.append(Note(path, problem))
+    if definitions.is_defined(manifest):
+        notes += [*definitions.violations(manifest), *of_controller(kind).violations(manifest)]
+        notes += of_runtime(manifest) if kind in RUNTIMES else ()
+        most = MOST_CHARACTERS.get(kind, sys.maxsize)
+        if isinstance(name, str) and len(name) > most:
+            problem = f"must have at most {most} characters, not {len(name)}"
+            notes.append(Note("metadata.name", problem))
+    return notes
 
 
 def _certain(violations: Iterable[Note]) -> list[tuple[str, str]]:
@@ -94,8 +135,9 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
 
 def _refusals_of_object(document: Manifest, about: str) -> Iterator[Refusal]:
     kind = document["kind"]
-    violations = of_object(kind).violations(document)
-    notes = () if field_catalog.is_judged(document) else field_catalog.notes(document)
+    violations = (*of_object(kind).violations(document), *_of_controllers(document))
+    is_read = field_catalog.is_judged(document) or definitions.is_defined(document)
+    notes = () if is_read else field_catalog.notes(document)
     problems = dict.fromkeys(_certain((*violations, *notes)))
     # These checks compare fields with each other, so each field must be valid and known.
     if not problems and kind in _WITHIN and not any(unknown_paths(document)):

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
+from ml_foundations.kubernetes.labels import UNRESOLVED
 from ml_foundations.kubernetes.objects import (
     Manifest,
+    annotations_of,
     items,
     labels_of,
     name_of,
@@ -49,6 +51,7 @@ class ClassifiedDocuments:
         harmless: Those of the kinds that decide nothing about pods.
         foreign: Workloads of unknown kinds that have a pod template. They count as one pod.
         unknown: Refusals for the other objects of kinds that planning does not know.
+        undescribed: All objects of kinds that planning does not know.
         malformed: Workloads with values of the wrong type, such as a word for a number.
         refused: Refusals for other objects of that sort.
         made_nodes: The nodes that objects have made for pods that wait.
@@ -65,6 +68,7 @@ class ClassifiedDocuments:
         self.harmless: list[Manifest] = []
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
+        self.undescribed: list[Manifest] = []
         self.malformed: list[tuple[Workload, list[Refusal]]] = []
         self.refused: list[Refusal] = []
         self._admission: list[Manifest] = []
@@ -142,7 +146,8 @@ class ClassifiedDocuments:
         elif category == field_catalog.ADMISSION:
             self._admission.append(document)
         elif category == field_catalog.UNKNOWN_KIND:
-            self._add_unknown(document, str(document.get("unresolved") or reason))
+            why = annotations_of(document).get(UNRESOLVED) or reason
+            self._add_unknown(document, str(why))
         elif category == field_catalog.WORKLOADS and not workloads.is_running(document):
             self.judged.append(document)
             self._notes[document] = notes
@@ -153,6 +158,7 @@ class ClassifiedDocuments:
         # What a known workload's controller has made, such as a Workload of Kueue, decides nothing.
         if is_made(document, self._shown):
             return
+        self.undescribed.append(document)
         pods = tuple(_pod_templates(document, ""))
         if not pods:
             self.unknown.append(_unknown_kind(document, reason))

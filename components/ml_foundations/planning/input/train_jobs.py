@@ -1,6 +1,6 @@
 """TrainJobs as the JobSets that Kubeflow Trainer makes of them (trainer v2.2.1, pkg/runtime)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_foundations.catalog.versions import TRAINER_API
@@ -17,6 +17,7 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.field_catalog import Note
 
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
@@ -26,8 +27,13 @@ _FOLLOWED_POLICIES = frozenset({"numNodes", "torch"})
 _Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
 
 
-def with_job_sets(documents: Iterable[Manifest]) -> list[Manifest]:
-    """Return documents with the JobSet of each TrainJob in its place."""
+def with_job_sets(
+    documents: Iterable[Manifest], refused: Callable[[Manifest, Manifest | None], Iterable[Note]]
+) -> list[Manifest]:
+    """Return documents with the JobSet of each TrainJob in its place.
+
+    Each has what is refused about its TrainJob with its runtime, if that is shown.
+    """
     documents = list(documents)
     runtimes: dict[tuple[Any, Any, Any], Manifest] = {}
     for document in documents:
@@ -38,22 +44,39 @@ def with_job_sets(documents: Iterable[Manifest]) -> list[Manifest]:
     resolved: list[Manifest] = []
     for document in documents:
         is_train_job = (document.get("apiVersion"), document["kind"]) == (TRAINER_API, "TrainJob")
-        resolved.append(_job_set(document, runtimes) if is_train_job else document)
+        if not is_train_job:
+            resolved.append(document)
+            continue
+        runtime = _runtime_of(document, runtimes)
+        notes = [note for note in refused(document, runtime) if note.is_error]
+        lines = [f"{note.path} {note.reason}" for note in notes]
+        made = _job_set(document, runtime)
+        annotations = {**annotations_of(made), labels.REFUSED: "\n".join(lines)}
+        metadata = {**section(made, "metadata"), "annotations": annotations}
+        resolved.append({**made, "metadata": metadata} if notes else made)
     return resolved
 
 
-def _job_set(train_job: Manifest, runtimes: _Runtimes) -> Manifest:
-    """Return the JobSet of a TrainJob, or the TrainJob with why planning does not know it."""
-    spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
+def _runtime_of(train_job: Manifest, runtimes: _Runtimes) -> Manifest | None:
+    """Return the runtime that a TrainJob names; None if it is not shown."""
+    reference = section(train_job, "spec", "runtimeRef")
     kind = reference.get("kind", _CLUSTER_RUNTIME)
     namespace = "" if kind == _CLUSTER_RUNTIME else namespace_of(train_job)
-    runtime = runtimes.get((str(kind), str(namespace), str(reference.get("name"))))
+    return runtimes.get((str(kind), str(namespace), str(reference.get("name"))))
+
+
+def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
+    """Return the JobSet of a TrainJob, or the TrainJob with why planning does not know it."""
+    spec, reference = section(train_job, "spec"), section(train_job, "spec", "runtimeRef")
     why = _not_followed(spec)
     if not why and runtime is None:
+        kind = reference.get("kind", _CLUSTER_RUNTIME)
         why = f"the {kind} {reference.get('name')} of spec.runtimeRef is not shown"
     why = why or _runtime_not_followed(section(runtime or {}, "spec"))
     if runtime is None or why:
-        return {**train_job, "unresolved": why}
+        annotations = {**annotations_of(train_job), labels.UNRESOLVED: why}
+        metadata = {**section(train_job, "metadata"), "annotations": annotations}
+        return {**train_job, "metadata": metadata}
     template = section(runtime, "spec", "template")
     jobs: list[Manifest] = []
     for job in mappings(section(template, "spec"), "replicatedJobs"):

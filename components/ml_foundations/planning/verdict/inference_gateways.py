@@ -60,14 +60,9 @@ def _of_api(objects: Iterable[Manifest], group: str, kind: str) -> list[Manifest
 def _route_findings(
     route: Manifest, gateways: dict[tuple[str, str], Manifest]
 ) -> Iterator[Finding]:
-    about = full_name(route)
+    # The port of such a reference is ignored (gateway-api-inference-extension v1.5.0,
+    # conformance/tests/inferencepool_httproute_port_validation.go).
     references = list(facts.pool_references(route))
-    for path, reference in references:
-        if reference.get("port") is not None:
-            name = reference.get("name")
-            message = f"it names the InferencePool {name} with a port, and requests get error 503"
-            remedy = "Remove the port: the pool has targetPorts."
-            yield error("inference-route", about, f"{path}.port", message, remedy)
     for name in facts.gateway_names(route) if references else ():
         gateway = gateways.get(name, {})
         class_name = str(section(gateway, "spec").get("gatewayClassName"))
@@ -125,13 +120,12 @@ def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
     """Yield the findings on the pods that a pool selects."""
     about, path, ports = full_name(pool), "spec.selector", _ports(pool)
     listening: list[Pods] = []
-    for pods in servers:
+    for pods in servers if ports else ():  # the API server refuses a pool without ports
         declared = pods.declared_ports
         if declared.intersection(ports):
             listening.append(pods)
             continue
-        port = ports[0] if ports else "of the pool"
-        message = f"it selects the pods of {pods.about}, which declare no port {port}"
+        message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
         remedy = "Add a label to the selector that only the pods of its server have."
         # A container without declared ports may listen on any.
         severe = error if declared else warning

@@ -12,7 +12,7 @@ from ml_foundations.kubernetes.quantities import total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.queue_overcommit import overpromised
-from ml_foundations.planning.api_server.validation import refused_objects
+from ml_foundations.planning.api_server.validation import refused_by_controllers, refused_objects
 from ml_foundations.planning.input.closed_world import ClassifiedDocuments
 from ml_foundations.planning.model.decisions import AdmittedWorkload, Outcome, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
@@ -107,7 +107,8 @@ def _judge_cluster(
 
     declared = list(map(documents.as_declared, documents.judged))
     deciding = applied([*documents.refused, *refused_objects(declared)])
-    remaining = applied(refused_objects([*documents.harmless, *documents.admission.objects]))
+    others = refused_objects([*documents.harmless, *documents.admission.objects])
+    remaining = applied([*others, *refused_by_controllers(documents.undescribed)])
     inputs = _Input(documents, gke, deciding, remaining)
     cluster = Cluster(documents.judged, nodes, gke=gke, ignored=ignored)
     placed = _place_each(inputs, cluster)

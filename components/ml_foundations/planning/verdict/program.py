@@ -7,6 +7,7 @@ from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
+from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
@@ -37,7 +38,7 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, and add findings about objects that place no pods."""
-    documents = with_autoscalers(with_job_sets(documents))
+    documents = with_autoscalers(with_job_sets(documents, of_train_job))
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
     # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
@@ -92,7 +93,7 @@ def judge_program(
     declared = list(resources)
     nodes = program.nodes_of(declared, existing)
     clusters = program.shown_clusters(declared)
-    objects = with_autoscalers(with_job_sets(program.objects_of(declared)))
+    objects = with_autoscalers(with_job_sets(program.objects_of(declared), of_train_job))
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]

@@ -6,7 +6,6 @@ from typing import Any
 from ml_foundations.catalog import inference_gateways as facts
 from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.kubernetes.objects import (
-    Manifest,
     items,
     labels_of,
     name_of,
@@ -126,18 +125,15 @@ class GatewayController:
                 status = {"parents": [parent | {"conditions": accepted} for parent in parents]}
                 path = f"{_POOL}/namespaces/{{}}/inferencepools/{{}}/status"
                 self._set_status(path, pool, status)
-                self._report_health(pool, reference, policies, pods)
+                self._report_health(pool, policies, pods)
         conditions = [_condition("Accepted", None), _condition("ResolvedRefs", fault)]
         status = {"parents": [parent | {"conditions": conditions} for parent in parents]}
         self._set_status(f"{_GATEWAY}/namespaces/{{}}/httproutes/{{}}/status", route, status)
 
     def _report_health(
-        self, pool: Object, reference: Manifest, policies: Sequence[Object], pods: Sequence[Object]
+        self, pool: Object, policies: Sequence[Object], pods: Sequence[Object]
     ) -> None:
         """Report a pool whose requests get error 503, although all conditions are True."""
-        if "port" in reference:
-            reason = f"the HTTPRoute names port {reference['port']}, and a pool has its own ports"
-            self._report_unhealthy(pool, reason)
         if not self._is_picked(pool, pods):
             self._report_unhealthy(pool, "its endpoint picker does not answer, and is FailClose")
         policy = facts.policy_of(_key(pool), policies)

@@ -1,0 +1,140 @@
+"""Write what the definitions of controllers' kinds demand of objects, in short.
+
+It is read from the CustomResourceDefinitions in the modules of the pinned controllers. Run it after
+an update of one of them: ``python -m codegen.definitions``. It downloads a module that is missing.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from ml_foundations.catalog.versions import ENDPOINT_PICKER_IMAGE
+from ml_foundations.planning.api_server.definitions import FILE
+from ml_foundations.rehearsal.tools import groups
+
+from codegen import expressions, write
+
+POOLS = "sigs.k8s.io/gateway-api-inference-extension"
+FOLDERS = {
+    "sigs.k8s.io/kueue": "config/components/crd/bases",
+    "sigs.k8s.io/jobset": "config/components/crd/bases",
+    "sigs.k8s.io/lws": "config/crd/bases",
+    "github.com/ray-project/kuberay/ray-operator": "config/crd/bases",
+    "github.com/kubeflow/trainer/v2": "manifests/base/crds",
+    POOLS: "config/crd/bases",
+}
+"""The folders of definitions in the modules of controllers."""
+_GROUPS = (groups.KUEUE, groups.JOBSET, groups.LWS, groups.KUBERAY, groups.TRAINER)
+_KEPT = (
+    *("type", "format", "enum", "pattern", "default", "nullable", "required"),
+    *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minProperties", "maxProperties"),
+)
+"""The keywords of a schema that planning reads as they are."""
+_RENAMED = {
+    "x-kubernetes-int-or-string": "intOrString",
+    "x-kubernetes-preserve-unknown-fields": "preserve",
+    "x-kubernetes-list-map-keys": "keys",
+}
+_USED = {*_KEPT, *_RENAMED, "properties", "items", "additionalProperties"}
+_IGNORED = {
+    *("description", "title", "example", "externalDocs"),
+    # A map or list that is merged as a whole; a set, which has no item twice, is read below.
+    *("x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-validations"),
+    # Beside x-kubernetes-int-or-string, they repeat it.
+    *("anyOf", "x-kubernetes-embedded-resource"),
+}
+
+
+def main() -> None:
+    """Read the modules, and write the file."""
+    write({FILE: text()})
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the modules that the definitions are from."""
+    pinned = {POOLS: ENDPOINT_PICKER_IMAGE.rpartition(":")[2]}
+    for module, group in zip(FOLDERS, _GROUPS, strict=False):
+        pinned[module] = group.pinned(module)
+    return dict(sorted(pinned.items()))
+
+
+def folder(module: str, *, download: bool = True) -> Path:
+    """Return the folder of a module in Go's module cache; raise an OSError if it is not there."""
+    offline = {} if download else {"GOPROXY": "off", "GOSUMDB": "off", "GOFLAGS": "-mod=mod"}
+    command = ["go", "mod", "download", "-json", f"{module}@{versions()[module]}"]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | offline, cwd="/"
+    )
+    if found.returncode:
+        raise OSError(found.stdout)
+    return Path(json.loads(found.stdout)["Dir"])
+
+
+def text(*, download: bool = True) -> str:
+    """Return the file: a line for each kind, in each version that the API server serves."""
+    kinds: dict[str, Any] = {}
+    for module, below in FOLDERS.items():
+        for path in sorted((folder(module, download=download) / below).glob("*.*_*.yaml")):
+            kinds |= dict(_kinds(yaml.safe_load(path.read_text())))
+    lines = [f"{json.dumps(name)}:{_compact(kinds[name])}" for name in sorted(kinds)]
+    return f'{{"versions":{json.dumps(versions())},\n"kinds":{{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _kinds(definition: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    spec = definition["spec"]
+    for version in spec["versions"]:
+        if version["served"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            # Other rules are about metadata. The API server ignores the status of a new object.
+            anything = {key: {} for key in ("apiVersion", "kind", "metadata", "status")}
+            short = _short({**schema, "properties": schema["properties"] | anything})
+            yield f"{spec['group']}/{version['name']} {spec['names']['kind']}", short
+
+
+def _short(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with the keywords that planning reads."""
+    if unknown := schema.keys() - _USED - _IGNORED:
+        raise SystemExit(f"planning does not read the keywords {', '.join(sorted(unknown))}")
+    if _is_pod_template(schema):
+        return {"type": "object", "template": True}
+    short = {key: schema[key] for key in _KEPT if key in schema}
+    short |= {name: schema[key] for key, name in _RENAMED.items() if key in schema}
+    if "anyOf" in schema and "intOrString" not in short:
+        raise SystemExit("planning does not read anyOf")
+    if schema.get("x-kubernetes-list-type") == "set":
+        short["keys"] = []
+    for key, value in sorted(schema.get("properties", {}).items()):
+        short.setdefault("properties", {})[key] = _short(value)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            short[key] = _short(schema[key])
+    if rules := list(_rules(schema)):
+        short["rules"] = rules
+    return short
+
+
+def _rules(schema: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """Yield the rules about an object that is created, each with its message and expression."""
+    for rule in cast("list[dict[str, Any]]", schema.get("x-kubernetes-validations", [])):
+        # Rules about oldSelf are for changes of an object, the status is the controller's.
+        if "oldSelf" not in rule["rule"] and "self.status" not in rule["rule"]:
+            yield [rule["message"], expressions.tree(rule["rule"])]
+
+
+def _is_pod_template(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema repeats Kubernetes' own one of a pod's template."""
+    pods = schema.get("properties", {}).get("spec", {}).get("properties", {})
+    return {"containers", "nodeSelector", "tolerations", "dnsPolicy"} <= pods.keys()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What the definitions of controllers' kinds demand of objects: types, values and rules in CEL.
+
+``definitions.json`` has the schemas of their CustomResourceDefinitions, in short; codegen writes it
+from the modules of the pinned controllers. The checks are those of apiextensions-apiserver v1.36
+(pkg/apiserver/schema and validation): nulls are dropped, defaults are set, then values are checked.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, is_mapping, unknown_paths
+from ml_foundations.kubernetes.words import shown
+from ml_foundations.planning.api_server import expressions
+from ml_foundations.planning.input import field_catalog
+from ml_foundations.planning.input.field_catalog import Note, notes_below
+
+FILE = Path(__file__).with_name("definitions.json")
+_Schema = Mapping[str, Any]
+_ANY_CASE = "(?i)"
+"""The mark of a pattern for both cases; Go accepts it anywhere."""
+_NUMBERS = (int, float)
+_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "array": ("a list", lambda value: isinstance(value, list)),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "integer": ("a whole number", lambda value: _is_number(value) and value == int(value)),
+    "number": ("a number", lambda value: _is_number(value)),
+    "object": ("a mapping", is_mapping),
+    "string": ("a string in quotes", lambda value: isinstance(value, str)),
+}
+_REWRITTEN = frozenset(
+    (
+        *("JobSet", "LeaderWorkerSet", "ClusterQueue", "ResourceFlavor", "TrainJob"),
+        *("RayCluster", "RayJob", "RayService"),
+    )
+)
+"""Kinds that a webhook changes: their controller's (charts of jobset v0.11.1, lws v0.9.0, kueue
+v0.19.2 and trainer v2.2.1) or Kueue's. Go has a zero for a required field that an object lacks, and
+the changed object has that zero."""
+_ZEROS: Mapping[Any, Any] = {"string": "", "integer": 0, "boolean": False}
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_FORMS = {
+    f"^{_LABEL}$": "a DNS label",
+    rf"^{_LABEL}(\.{_LABEL})*$": "a DNS subdomain",
+    rf"^$|^{_LABEL}(\.{_LABEL})*$": "a DNS subdomain",
+    "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$": "the value of a label",
+    "^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$": "a DNS label of any case that begins with a letter",
+}
+"""Patterns of the definitions, in words."""
+_KEYWORDS: Mapping[str, tuple[Any, str, Callable[[Any, Any], Any]]] = {
+    "enum": (str, "be one of {}", lambda value, values: value in values),
+    "minLength": (str, "have at least {} characters", lambda value, least: len(value) >= least),
+    "maxLength": (str, "have at most {} characters", lambda value, most: len(value) <= most),
+    "pattern": (str, "be {}", lambda value, pattern: _pattern(pattern).search(value)),
+    "minimum": (_NUMBERS, "be at least {}", lambda value, least: value >= least),
+    "maximum": (_NUMBERS, "be at most {}", lambda value, most: value <= most),
+    "format": (_NUMBERS, "be an {}", lambda value, form: form != "int32" or abs(value) < 2**31),
+    "minItems": (list, "have at least {} items", lambda value, least: len(value) >= least),
+    "maxItems": (list, "have at most {} items", lambda value, most: len(value) <= most),
+    "minProperties": (Mapping, "have at least {} keys", lambda value, least: len(value) >= least),
+    "maxProperties": (Mapping, "have at most {} keys", lambda value, most: len(value) <= most),
+    "keys": (list, "have no two items with the same {}", lambda value, keys: _differ(value, keys)),
+}
+"""The keywords of schemas: the type of value, what it must, and the test of value and limit."""
+
+
+@cache
+def _kinds() -> Mapping[str, _Schema]:
+    return json.loads(FILE.read_text())["kinds"]
+
+
+def is_defined(manifest: Manifest) -> bool:
+    """Return whether an object is of a kind whose definition planning has."""
+    return f"{manifest.get('apiVersion')} {manifest.get('kind')}" in _kinds()
+
+
+def violations(manifest: Manifest) -> list[Note]:
+    """Return what the API server refuses about an object by the definition of its kind."""
+    if not is_defined(manifest):
+        return []
+    schema = _kinds()[f"{manifest['apiVersion']} {manifest['kind']}"]
+    completed = _completed(schema, manifest, zeros=manifest["kind"] in _REWRITTEN)
+    notes = _violations(schema, completed)
+    if field_catalog.is_judged(manifest):  # its fields have been looked up with their types
+        notes = (note for note in notes if note.reason != field_catalog.NO_FIELD)
+    return list(notes)
+
+
+def _completed(schema: _Schema, value: Any, *, zeros: bool) -> Any:
+    """Return a value with defaults and perhaps zeros, and without nulls in mappings."""
+    if isinstance(value, list):
+        below = schema.get("items", {})
+        return [_completed(below, item, zeros=zeros) for item in cast("list[Any]", value)]
+    if not is_mapping(value):
+        return value
+    properties: Mapping[str, _Schema] = schema.get("properties", {})
+    others: _Schema = schema.get("additionalProperties", {})
+    completed: dict[str, Any] = {}
+    for key in schema.get("required", ()) if zeros else ():
+        if (type_ := properties[key].get("type")) in _ZEROS:
+            completed[key] = _ZEROS[type_]
+    completed |= {key: field["default"] for key, field in properties.items() if "default" in field}
+    completed |= {key: item for key, item in value.items() if item is not None}
+    for key, item in completed.items():
+        completed[key] = _completed(properties.get(key, others), item, zeros=zeros)
+    return completed
+
+
+def _violations(schema: _Schema, value: Any) -> Iterator[Note]:
+    if value is UNKNOWN:
+        return
+    if wanted := _wrong_type(schema, value):
+        yield Note("", f"must be {wanted}, not {shown(value)}")
+        return
+    if problem := next(_problems(schema, value), ""):
+        yield Note("", problem)
+        return
+    if schema.get("template"):
+        yield from field_catalog.notes_of("core.v1.PodTemplateSpec", value, decides=False)
+    elif is_mapping(value):
+        yield from _in_mapping(schema, value)
+    elif isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from notes_below(f"[{index}]", _violations(schema.get("items", {}), item))
+    for message, tree in schema.get("rules", ()) if not any(unknown_paths(value)) else ():
+        if not expressions.is_true(tree, value):
+            yield Note("", f"must meet the rule of its definition: {message}")
+
+
+def _problems(schema: _Schema, value: Any) -> Iterator[str]:
+    """Yield what is wrong with a value of the right type, by the keywords of its schema."""
+    for keyword, (type_, requirement, test) in _KEYWORDS.items():
+        if keyword in schema and isinstance(value, type_) and not test(value, schema[keyword]):
+            limit = schema[keyword]
+            if isinstance(limit, list):
+                limit = ", ".join(map(str, cast("list[Any]", limit))) or "value"
+            found = "" if type_ in (list, Mapping) else f", not {shown(value, 100)}"
+            yield f"must {requirement.format(_FORMS.get(limit, limit))}{found}"
+
+
+def _in_mapping(schema: _Schema, value: Manifest) -> Iterator[Note]:
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield Note(key, "must be given")
+    properties: Mapping[str, _Schema] = schema.get("properties", {})
+    others: _Schema | None = schema.get("additionalProperties")
+    is_closed = properties and not others and not schema.get("preserve")
+    for key, item in value.items():
+        if key in properties or not is_closed:
+            yield from notes_below(key, _violations(properties.get(key, others or {}), item))
+        else:
+            yield Note(key, field_catalog.NO_FIELD)
+
+
+def _wrong_type(schema: _Schema, value: Any) -> str:
+    """Return the type that a value must have; "" if it has it."""
+    if schema.get("intOrString"):
+        is_valid = isinstance(value, int | str) and not isinstance(value, bool)
+        return "" if is_valid else "a whole number or a string"
+    wanted, test = _TYPES.get(schema.get("type", ""), ("", bool))
+    return "" if not wanted or test(value) else wanted
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    flags = re.ASCII | (re.IGNORECASE if _ANY_CASE in text else re.ASCII)
+    # Python's $ also matches before a line break at the end.
+    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", text.replace(_ANY_CASE, "")), flags)
+
+
+def _differ(items: list[Any], keys: list[str]) -> bool:
+    """Return whether items differ in some keys; without keys, as a whole."""
+    compared: list[Any] = []
+    for item in items:
+        own = [item.get(key) for key in keys] if keys and is_mapping(item) else [item]
+        if UNKNOWN not in own:
+            compared.append(as_key(own))
+    return len(set(compared)) == len(compared)

@@ -1,0 +1,147 @@
+"""What the webhooks of Kubeflow Trainer refuse about TrainJobs and their runtimes.
+
+Follows pkg/webhooks and pkg/runtime/framework/plugins of trainer v2.2.1, without what is about
+changes of a TrainJob, QLoRA by TorchTune, and Volcano.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, labels_of, mappings, name_of, section
+from ml_foundations.planning.api_server import definitions
+from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
+from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.model import workloads
+
+RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
+_NODE = "node"
+_INITIALIZERS = {"dataset": "dataset-initializer", "model": "model-initializer"}
+"""The Jobs and containers of a runtime, by the field of a TrainJob that needs them."""
+_CONTAINERS = {"trainer": _NODE, **{name: name for name in _INITIALIZERS.values()}}
+"""The container of the Jobs of each step (trainingruntime_webhook.go)."""
+_JOBS = "spec.template.spec.replicatedJobs"
+_RESERVED: Mapping[str, frozenset[str]] = {
+    "torch": frozenset(
+        f"PET_{name}"
+        for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+    ),
+    "xgboost": frozenset(
+        f"DMLC_{name}" for name in ("TRACKER_URI", "TRACKER_PORT", "TASK_ID", "NUM_WORKER")
+    ),
+}
+"""The variables that Trainer sets itself, by policy (pkg/constants/constants.go)."""
+_TORCHTUNE = ["tune", "run"]
+_SEVERAL_NODES = "llama3.3-70b"
+_MODELS = ("llama3.2-1b", "llama3.2-3b", _SEVERAL_NODES, "qwen2.5-1.5b")
+"""The models that TorchTune knows, at the end of a runtime's name (pkg/constants/constants.go)."""
+
+
+def of_runtime(runtime: Manifest) -> Iterator[Note]:
+    """Yield what is refused about a runtime (trainingruntime_webhook.go validateReplicatedJobs)."""
+    for index, job in enumerate(_jobs(runtime)):
+        path = f"{_JOBS}[{index}]"
+        name = _CONTAINERS.get(str(labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP)))
+        if name is None:
+            continue
+        if job.get("replicas", 1) != 1:
+            yield Note(f"{path}.replicas", f"must be 1, not {job['replicas']}")
+        if name not in _containers(job, "containers"):
+            path = f"{path}.template.spec.template.spec.containers"
+            yield Note(path, f"must have a container with the name {name}")
+
+
+def of_train_job(train_job: Manifest, runtime: Manifest | None) -> Iterator[Note]:
+    """Yield what is refused about a TrainJob with its runtime, which may not be shown."""
+    if workloads.is_stored(train_job):
+        return
+    yield from definitions.violations(train_job)
+    if runtime is None:
+        return
+    if not workloads.is_stored(runtime) and any(of_runtime(runtime)):
+        refused = f"the API server refuses {runtime['kind']} {name_of(runtime)}"
+        yield Note("spec.runtimeRef", f"must name a runtime that exists: {refused}")
+    yield from _of_policy(train_job, runtime)
+    yield from _of_initializers(train_job, runtime)
+    yield from _of_patches(train_job, runtime)
+
+
+def _of_policy(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
+    trainer = section(train_job, "spec", "trainer")
+    policy = section(runtime, "spec", "mlPolicy")
+    for name, reserved in _RESERVED.items():
+        for index, variable in enumerate(mappings(trainer, "env") if name in policy else ()):
+            if variable.get("name") in reserved:
+                problem = f"must not be {variable['name']}, which Trainer sets itself"
+                yield Note(f"spec.trainer.env[{index}].name", problem)
+    several = isinstance(nodes := trainer.get("numNodes", 1), int) and nodes > 1
+    has_both = {"launcher", _NODE} <= {job.get("name") for job in _jobs(runtime)}
+    if several and section(policy, "mpi").get("runLauncherAsNode") and not has_both:
+        problem = "must be 1 for an MPI runtime without the Jobs launcher and node"
+        yield Note("spec.trainer.numNodes", problem)
+    if "torch" in policy and trainer.get("command") == _TORCHTUNE:
+        yield from _of_torchtune(name_of(runtime), several=several)
+    for job in _jobs(runtime) if "flux" in policy else ():
+        if job.get("name") == _NODE and "flux-installer" in _containers(job, "initContainers"):
+            yield Note("spec.runtimeRef", "must name a runtime without a container flux-installer")
+
+
+def _of_torchtune(runtime: str, *, several: bool) -> Iterator[Note]:
+    """Yield what TorchTune does not do with the model of a runtime (torchtune.go)."""
+    model = runtime.partition("-")[2].lower()
+    if model not in _MODELS:
+        problem = f"must end with a model of TorchTune: {', '.join(_MODELS)}"
+        yield Note("spec.runtimeRef.name", problem)
+    elif several and model != _SEVERAL_NODES:
+        yield Note("spec.trainer.numNodes", f"must be 1 for {model} with TorchTune")
+
+
+def _of_initializers(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
+    """Yield initializers without their Job in the runtime (plugins/jobset/jobset.go Validate)."""
+    jobs = {job.get("name"): job for job in _jobs(runtime)}
+    for field, name in _INITIALIZERS.items():
+        if section(train_job, "spec", "initializer").get(field) is None:
+            continue
+        if name not in _all_containers(jobs.get(name, {})):
+            needed = f"must have the Job {name} with a container of that name in the runtime"
+            yield Note(f"spec.initializer.{field}", needed)
+
+
+def _of_patches(train_job: Manifest, runtime: Manifest) -> Iterator[Note]:
+    """Yield patches of what the runtime lacks (plugins/jobset/jobset.go Validate)."""
+    jobs = {job.get("name"): job for job in _jobs(runtime)}
+    for index, patch in enumerate(mappings(section(train_job, "spec"), "runtimePatches")):
+        path = f"spec.runtimePatches[{index}]"
+        if not DOMAIN_PATH.matches(str(patch.get("manager"))):
+            yield Note(f"{path}.manager", "must be a name with a domain, such as example.com/me")
+        spec = section(patch, "trainingRuntimeSpec", "template", "spec")
+        for job in mappings(spec, "replicatedJobs"):
+            if job.get("name") not in jobs:
+                yield Note(path, f"must not patch the Job {job.get('name')}, which is not there")
+                continue
+            for problem in _of_patched_pods(job, _all_containers(jobs[job["name"]])):
+                yield Note(path, problem)
+
+
+def _of_patched_pods(job: Manifest, there: Sequence[Any]) -> Iterator[str]:
+    pods = section(job, "template", "spec", "template", "spec")
+    for key in ("initContainers", "containers"):
+        for container in mappings(pods, key):
+            name = container.get("name")
+            if name not in there:
+                yield f"must not patch the container {name}, which is not there"
+            elif key == "containers" and container.get("env") and name in _CONTAINERS.values():
+                yield f"must not set env of the container {name}; set spec.trainer.env"
+
+
+def _jobs(runtime: Manifest) -> list[Manifest]:
+    return mappings(section(runtime, "spec", "template", "spec"), "replicatedJobs")
+
+
+def _containers(job: Manifest, key: str) -> list[Any]:
+    pods = section(job, "template", "spec", "template", "spec")
+    return [container.get("name") for container in mappings(pods, key)]
+
+
+def _all_containers(job: Manifest) -> list[Any]:
+    return [*_containers(job, "initContainers"), *_containers(job, "containers")]

@@ -1,0 +1,230 @@
+"""What definitions, webhooks and controllers of other kinds refuse: tables of valid objects with one edit."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.catalog.tables import rows
+from ml_foundations.planning import UNKNOWN, Verdict
+from ml_foundations.planning.api_server import definitions, fields
+from ml_foundations.planning.verdict.program import judge_documents
+
+from codegen import definitions as generator
+from tests.factories import Manifest, node
+
+OBJECTS: dict[str, Manifest] = {
+    document["kind"]: document
+    for document in yaml.safe_load(
+        """
+- apiVersion: ray.io/v1
+  kind: RayCluster
+  metadata: {name: r, namespace: team}
+  spec: &cluster
+    headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: head, image: i}]}}}
+    workerGroupSpecs:
+    - {groupName: a, replicas: 1, minReplicas: 1, maxReplicas: 1, rayStartParams: {}, template: {spec: {containers: [{name: w, image: i}]}}}
+    - {groupName: b, replicas: 1, minReplicas: 1, maxReplicas: 1, rayStartParams: {}, template: {spec: {containers: [{name: w, image: i}]}}}
+- apiVersion: ray.io/v1
+  kind: RayJob
+  metadata: {name: r, namespace: team}
+  spec: {entrypoint: e, shutdownAfterJobFinishes: true, rayClusterSpec: *cluster}
+- apiVersion: ray.io/v1
+  kind: RayService
+  metadata: {name: r, namespace: team}
+  spec: {rayClusterConfig: *cluster}
+- apiVersion: trainer.kubeflow.org/v1alpha1
+  kind: TrainJob
+  metadata: {name: t, namespace: team}
+  spec: {runtimeRef: {kind: TrainingRuntime, name: torchtune-llama3.2-1b}, trainer: {numNodes: 1, env: [{name: A, value: b}]}}
+- apiVersion: trainer.kubeflow.org/v1alpha1
+  kind: TrainingRuntime
+  metadata: {name: torchtune-llama3.2-1b, namespace: team}
+  spec:
+    mlPolicy: {numNodes: 1, torch: {}}
+    template:
+      spec:
+        replicatedJobs:
+        - name: node
+          template:
+            metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+            spec: {template: {spec: {restartPolicy: Never, containers: [{name: node, image: i}]}}}
+- apiVersion: inference.networking.k8s.io/v1
+  kind: InferencePool
+  metadata: {name: p, namespace: team}
+  spec:
+    selector: {matchLabels: {app: a}}
+    targetPorts: [{number: 8000}]
+    endpointPickerRef: {name: epp, port: {number: 9002}}
+- apiVersion: kueue.x-k8s.io/v1beta2
+  kind: Cohort
+  metadata: {name: all}
+  spec:
+    parentName: above
+    resourceGroups: [{coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 9, lendingLimit: 4}]}]}]
+- apiVersion: kueue.x-k8s.io/v1beta2
+  kind: Topology
+  metadata: {name: t}
+  spec: {levels: [{nodeLabel: a/block}, {nodeLabel: kubernetes.io/hostname}]}
+- apiVersion: batch/v1
+  kind: Job
+  metadata: {name: j, namespace: team}
+  spec: {parallelism: 2, completions: 2, completionMode: Indexed, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+"""
+    )
+}
+QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
+RAY_CLUSTERS = {
+    "RayCluster": "spec",
+    "RayJob": "spec.rayClusterSpec",
+    "RayService": "spec.rayClusterConfig",
+}
+ENV = "headGroupSpec.template.spec.containers.0.env"
+OF_CLUSTERS: list[tuple[dict[str, Any], str]] = [
+    ({"workerGroupSpecs.0.minReplicas": 3}, "minReplicas of at most maxReplicas"),
+    ({"workerGroupSpecs.0.maxReplicas": -1}, "must be"),
+    ({"workerGroupSpecs.0.template.spec.containers": []}, "containers"),
+    ({"headGroupSpec.rayStartParams": {"num-cpus": "0"}, "headGroupSpec.resources": {"CPU": "1"}}, "num-cpus is set"),
+    ({"workerGroupSpecs.1.rayStartParams": {"labels": "a=b"}}, "rayStartParams.labels"),
+    ({"headGroupSpec.labels": {"a b": "c"}}, "labels"),
+    ({"workerGroupSpecs.0.suspend": True, "enableInTreeAutoscaling": True}, "suspend must be false"),
+    ({"workerGroupSpecs.0.idleTimeoutSeconds": 5}, "version v2"),
+    ({ENV: [{"name": "REDIS_USERNAME", "value": "u"}]}, "REDIS_USERNAME"),
+    ({ENV: [{"name": "REDIS_PASSWORD"}], "gcsFaultToleranceOptions": {"redisAddress": "a"}}, "REDIS_PASSWORD"),
+    ({ENV: [{"name": "RAY_enable_autoscaler_v2", "value": "1"}]}, "autoscaler_v2"),
+    ({"authOptions": {"mode": "token"}}, "rayVersion"),
+    ({"authOptions": {"mode": "token"}, "rayVersion": "2.9.0"}, "2.52.0"),
+    ({"managedBy": "me"}, "managedBy"),
+]  # fmt: skip
+OF_KINDS: list[tuple[str, dict[str, Any], str]] = [
+    *(("RayCluster", {"metadata.name": name}, "metadata.name") for name in ("a" * 54, "1a")),
+    *(("RayService", {"metadata.name": name}, "metadata.name") for name in ("a" * 48, "a.b")),
+    ("RayJob", {"metadata.name": "a" * 48}, "at most 47 characters"),
+    ("RayCluster", {"spec.workerGroupSpecs.1.groupName": "a"}, "the same groupName"),
+    ("RayCluster", {"spec.upgradeStrategy": {"type": "NewCluster"}}, "upgradeStrategy.type"),
+    ("RayCluster", {"metadata.annotations": {"ray.io/ft-enabled": "true"}, "spec.gcsFaultToleranceOptions": {"redisAddress": "a"}}, "ray.io/ft-enabled"),
+    ("RayJob", {"spec.suspend": True, "spec.shutdownAfterJobFinishes": False}, "shutdownAfterJobFinishes must"),
+    ("RayJob", {"spec.ttlSecondsAfterFinished": -1}, "ttlSecondsAfterFinished"),
+    ("RayJob", {"spec.ttlSecondsAfterFinished": 5, "spec.shutdownAfterJobFinishes": False}, "ttlSecondsAfterFinished"),
+    ("RayJob", {"spec.rayClusterSpec": None}, "rayClusterSpec must be given"),
+    ("RayJob", {"spec.clusterSelector": {"a": "b"}, "spec.rayClusterSpec": None}, "ray.io/cluster"),
+    ("RayJob", {"spec.backoffLimit": 1, "spec.submissionMode": "InteractiveMode"}, "backoffLimit"),
+    ("RayJob", {"spec.submissionMode": "SidecarMode", "spec.submitterConfig": {"backoffLimit": 1}}, "submitterConfig"),
+    ("RayJob", {"spec.activeDeadlineSeconds": 0}, "activeDeadlineSeconds"),
+    ("RayJob", {"spec.runtimeEnvYAML": "- a"}, "runtimeEnvYAML"),
+    ("RayJob", {"spec.deletionStrategy": {"onSuccess": {"policy": "DeleteSelf"}}}, "deletionStrategy"),
+    ("RayJob", {"spec.deletionStrategy": {"deletionRules": [{"policy": "DeleteSelf", "condition": {"jobStatus": "FAILED"}}]}}, "deletionRules must have no items"),
+    ("RayService", {"spec.upgradeStrategy": {"type": "Recreate"}}, "upgradeStrategy.type"),
+    ("RayService", {"spec.rayClusterConfig.headGroupSpec.headService": {"metadata": {"name": "a"}}}, "headService"),
+    ("TrainJob", {"metadata.name": "1a"}, "RFC 1035"),
+    ("TrainJob", {"spec.managedBy": "me"}, "ManagedBy"),
+    ("TrainJob", {"spec.trainer.env.0.name": "PET_MASTER_ADDR"}, "PET_MASTER_ADDR"),
+    ("TrainJob", {"spec.initializer": {"model": {"storageUri": "hf://a"}}}, "initializer.model"),
+    ("TrainJob", {"spec.trainer": {"command": ["tune", "run"], "numNodes": 2}}, "numNodes must be 1"),
+    ("TrainJob", {"spec.runtimePatches": [{"manager": "me"}]}, "manager"),
+    ("TrainJob", {"spec.runtimePatches": [{"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}}]}, "the Job x"),
+    ("TrainingRuntime", {"spec.mlPolicy.mpi": {}}, "Only one of the policy"),
+    ("TrainingRuntime", {"spec.template.spec.replicatedJobs.0.replicas": 2}, "replicas must be 1"),
+    ("TrainingRuntime", {"spec.template.spec.replicatedJobs.0.template.spec.template.spec.containers.0.name": "x"}, "the name node"),
+    ("InferencePool", {"spec.targetPorts": []}, "targetPorts"),
+    ("InferencePool", {"spec.targetPorts": None}, "targetPorts must be given"),
+    ("InferencePool", {"spec.targetPorts.0.number": "8000"}, "must be a whole number, not '8000'"),
+    ("InferencePool", {"spec.targetPorts": [{"number": port} for port in range(1, 10)]}, "at most 8 items"),
+    ("InferencePool", {"spec.targetPorts": [{"number": 1}, {"number": 1}]}, "port number must be unique"),
+    ("InferencePool", {"spec.targetPorts.0.number": 70000}, "at most 65535"),
+    ("InferencePool", {"spec.endpointPickerRef": {"name": "e"}}, "port is required"),
+    ("InferencePool", {"spec.selector": {}}, "matchLabels"),
+    ("Cohort", {"spec.parentName": None}, "lendingLimit"),
+    ("Cohort", {"spec.resourceGroups.0.coveredResources": ["memory"]}, "coveredResources"),
+    ("Cohort", {"spec.parentName": "A_"}, "a DNS subdomain"),
+    ("Topology", {"spec.levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "a"}]}, "lowest level"),
+    ("Topology", {"spec.levels": []}, "at least 1 items"),
+    ("Topology", {"spec.levels.0.label": "a"}, "no such field"),
+]  # fmt: skip
+OF_QUEUES: list[tuple[str, dict[str, Any], str]] = [
+    ("RayJob", {"spec.shutdownAfterJobFinishes": False}, "shutdownAfterJobFinishes is not true"),
+    ("RayJob", {"spec.rayClusterSpec.enableInTreeAutoscaling": True}, "not elastic"),
+    ("RayJob", {"spec.rayClusterSpec.workerGroupSpecs.1.groupName": "head"}, "is head"),
+    ("RayCluster", {"spec.workerGroupSpecs.0.groupName": "head"}, "is head"),
+    ("RayCluster", {"spec.enableInTreeAutoscaling": True}, "not elastic"),
+    ("Job", {"metadata.labels": {**QUEUED, "kueue.x-k8s.io/max-exec-time-seconds": "0"}}, "max-exec-time"),
+    ("Job", {"metadata.labels": {"kueue.x-k8s.io/queue-name": "Q_"}}, "DNS subdomain"),
+    ("Job", {"metadata.annotations": {"kueue.x-k8s.io/job-completions-equal-parallelism": "true"}, "spec.completions": 4}, "completions is 4"),
+    ("Job", {"metadata.annotations": {"kueue.x-k8s.io/job-min-parallelism": "1", "kueue.x-k8s.io/elastic-job": "true"}}, "excludes"),
+]  # fmt: skip
+
+
+def edited(kind: str, edits: dict[str, Any], prefix: str = "") -> Manifest:
+    made = copy.deepcopy(OBJECTS[kind])
+    for path, value in edits.items():
+        *parents, last = (
+            f"{prefix}.{path}".lstrip(".").split(".") if "." in path or prefix else [path]
+        )
+        holder: Any = made
+        for key in parents:
+            holder = holder[int(key)] if isinstance(holder, list) else holder.setdefault(key, {})
+        holder[int(last) if isinstance(holder, list) else last] = value
+    return made
+
+
+def errors(document: Manifest) -> list[str]:
+    documents = [node("n", cpu="64", memory="1Ti"), document]
+    if document["kind"] == "TrainJob":
+        documents.append(OBJECTS["TrainingRuntime"])
+    found = judge_documents(documents)
+    errors = [each.message for each in found.findings if each.is_error]
+    assert bool(errors) == (found.stack is Verdict.CANNOT_FIT)
+    return errors
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_the_objects_without_edits_are_valid(kind: str) -> None:
+    assert errors(OBJECTS[kind]) == []
+
+
+@pytest.mark.parametrize(("kind", "edits", "words"), OF_KINDS)
+def test_an_edit_is_refused(kind: str, edits: dict[str, Any], words: str) -> None:
+    assert any(words in error for error in errors(edited(kind, edits)))
+
+
+@pytest.mark.parametrize("kind", RAY_CLUSTERS)
+@pytest.mark.parametrize(("edits", "words"), OF_CLUSTERS)
+def test_an_edit_of_a_ray_cluster_is_refused(kind: str, edits: dict[str, Any], words: str) -> None:
+    assert any(words in error for error in errors(edited(kind, edits, RAY_CLUSTERS[kind])))
+
+
+@pytest.mark.parametrize(("kind", "edits", "words"), OF_QUEUES)
+def test_kueue_refuses_an_edit_of_what_waits_in_a_queue(
+    kind: str, edits: dict[str, Any], words: str
+) -> None:
+    queued = edited(kind, {"metadata.labels": QUEUED} | edits)
+    # Planning does not follow Ray's autoscaler and elastic Jobs, so some findings are warnings.
+    found = judge_documents([node("n", cpu="64", memory="1Ti"), queued])
+    assert any(words in each.message for each in found.findings)
+    if "metadata.labels" not in edits:
+        found = judge_documents([node("n", cpu="64", memory="1Ti"), edited(kind, edits)])
+        assert not any(words in each.message for each in found.findings)
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "InferencePool", "TrainJob", "Topology"])
+def test_an_unknown_value_is_not_refused(kind: str) -> None:
+    for key in OBJECTS[kind]["spec"]:
+        unknown = edited(kind, {f"spec.{key}": UNKNOWN})
+        assert definitions.violations(unknown) == []
+
+
+def test_every_row_has_its_source() -> None:
+    assert all(row.cells["source"] for row in fields.CONTROLLER_ROWS)
+    assert all(row["source"] for row in rows("name_limits.csv"))
+    assert all(row["source"] for row in rows("rules.csv", "ml_foundations.planning.verdict"))
+
+
+def test_the_definitions_are_those_of_the_pinned_versions() -> None:
+    assert (
+        f'"versions":{generator.json.dumps(generator.versions())}' in definitions.FILE.read_text()
+    )
+    try:
+        text = generator.text(download=False)
+    except OSError:
+        pytest.skip("a module is not in Go's cache")
+    assert definitions.FILE.read_text() == text
