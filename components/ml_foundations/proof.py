@@ -3,7 +3,7 @@
 import inspect
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from itertools import compress
@@ -19,7 +19,7 @@ from ml_foundations.component import refused
 from ml_foundations.component.base import Component
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
 from ml_foundations.kubernetes import printable
-from ml_foundations.kubernetes.trees import map_leaves
+from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
 from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
@@ -147,9 +147,12 @@ class Proof:
         if invalid := refused.refusal():
             self._refuse(invalid)
         try:
-            verdicts = self._judge(self._as_declared())
+            declared = self._as_declared()
+            verdicts = self._judge(declared)
             if any(map(self._is_error, self._findings(verdicts))):
-                self._report(verdicts)
+                # What is not known before the registration may be all that is undetermined.
+                hidden = _OPEN_RULES if any(unknown_paths(declared)) else ()
+                self._report(verdicts, hidden)
         except pulumi.RunError as refusal:
             self._refusal = refusal
             raise
@@ -236,9 +239,12 @@ class Proof:
             resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted
         )
 
-    def _report(self, verdicts: Verdicts) -> None:
-        """Show every finding. Errors end the program."""
-        findings = self._findings(verdicts)
+    def _report(self, verdicts: Verdicts, hidden: Collection[str] = ()) -> None:
+        """Show every finding, except warnings of hidden rules. Errors end the program."""
+        findings: list[Finding] = []
+        for finding in self._findings(verdicts):
+            if finding.severity is Severity.ERROR or finding.rule not in hidden:
+                findings.append(finding)
         errors = [self._sentence(finding) for finding in findings if self._is_error(finding)]
         accepted = 0
         for finding in findings:
@@ -279,7 +285,9 @@ class Proof:
     def _place_in_program(self, name: str) -> str:
         """Return the line and the component that declare an object, such as "__main__.py:31"."""
         for args, line in zip(self._declared, self._lines, strict=True):
-            if line and _object_name(args) == name:
+            written = _object_name(args)
+            # Findings name an object without a namespace by its kind and name.
+            if line and name in (written, written.replace(" default/", " ")):
                 parent = args.opts.parent
                 is_of_component = isinstance(parent, Component)
                 kind = cast("Any", type(parent)).__name__
@@ -291,6 +299,8 @@ class Proof:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
 
 
+_OPEN_RULES = ("beyond-planning", "unknown-value")
+"""The rules of findings that a value may decide which is known only after its registration."""
 _NEW_NAMES = {
     "accepted": "accepted_rules",
     "places": "locations",

@@ -319,3 +319,13 @@ def test_names_and_values_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in texts:
         assert not obeyed(text)
         assert "\\x1b[31m\\u202e\\r" in text or text.startswith("proof: ")
+
+
+@pytest.mark.parametrize(("memory", "fault"), [("48", "48 bytes. Did you mean 48Gi?"), (7, "7Gi")])
+def test_a_memory_without_a_unit_is_bytes(memory: Any, fault: str) -> None:
+    assert fault in reason(message("TrainingJob", **A_TRAINING | {"memory": memory}), "memory")
+
+
+def test_a_unit_of_bytes_is_not_one_of_kubernetes() -> None:
+    found = reason(message("TrainingJob", **A_TRAINING | {"memory": "48GB"}), "memory")
+    assert "'48GB' is not a Kubernetes quantity. Did you mean 48Gi?" in found

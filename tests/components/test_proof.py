@@ -9,7 +9,13 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 import yaml
-from ml_foundations import TeamNamespace, TrainingJob
+from ml_foundations import (
+    DistributedTraining,
+    GkeCluster,
+    GpuNodePool,
+    TeamNamespace,
+    TrainingJob,
+)
 from ml_foundations.component.outputs import inputs_as_sent
 from ml_foundations.proof import Proof
 from ml_foundations.rehearsal.engine import environment, stack
@@ -105,9 +111,8 @@ def test_an_accepted_rule_is_shown_with_its_reason(said: Said) -> None:
     )
 
 
-def test_what_is_not_known_yet_is_undetermined_and_no_error(said: Said) -> None:
-    (unknown,) = [text for text in said.of("warning") if "[unknown-value" in text]
-    assert unknown.startswith("Deployment team/later: spec.replicas is not known yet")
+def test_what_is_not_known_before_the_registration_is_not_shown_with_errors(said: Said) -> None:
+    assert not [text for text in said.of("warning") if "[unknown-value" in text]
 
 
 def test_what_fits_is_not_mentioned(said: Said) -> None:
@@ -369,3 +374,39 @@ def test_an_error_names_the_line_and_the_component_that_it_comes_from() -> None:
     start = program.__code__.co_firstlineno
     assert f" Written at test_proof.py:{start + 3} (TrainingJob train). [" in job
     assert f" Written at test_proof.py:{start + 4}. [" in pod
+
+
+def test_a_refused_training_does_not_lack_the_networks_of_its_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warnings = list[str]()
+    monkeypatch.setattr(pulumi.log, "warn", warnings.append)
+
+    def program() -> None:
+        with Proof():
+            cluster = GkeCluster("lab", location="us-east4", multi_networking=True)
+            pool = GpuNodePool(
+                "h100",
+                cluster=cluster,
+                zones=["us-east4-b"],
+                machine_type="a3-megagpu-8g",
+                max_nodes=2,
+                gpu_network="auto",
+            )
+            team = TeamNamespace(
+                "research",
+                cluster=cluster,
+                pod_security="privileged",
+                gpus=64,
+                cpu="1k",
+                memory="8Ti",
+                storage="1Ti",
+            )
+            DistributedTraining(
+                "llama", team=team, pool=pool, nodes=4, gpus=8, image="i:1", command=["a"]
+            )
+
+    pulumi.runtime.set_all_config({"gcp:project": "some-project"})
+    with pytest.raises(pulumi.RunError, match=r"together they need 32 nvidia.com/gpu"):
+        declared(program)
+    assert not [text for text in warnings if "interfaces need nodes" in text]

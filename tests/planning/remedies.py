@@ -120,7 +120,7 @@ STEPS: dict[str, Callable[..., None]] = {
     r"lower (spec\.[\w.]+) to (\d+)": Stack.lower,
     rf"raise {_NAME}(?: of ResourceQuota {_NAME})? to {_NAME}": Stack.raise_amount,
     rf"lower (?!spec\.|nominal){_NAME} to (\d\w*)": Stack.request,
-    r"lower nominalQuota to (\d+)": Stack.lower_queue,
+    r"lower nominalQuota \([^)]*\) to (\d+)": Stack.lower_queue,
     rf"raise nominalQuota of {_NAME} in ClusterQueue {_NAME} by {_NAME}": Stack.raise_queue,
 }
 """The steps that remedies propose, and what each does."""

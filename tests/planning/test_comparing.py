@@ -194,8 +194,10 @@ def test_a_quota_that_limits_nothing_is_not_told(
         "spec": {"hard": {"pods": "1G"}},
     }
     assert "Quota" not in printed(capsys, write(tmp_path / "c.yaml", own))[1]
-    own["spec"] = {"hard": {"pods": "7"}}
-    assert "leaves pods 7 of 7." in printed(capsys, write(tmp_path / "c.yaml", own))[1]
+    own |= {"spec": {"hard": {"pods": "7"}}, "status": {"hard": {"pods": "7"}}}
+    assert "Quota" not in printed(capsys, write(tmp_path / "c.yaml", own))[1]
+    own["status"]["used"] = {"pods": "1"}
+    assert "leaves pods 6 of 7." in printed(capsys, write(tmp_path / "c.yaml", own))[1]
 
 
 def test_a_comment_answers_first_and_folds_the_rest(

@@ -640,11 +640,15 @@ def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
 @pytest.mark.parametrize(
     ("named", "message", "remedy"),
     [
-        ({}, "the storage class (none) of claim data is not declared", "Name a storage class."),
+        (
+            {},
+            "claim data names no storage class, and no default StorageClass is declared",
+            "Set its spec.storageClassName to a class, or declare a default StorageClass.",
+        ),
         (
             {"storageClassName": ""},
-            "the storage class (none) of claim data is not declared",
-            "Name a storage class.",
+            'claim data has storageClassName "", and no PersistentVolume without a class is declared',
+            "Set its spec.storageClassName to a class, or declare a PersistentVolume without a class.",
         ),
         (
             {"storageClassName": "x"},

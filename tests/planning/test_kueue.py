@@ -1,5 +1,6 @@
 """Kueue's quotas: what a queue can never admit, and where it sends what it admits."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -108,20 +109,29 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
 
     assert findings(cluster_queue("team", 16), cluster_queue("other", 16)) == []
     assert findings(cluster_queue("team", 16), cluster_queue("other", 17)) == [
-        "error ResourceFlavor h100: queues promise 33 nvidia.com/gpu, and h100 has 32"
+        "warning ResourceFlavor h100: queues promise 33 nvidia.com/gpu, and h100 has 32"
     ]
     assert findings(cluster_queue("team", 9), quota(hard={f"requests.{GPU}": "8"})) == [
-        "error ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
+        "warning ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
     ]
+    # A queue of two namespaces may have the quotas of both.
+    quotas = [quota(hard={f"requests.{GPU}": "8"}), quota("b", hard={f"requests.{GPU}": "4"})]
+    second = copy.deepcopy([LOCAL, quotas[1]])
+    for item in second:
+        item["metadata"]["namespace"] = "b"
+    assert findings(cluster_queue("team", 12), quotas[0], *second) == []
+    assert findings(cluster_queue("team", 13), quotas[0], second[0]) == []
+    (both,) = findings(cluster_queue("team", 13), quotas[0], *second)
+    assert both.endswith("ResourceQuota b/b and ResourceQuota team/quota have 12")
     other = pool("other", 1, {"gpu": "h100"}, gpu="8")
     assert findings(cluster_queue("team", 41), other) == [
-        "error ResourceFlavor h100: queues promise 41 nvidia.com/gpu, and h100 and other have 40"
+        "warning ResourceFlavor h100: queues promise 41 nvidia.com/gpu, and h100 and other have 40"
     ]
     elsewhere = {**FLAVOR, "metadata": {"name": "l4"}, "spec": {"nodeLabels": {"gpu": "l4"}}}
     queue = cluster_queue("team", 8)
     queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "l4"
     assert findings(elsewhere, queue) == [
-        "error ResourceFlavor l4: queues promise 8 nvidia.com/gpu, and no node of this flavor has any"
+        "warning ResourceFlavor l4: queues promise 8 nvidia.com/gpu, and no node of this flavor has any"
     ]
     # A quota counts GPUs under this name only.
     assert findings(cluster_queue("team", 9), quota(hard={GPU: "8"})) == []

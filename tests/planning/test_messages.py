@@ -74,8 +74,8 @@ def gpus(count: int, **spec: Any) -> Manifest:
         ),
         (
             [job("train", 1, gpus(16)), H100, CPU],
-            "resources at spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
-            'the nearest, "h100", does not take it: it needs 16 nvidia.com/gpu, and 8 is free, 8 short. | '
+            "resources at spec.template.spec.containers[0].resources.limits.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
+            'the nearest, "h100", does not take it: it needs 16 nvidia.com/gpu, and 8 are free, 8 short. | '
             "Request at most 8 nvidia.com/gpu.",
         ),
         (
@@ -89,8 +89,8 @@ def gpus(count: int, **spec: Any) -> Manifest:
                 pool("small", 9, {}, gpu="1"),
                 pool("large", 1, {}, gpu="8"),
             ],
-            "resources at spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
-            'the nearest, "large", does not take it: it needs 16 nvidia.com/gpu, and 8 is free, 8 short. | '
+            "resources at spec.template.spec.containers[0].resources.limits.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
+            'the nearest, "large", does not take it: it needs 16 nvidia.com/gpu, and 8 are free, 8 short. | '
             "Request at most 8 nvidia.com/gpu.",
         ),
         (
@@ -122,7 +122,7 @@ def gpus(count: int, **spec: Any) -> Manifest:
             [deployment("web", 3, template(topologySpreadConstraints=[spread(minDomains=2)])), CPU],
             "topology-spread at spec.template.spec.topologySpreadConstraints: 3 pods must run at once, and "
             "topologySpreadConstraints over topology.kubernetes.io/zone lets 1: 3 nodes of cpu would have the room. | "
-            "Loosen topologySpreadConstraints, or lower spec.replicas to 1.",
+            "Loosen spec.template.spec.topologySpreadConstraints, or lower spec.replicas to 1.",
         ),
         (
             [deployment("web", 3, template()), CPU, quota("team-quota", {"requests.cpu": "2"})],
@@ -141,7 +141,7 @@ def gpus(count: int, **spec: Any) -> Manifest:
         ),
         (
             [daemon_set("agent", template(containers=[container(memory="17Gi")])), CPU],
-            'daemon-set-room at spec.template.spec: "cpu" has no room for its pod: it needs 17Gi memory, and 16Gi is free, 1Gi short. | '
+            'daemon-set-room at spec.template.spec: "cpu" has no room for its pod: it needs 17Gi memory, and 16Gi are free, 1Gi short. | '
             "Lower the pod's requests, or keep it off cpu by a node selector.",
         ),
         (
@@ -159,8 +159,8 @@ def gpus(count: int, **spec: Any) -> Manifest:
                 SANDBOX,
                 CPU,
             ],
-            "resources at spec.template.spec.containers[0].resources.requests.cpu: each pod needs 6 cpu; "
-            'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 is free, 2 short. | '
+            "resources at spec.template.spec.containers[0].resources.limits.cpu: each pod needs 6 cpu; "
+            'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 are free, 2 short. | '
             "Request at most 3 cpu besides the overhead.",
         ),
         (

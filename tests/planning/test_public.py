@@ -25,6 +25,20 @@ CASES = Path(__file__).with_name("public")
         ("dra-slices-shown", "fits", set[str]()),
         # The pod that runs is evicted, and its anti-affinity with it.
         ("evicted-by-taint", "fits", set[str]()),
+        # A group of three pods needs a rack alone, and each rack has one node.
+        ("exclusive-group-above-rack", "cannot-fit", {"pod-affinity"}),
+        # Three groups need a rack each, and there are two.
+        ("exclusive-groups-few-racks", "cannot-fit", {"nodes"}),
+        ("exclusive-jobs-few-racks", "cannot-fit", {"nodes"}),
+        # Kueue gives the pods the labels of the flavor, which no node has.
+        ("flavor-of-other-label-job-set", "cannot-fit", {"node-selector", "queue-capacity"}),
+        ("flavor-of-other-pool", "cannot-fit", {"node-selector", "queue-capacity"}),
+        # The selector is too wide: the pods of a second Deployment have no such port.
+        ("inference-pool-of-all-servers", "fits", {"inference-pool"}),
+        # The port or the selector is wrong.
+        ("inference-pool-of-other-server", "fits", {"inference-pool"}),
+        # The pods listen on another port.
+        ("inference-pool-wrong-port", "fits", {"inference-pool", "public-paths"}),
         # The second pod never starts: another node has the disk.
         ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
         # Four pods run, and two more when these have ended.
@@ -34,6 +48,9 @@ CASES = Path(__file__).with_name("public")
         ("leader-worker-set-in-racks", "fits", set[str]()),
         # Size without the leader is divided (lws PR 1008).
         ("leader-worker-set-subgroups", "fits", set[str]()),
+        ("leader-worker-size-short", "cannot-fit", {"nodes"}),
+        # No node is in the networks of the pods' interfaces.
+        ("nodes-without-networks", "cannot-fit", {"resources"}),
         # Kueue waits for the third pod (kueue issue 2208).
         ("pod-group-incomplete", "cannot-fit", {"queue"}),
         ("pool-without-ports", "cannot-fit", {"invalid"}),
@@ -47,22 +64,66 @@ CASES = Path(__file__).with_name("public")
         ("quota-limits-gpu", "fits", {"quota-name"}),
         # The autoscaler's sidecar does not fit next to the head (ray PR 58568).
         ("ray-autoscaler-without-room", "cannot-fit", {"taint"}),
+        # One replica has two hosts, and there is one node.
+        ("ray-hosts-short", "cannot-fit", {"nodes"}),
         # Its RayCluster's name would have 54 characters.
         ("ray-job-long-name", "cannot-fit", {"invalid"}),
         ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
+        ("ray-least-replicas-short", "cannot-fit", {"nodes"}),
         ("ray-submitter-in-head", "fits", set[str]()),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
         # Old and new pods of the rollout have different hashes.
         ("rollout-match-label-keys", "fits", set[str]()),
         ("route-to-pool-with-port", "fits", {"health-check", "public-paths"}),
+        # The RuntimeClass selects nodes that there are not.
+        ("runtime-class-of-other-pool", "cannot-fit", {"node-selector"}),
         ("runtime-without-node-container", "cannot-fit", {"invalid"}),
         ("topology-template-untolerant", "cannot-fit", {"queue-capacity", "queue-topology"}),
+        # The TrainJob asks for three nodes of two.
+        ("train-job-more-nodes", "cannot-fit", {"gpu-network", "lost-work", "nodes"}),
+        # Its runtime does.
+        ("train-job-nodes-of-runtime", "cannot-fit", {"lost-work", "nodes"}),
         ("train-job-reserved-variable", "cannot-fit", {"invalid"}),
+        ("train-job-resources-per-node", "cannot-fit", {"resources"}),
         ("train-job-without-initializer", "cannot-fit", {"invalid"}),
+        # The volume is kept for a claim of another namespace.
+        ("volume-kept-for-other-claim", "cannot-fit", {"volume-binding"}),
+        # The classes of claim and volume differ.
+        ("volume-of-other-class", "cannot-fit", {"volume-binding"}),
+        ("volume-smaller-than-claim", "cannot-fit", {"volume-binding"}),
     ],
 )
 def test_the_verdict_is_what_a_cluster_does(name: str, verdict: str, rules: set[str]) -> None:
     found = judge_documents(read((CASES / f"{name}.yaml").read_text(), name))
     assert found.stack == verdict
     assert {each.rule for each in found.findings} == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("exclusive-group-above-rack", "lower spec.leaderWorkerTemplate.size to 1."),
+        ("exclusive-groups-few-racks", "Lower spec.replicas to 2, or add nodes"),
+        ("exclusive-jobs-few-racks", "Lower spec.replicatedJobs[0].replicas to 2"),
+        ("flavor-of-other-label-job-set", "spec.nodeLabels.example.com/kind of ResourceFlavor h"),
+        ("flavor-of-other-pool", "cloud.google.com/gke-nodepool of ResourceFlavor h"),
+        ("inference-pool-of-other-server", "select the pods of Deployment ml/chat."),
+        ("inference-pool-wrong-port", "Set spec.targetPorts to 8000, which they declare."),
+        ("leader-worker-size-short", "lower spec.leaderWorkerTemplate.size to 2."),
+        ("nodes-without-networks", "networks/vpc3 and 5 more."),
+        ("ray-hosts-short", "lower spec.workerGroupSpecs[0].numOfHosts to 1."),
+        ("ray-least-replicas-short", "lower spec.workerGroupSpecs[0].minReplicas to 1."),
+        ("runtime-class-of-other-pool", "cloud.google.com/gke-nodepool of RuntimeClass gpu"),
+        ("train-job-more-nodes", "lower spec.trainer.numNodes to 2."),
+        ("train-job-nodes-of-runtime", "spec.mlPolicy.numNodes of TrainingRuntime torchy to 2."),
+        ("volume-kept-for-other-claim", "Correct its claimRef."),
+        ("volume-of-other-class", "Change one of both, or name the claim in its claimRef."),
+        ("volume-smaller-than-claim", "Change one of both."),
+    ],
+)
+def test_the_fix_names_the_field_that_decides(name: str, remedy: str) -> None:
+    found = judge_documents(read((CASES / f"{name}.yaml").read_text(), name))
+    errors = [finding for finding in found.findings if finding.is_error]
+    assert remedy in errors[0].remedy
+    assert all(len(finding.message) < 600 for finding in errors)

@@ -882,7 +882,9 @@ def test_the_autoscaler_reports_what_the_nearest_pool_lacks(cloud: Cloud) -> Non
     of_pod = "reason=NotTriggerScaleUp,involvedObject.name=of-four-gpus-0"
     until(lambda: cloud.api.get(events, fieldSelector=of_pod)["items"])
     *_, event = cloud.api.get(events, fieldSelector=of_pod)["items"]
-    lack = f'the nearest, "l4", does not take it: it needs 4 {GPU_RESOURCE}, and 2 is free, 2 short'
+    lack = (
+        f'the nearest, "l4", does not take it: it needs 4 {GPU_RESOURCE}, and 2 are free, 2 short'
+    )
     assert event["type"] == "Normal"
     assert event["message"].startswith("pod didn't trigger scale-up: ") and lack in event["message"]
     [row] = [

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.proof import Proof
 
 from tests.support.stack_files import changed, errors, refusal, sections, settings
 
@@ -329,23 +330,35 @@ PROMISES: dict[str, tuple[list[tuple[str, Any]], str, str]] = {
 
 
 @pytest.mark.parametrize("case", PROMISES)
-def test_the_proof_refuses_queues_that_promise_too_much(case: str) -> None:
+def test_the_proof_warns_of_queues_that_promise_too_much(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes, reason, place = PROMISES[case]
-    found = refusal(changed(*changes))
+    assert refusal(changed(*changes)) == ""
+    found = promises(changed(*changes), monkeypatch)
     assert reason in found, found
     assert f"Written at ml-foundations:{place}. [queue-capacity," in found, found
     assert found.count("[queue-capacity,") == 1, found
 
 
-def test_a_shared_pool_promises_as_many_gpus_as_pods_share() -> None:
+def promises(stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what queues of a stack promise too much, which is a warning, as its refusal."""
+    # Pulumi's mocks call no transforms, without which the proof shows no warnings.
+    monkeypatch.setattr(Proof, "_is_error", lambda _, finding: finding.rule == "queue-capacity")
+    return refusal(stack)
+
+
+def test_a_shared_pool_promises_as_many_gpus_as_pods_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shared = ("nodePools.l4.sharing", {"strategy": "TIME_SHARING", "clients": 2})
     latest = [(f"nodePools.{pool}.driver", "latest") for pool in ("l4", "a100")]
     given = [shared, *latest, ("gpuOperator", None), ("teams.serving.inferenceServices", {})]
-    assert refusal(changed(*given, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 8}}))) == ""
+    enough = changed(*given, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 8}}))
+    assert promises(enough, monkeypatch) == ""
     raised = ("teams.research.quota.gpus", 9)
-    assert "and l4 has 8" in refusal(
-        changed(*given, raised, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 9}}))
-    )
+    more = changed(*given, raised, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 9}}))
+    assert "and l4 has 8" in promises(more, monkeypatch)
 
 
 BY_MODEL = ("teams.research.quota.gpusByModel", {"A100": 2})
@@ -438,7 +451,7 @@ UNPLACED: dict[str, tuple[tuple[str, Any], list[str]]] = {
     ),
     "too many gpus": (
         (f"{JOB_PATH}.gpus", 16),
-        ["it needs 16 nvidia.com/gpu, and 2 is free", JOB_PATH],
+        ["it needs 16 nvidia.com/gpu, and 2 are free", JOB_PATH],
     ),
     "class that does not attach": (
         ("teams.research.volumes.training-data.storageClass", "fast-ssd"),

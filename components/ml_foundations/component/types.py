@@ -7,7 +7,14 @@ from ipaddress import IPv4Network
 from typing import Annotated, Any, cast
 
 import pulumi
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
@@ -77,10 +84,17 @@ Cidr = Annotated[IPv4Network, BeforeValidator(_plain)]
 """A range of addresses, such as 10.0.0.0/20."""
 
 
-def _positive_quantity(value: object) -> str:
+_OF_BYTES = ("memory", "scratch", "size", "storage", "volume")
+"""The last words of arguments that are numbers of bytes."""
+
+
+def _positive_quantity(value: object, info: ValidationInfo) -> str:
     text = canonical_quantity(value)
-    if parse_quantity(text) <= 0:
+    amount = parse_quantity(text)
+    if amount <= 0:
         raise ValueError("must be more than 0")
+    if amount < 1024 and (info.field_name or "").endswith(_OF_BYTES):
+        raise ValueError(f"is {text} bytes. Did you mean {text}Gi?")
     return text
 
 

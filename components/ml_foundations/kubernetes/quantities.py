@@ -48,9 +48,10 @@ def parse_quantity(value: str | int | float) -> Fraction:
 def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(
-            f"{shown(text, 100)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
-        )
+        hint = ", such as 500m, 2 or 16Gi"
+        if written := re.fullmatch(r"([0-9.]+) ?([KMGTPE])i?B", text, re.IGNORECASE):
+            hint = f". Did you mean {written[1]}{written[2].upper()}i?"
+        raise ValueError(f"{shown(text, 100)} is not a Kubernetes quantity{hint}")
     number, suffix = Fraction(match["number"]), match["suffix"] or ""
     if suffix in _BINARY:
         return number * 1024 ** _BINARY[suffix]

@@ -32,6 +32,12 @@ def alternatives(found: Iterable[object]) -> str:
     return listed(found, "or")
 
 
+def as_remedy(*ways: str) -> str:
+    """Return ways to fix something as a sentence, such as "Raise a, or lower b."."""
+    text = ", or ".join(filter(None, ways))
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def names(found: Iterable[object]) -> str:
     """Return a few names in a sentence, such as "a, b, c and 2 more"."""
     shown = [*map(str, found)]

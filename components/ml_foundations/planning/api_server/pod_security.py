@@ -33,11 +33,14 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
             policy[key.removeprefix(_LABEL)] = value
     level = policy.get("enforce", "privileged")
     remedy = "Correct the field, or lower the level of the namespace."
-    if _uses_fabric(template):
+    if uses_fabric := _uses_fabric(template):
         reason = "pods in the network between GPUs use folders and capabilities of the node"
         remedy = f"Set the namespace's level to privileged (pod_security of the team): {reason}."
-    for path, problem, is_certain in violations(policy, template):
-        what = f"{path} {problem}".lstrip()
+    found = sorted(violations(policy, template), key=lambda note: not note.is_error)
+    # The level is the one cause of what the network between GPUs needs.
+    shown, more = (found[:1], len(found) - 1) if uses_fabric else (found, 0)
+    for path, problem, is_certain in shown:
+        what = f"{path} {problem}{f', and {more} more' if more else ''}".lstrip()
         message = f"Pod Security {level} of the namespace refuses the pods: {what}"
         yield Refusal("pod-security", path, message, remedy, certain=is_certain)
 

@@ -12,15 +12,15 @@ from ml_foundations.planning.api_server.cohorts import flavors_of, quota_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended
 
+_FIELD = "nominalQuota (gpus of a TrainingQueue)"
+
 
 def overpromised(cluster: Cluster) -> Iterator[Refusal]:
     """Yield extended resources with more nominal quota than nodes have or ResourceQuotas allow."""
     for flavor in cluster.by_kind["ResourceFlavor"]:
         yield from _more_than_nodes(cluster, flavor)
-    for quota in cluster.by_kind["ResourceQuota"]:
-        spec = section(quota, "spec")
-        if not spec.get("scopes") and not spec.get("scopeSelector"):
-            yield from _more_than_quota(cluster, quota)
+    for queue in cluster.by_kind["ClusterQueue"]:
+        yield from _more_than_quotas(cluster, queue)
 
 
 def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
@@ -41,25 +41,36 @@ def _more_than_nodes(cluster: Cluster, flavor: Manifest) -> Iterator[Refusal]:
         else:
             promise = f"queues promise {readable(amount)} {name}"
             message = f"{promise}, and no node of this flavor has any"
-            remedy = f"Declare nodes of the flavor that have {name}, or lower nominalQuota to 0."
+            remedy = f"Declare nodes of the flavor that have {name}, or lower {_FIELD} to 0."
             yield Refusal("queue-capacity", "spec", message, remedy, object=about)
 
 
-def _more_than_quota(cluster: Cluster, quota: Manifest) -> Iterator[Refusal]:
-    namespace = namespace_of(quota)
-    hard: Amounts = {}
-    for name, amount in section(quota, "spec", "hard").items():
-        if name.startswith("requests."):
-            hard[name.removeprefix("requests.")] = milli(amount)
+def _more_than_quotas(cluster: Cluster, queue: Manifest) -> Iterator[Refusal]:
+    """Yield what a queue promises beyond the quotas of all namespaces that it serves."""
+    served = set[str]()
     for local_queue in cluster.by_kind["LocalQueue"]:
-        queue = cluster.queues.cluster_queue(namespace, name_of(local_queue))
-        if queue is None or namespace_of(local_queue) != namespace:
-            continue
-        holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
-        for name, amount in _excess(_nominal_quotas(queue), hard).items():
-            if name in hard:
-                about = f"ClusterQueue {name_of(queue)}"
-                yield _overcommitted(about, name, amount, holder, hard[name])
+        if section(local_queue, "spec").get("clusterQueue") == name_of(queue):
+            served.add(namespace_of(local_queue))
+    for name, amount in _excess(_nominal_quotas(queue), {}).items():
+        limits = [_limit(cluster, namespace, name) for namespace in sorted(served)]
+        known = [limit for limit in limits if limit is not None]
+        most = sum(hard for hard, _ in known)
+        if served and len(known) == len(limits) and amount > most:
+            holders = names(holder for _, holder in known)
+            have = f"{holders} {verb(len(known), 'has', 'have')}"
+            yield _overcommitted(f"ClusterQueue {name_of(queue)}", name, amount, have, most)
+
+
+def _limit(cluster: Cluster, namespace: str, resource: str) -> tuple[int, str] | None:
+    """Return the least quota of a namespace for a resource, with its holder; None without one."""
+    limits: list[tuple[int, str]] = []
+    for quota in cluster.by_kind["ResourceQuota"]:
+        spec, key = section(quota, "spec"), f"requests.{resource}"
+        is_scoped = spec.get("scopes") or spec.get("scopeSelector")
+        if namespace_of(quota) == namespace and not is_scoped and key in section(spec, "hard"):
+            hard = milli(section(spec, "hard")[key])
+            limits.append((hard, f"ResourceQuota {namespace}/{name_of(quota)}"))
+    return min(limits, default=None)
 
 
 def _nominal_quotas(queue: Manifest, flavor_name: str | None = None) -> Amounts:
@@ -81,5 +92,5 @@ def _excess(promised: Amounts, offered: Mapping[str, int]) -> Amounts:
 
 def _overcommitted(about: str, name: str, amount: int, holder: str, most: int) -> Refusal:
     message = f"queues promise {readable(amount)} {name}, and {holder} {readable(most)}"
-    remedy = f"Lower nominalQuota to {readable(most)} in all, or raise that amount."
+    remedy = f"Lower {_FIELD} to {readable(most)} in all, or raise that amount."
     return Refusal("queue-capacity", "spec", message, remedy, object=about)

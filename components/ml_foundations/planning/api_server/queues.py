@@ -75,6 +75,12 @@ class Queues:
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
 
+    def flavors_in(self, namespace: str, queue: str) -> list[Manifest]:
+        """Return the declared flavors of a LocalQueue's ClusterQueue."""
+        flavors = flavors_of(self.cluster_queue(namespace, queue) or {})
+        names = [flavor["name"] for _, flavor in flavors]
+        return [self._flavors[name] for name in names if name in self._flavors]
+
     def not_provisioned(self, namespace: str, name: str | None, spec: Manifest) -> Refusal | None:
         """Return why no AdmissionCheck requests nodes from GKE for pods that wait in a LocalQueue.
 

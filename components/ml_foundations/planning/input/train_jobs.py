@@ -18,12 +18,18 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.field_catalog import Note
+from ml_foundations.planning.model.declared import full_name
 
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
 """The parts whose Jobs have one replica."""
 _FOLLOWED_POLICIES = frozenset({"numNodes", "torch"})
 """The fields of a runtime's mlPolicy whose effect on pods is known."""
+_OF_TRAINER = {
+    **{field: field for field in ("image", "command", "args")},
+    "resources": "resourcesPerNode",
+}
+"""The fields of the trainer's container that a TrainJob sets, with its own."""
 _Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
 
 
@@ -35,13 +41,7 @@ def with_job_sets(
     Each has what is refused about its TrainJob with its runtime, if that is shown.
     """
     documents = list(documents)
-    runtimes: dict[tuple[Any, Any, Any], Manifest] = {}
-    for document in documents:
-        if document.get("apiVersion") == TRAINER_API and document["kind"] != "TrainJob":
-            is_of_cluster = document["kind"] == _CLUSTER_RUNTIME
-            namespace = "" if is_of_cluster else namespace_of(document)
-            runtimes[document["kind"], namespace, name_of(document)] = document
-    resolved: list[Manifest] = []
+    runtimes, resolved = _runtimes(documents), list[Manifest]()
     for document in documents:
         is_train_job = (document.get("apiVersion"), document["kind"]) == (TRAINER_API, "TrainJob")
         if not is_train_job:
@@ -55,6 +55,54 @@ def with_job_sets(
         metadata = {**section(made, "metadata"), "annotations": annotations}
         resolved.append({**made, "metadata": metadata} if notes else made)
     return resolved
+
+
+def written_fields(documents: Iterable[Manifest]) -> dict[str, dict[str, str]]:
+    """Return for each TrainJob the fields of its JobSet, as prefixes, with those that users wrote.
+
+    Those of a runtime end with " of" and the runtime.
+    """
+    documents, written = list(documents), dict[str, dict[str, str]]()
+    runtimes = _runtimes(documents)
+    for document in documents:
+        if document.get("apiVersion") == TRAINER_API and document["kind"] == "TrainJob":
+            runtime = _runtime_of(document, runtimes)
+            written[full_name(document)] = _written(document, runtime) if runtime else {}
+    return written
+
+
+def _written(train_job: Manifest, runtime: Manifest) -> dict[str, str]:
+    of_runtime = f" of {runtime['kind']} {name_of(runtime)}"
+    fields, spec = {"spec": f"spec.template.spec{of_runtime}"}, section(runtime, "spec")
+    # What Trainer's webhook refuses names the TrainJob's own fields.
+    fields |= {f"spec.{key}": f"spec.{key}" for key in section(train_job, "spec")}
+    trainer = section(train_job, "spec", "trainer")
+    nodes = "spec.trainer.numNodes" if "numNodes" in trainer else ""
+    if not nodes and "numNodes" in section(spec, "mlPolicy"):
+        nodes = f"spec.mlPolicy.numNodes{of_runtime}"
+    for index, job in enumerate(mappings(section(spec, "template", "spec"), "replicatedJobs")):
+        if labels_of(section(job, "template")).get(labels.TRAIN_JOB_STEP) != "trainer":
+            continue
+        path = f"spec.replicatedJobs[{index}].template.spec"
+        if nodes:
+            fields |= dict.fromkeys((f"{path}.parallelism", f"{path}.completions"), nodes)
+        containers = items(section(job, "template", "spec", "template", "spec"), "containers")
+        for number, container in enumerate(containers):
+            for field, own in _OF_TRAINER.items() if container.get("name") == "node" else ():
+                if trainer.get(own):
+                    name = f"{path}.template.spec.containers[{number}].{field}"
+                    fields[name] = f"spec.trainer.{own}"
+    return fields
+
+
+def _runtimes(documents: Iterable[Manifest]) -> _Runtimes:
+    runtimes: dict[tuple[Any, Any, Any], Manifest] = {}
+    for document in documents:
+        if document.get("apiVersion") == TRAINER_API and document["kind"] != "TrainJob":
+            is_of_cluster = document["kind"] == _CLUSTER_RUNTIME
+            namespace = "" if is_of_cluster else namespace_of(document)
+            runtimes[document["kind"], namespace, name_of(document)] = document
+    return runtimes
 
 
 def _runtime_of(train_job: Manifest, runtimes: _Runtimes) -> Manifest | None:
@@ -138,7 +186,5 @@ def _of_trainer(container: Manifest, trainer: Manifest) -> Manifest:
     """Return a container of the trainer's pods with the fields that a TrainJob sets."""
     if container.get("name") != "node":
         return container
-    own = {key: trainer[key] for key in ("image", "command", "args") if key in trainer}
-    if resources := trainer.get("resourcesPerNode"):
-        own["resources"] = resources
+    own = {field: trainer[key] for field, key in _OF_TRAINER.items() if trainer.get(key)}
     return {**container, **own}

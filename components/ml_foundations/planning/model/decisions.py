@@ -1,13 +1,14 @@
 """Verdicts and their reasons as data; ``verdict/explain.py`` puts reasons into words."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
 from ml_foundations.kubernetes.objects import Manifest, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts
-from ml_foundations.kubernetes.words import verb
+from ml_foundations.kubernetes.words import as_remedy, verb
+from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, PodGroup
 from ml_foundations.planning.model.performance import unique
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning
@@ -63,10 +64,10 @@ class GrowthStops:
 
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
     """Return that only some pods of a Job run at a time, for a limit like "the nodes allow"."""
-    path, run = pods.count_path, verb(most, "runs", "run")
+    run = verb(most, "runs", "run")
     message = f"{most} of {pods.count} pods {run} at a time: {limit} no more"
-    remedy = f"Lower {path} to {most}, or make room for {pods.count}."
-    return Refusal("runs-in-turns", path, message, remedy)
+    how = as_remedy(lowered(pods.counts, most), f"make room for {pods.count}")
+    return Refusal("runs-in-turns", pods.count_path, message, how)
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Shortage:
     limited_by: str
     """The rule that makes ``most`` smaller than the free resources would."""
     wanted: int
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The fields of the pods' spec that are not of the template, and whose they are."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ class Competition:
     """The Job that may wait, if other workloads stay."""
     staying: Sequence[Workload] = ()
     """The workloads that stay."""
-    of_one: str = ""
-    """The field with the number of pods, if all are of one workload."""
+    of_one: Sequence[str] = ()
+    """The fields with the numbers of pods, if all are of one workload."""
 
 
 Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
@@ -293,7 +296,7 @@ class AdmittedWorkload:
             return [self.pod_sets]
         phases: list[PodSets] = []
         for paths in self.workload.phases:
-            phases.append(tuple(pods for pods in self.pod_sets if pods[0].count_path in paths))
+            phases.append(tuple(pods for pods in self.pod_sets if pods[0].path in paths))
         return phases
 
     def required_pods(self, pods: PodSet, *, in_all: bool = False) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, namespace_of
 
 
 def of_type(resources: Iterable[tuple[str, Manifest]], type_: str) -> list[Manifest]:
@@ -27,4 +28,9 @@ def kind_and_name(manifest: Manifest) -> str:
 
 def full_name(manifest: Manifest) -> str:
     """Return an object as ``Kind namespace/name``."""
-    return f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}"
+    return f"{written_kind(manifest)} {namespace_of(manifest)}/{name_of(manifest)}"
+
+
+def written_kind(manifest: Manifest) -> str:
+    """Return the kind that the user wrote: a controller may make the object of another."""
+    return annotations_of(manifest).get(labels.MADE_FROM, manifest["kind"])

@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
     section,
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
+from ml_foundations.planning.model.counts import Count
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.exclusive import term, with_terms
 
@@ -37,8 +38,8 @@ class PodTemplate:
     """The labels of all of its pods."""
     count: int
     """The number of its pods in each replica."""
-    count_path: str
-    """The path of their number; that of the template if it is fixed."""
+    counts: tuple[Count, ...]
+    """The factors of that number, with their fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +128,11 @@ class DescribedPods:
         if self.init_containers:
             containers = [*items(spec, "initContainers"), *self.init_containers]
             spec = {**spec, "initContainers": containers}
-        count = self.count_of(document, prefix)
-        number_path = prefix + self.count if self.count else path
-        return PodTemplate(path, template, spec, pod_labels, count, number_path)
+        count, times = self.count_of(document, prefix), _number(document, prefix, self.times, 1)
+        fields = {prefix + p: at(document, prefix + p) for p in (self.count, *self.bounds[:1]) if p}
+        factor = {prefix + self.times: times} if self.times else {}
+        counts = (Count(count // max(times, 1), fields, self.others), Count(times, factor))
+        return PodTemplate(path, template, spec, pod_labels, count, counts)
 
     def path(self, document: Manifest, prefix: str) -> str:
         """Return the path of the template, without the prefix."""

@@ -46,7 +46,8 @@ class FreeVolumes:
 
     def __init__(self, volumes: Iterable[Manifest], classes: StorageClasses) -> None:
         self._classes = classes
-        self._volumes = {name_of(volume): volume for volume in volumes if storage.is_free(volume)}
+        self._all = list(volumes)
+        self._volumes = {name_of(volume): volume for volume in self._all if storage.is_free(volume)}
         self._needs: dict[_Names, list[Need]] = {}
         """The claims by the volumes that satisfy them: thousands have the same."""
         self._of_owner = defaultdict[str, list[tuple[_Names, Need]]](list)
@@ -188,6 +189,8 @@ class FreeVolumes:
         """Return the refusal of a node that reaches no volume that the claim may get."""
         name = name_of(claim)
         may_be_made = self._classes.makes_volume(claim)
+        if not candidates and not may_be_made:
+            return self._none_matches(claim)
         message = f"no free volume for claim {name} is reachable from the node"
         if not candidates and may_be_made:
             storage_class = name_of(self._classes.of(claim))
@@ -199,6 +202,21 @@ class FreeVolumes:
         if self._classes.waits(claim):
             may_come = any(storage.is_selected(node, self._volumes[n]) for n in candidates)
         return Refusal("volume-zone", "volumes", message, certain=not may_come)
+
+    def _none_matches(self, claim: Manifest) -> Refusal:
+        """Return the refusal of a claim that no volume can be bound to, by the nearest volume."""
+        kept, wanted = self._all, section(claim, "spec").get("volumeName")
+        of_class = [v for v in kept if storage.class_name(v) == storage.class_name(claim)]
+        nearest = next((v for v in kept if wanted and name_of(v) == wanted), None)
+        nearest = nearest or next(iter([*of_class, *kept]), None)
+        why, remedy = "none is declared", "Declare one, or let a class make it."
+        if nearest is not None:
+            why = storage.mismatch(nearest, claim)
+            is_free, is_able = storage.is_free(nearest), storage.is_large_enough(nearest, claim)
+            named = ", or name the claim in its claimRef" if is_able else ""
+            remedy = f"Change one of both{named}." if is_free else "Correct its claimRef."
+        message = f"no PersistentVolume can be bound to claim {name_of(claim)}: {why}"
+        return Refusal("volume-binding", "volumes", message, remedy)
 
     def _competing(self, volumes: _Names, workload: Workload) -> list[tuple[_Names, int]]:
         """Return the claims that may take some volumes: what satisfies them, and their number."""

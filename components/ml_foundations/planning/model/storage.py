@@ -1,5 +1,6 @@
 """Questions about one claim, volume or storage class, as the volume controller answers them."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
+from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -23,6 +25,12 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _EQUAL_FIELDS = {"volumeMode": "Filesystem", "volumeAttributesClassName": ""}
 """The fields that a claim and its volume must have alike, with the defaults."""
+_FIELDS_OF_CLAIMS = {
+    "spec.capacity.storage": "spec.resources.requests.storage",
+    "metadata.labels": "spec.selector",
+    "metadata.name": "spec.volumeName",
+}
+"""The fields of volumes that others of claims are compared with."""
 _IN_EVERY_ZONE = "enable-multi-zone-provisioning"
 """The parameter of a class whose volumes are a disk in each zone (GKE, "Hyperdisk ML")."""
 
@@ -156,6 +164,31 @@ def satisfies(volume: Manifest, claim: Manifest) -> bool:
         return name == name_of(volume)
     selector = wanted.get("selector")
     return selector is None or selects(selector, labels_of(volume))
+
+
+def mismatch(volume: Manifest, claim: Manifest) -> str:
+    """Return which field of a volume keeps it from being bound to a claim, and of the claim."""
+    actual, wanted = section(volume, "spec"), section(claim, "spec")
+    of_volume, of_claim = (
+        f"PersistentVolume {name_of(volume)}",
+        f"PersistentVolumeClaim {name_of(claim)}",
+    )
+    if owner := section(actual, "claimRef"):
+        kept_for = f"{owner.get('namespace')}/{owner.get('name')}"
+        return f"spec.claimRef of {of_volume} is of claim {kept_for}"
+    size, selector = section(wanted, "resources", "requests").get("storage"), wanted.get("selector")
+    agree = {
+        "spec.storageClassName": class_name(volume) == class_name(claim),
+        "spec.accessModes": {*access_modes(claim)} <= {*access_modes(volume)},
+        "spec.capacity.storage": size_of(volume) >= milli(size),
+        "metadata.labels": selector is None or selects(selector, labels_of(volume)),
+    }
+    for key, default in _EQUAL_FIELDS.items():
+        agree[f"spec.{key}"] = (actual.get(key) or default) == (wanted.get(key) or default)
+    field = next((field for field, agrees in agree.items() if not agrees), "metadata.name")
+    other = _FIELDS_OF_CLAIMS.get(field, field)
+    values = [json.dumps(at(volume, field) or ""), json.dumps(at(claim, other) or "")]
+    return f"{field} of {of_volume} is {values[0]}, and {other} of {of_claim} is {values[1]}"
 
 
 def is_selected(node: NodeClass, volume: Manifest) -> bool:

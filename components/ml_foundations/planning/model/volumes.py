@@ -397,8 +397,12 @@ class Volumes:
                 message = f"the storage class {wanted} of claim {name} is not declared"
                 yield _undeclared(message, f"Declare the StorageClass {wanted}.")
             elif wanted is None or not self._volumes:
-                message = f"the storage class (none) of claim {name} is not declared"
-                yield _undeclared(message, "Name a storage class.")
+                lacks, missing = "names no storage class", "default StorageClass"
+                if wanted is not None:
+                    lacks, missing = 'has storageClassName ""', "PersistentVolume without a class"
+                message = f"claim {name} {lacks}, and no {missing} is declared"
+                remedy = f"Set its spec.storageClassName to a class, or declare a {missing}."
+                yield _undeclared(message, remedy)
         elif (
             storage_class.get("volumeBindingMode") != "WaitForFirstConsumer"
             and storage_class.get("provisioner") in _ZONAL_PROVISIONERS

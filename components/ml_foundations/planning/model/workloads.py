@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ml_foundations.catalog.tables import rows
@@ -19,8 +20,9 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
+from ml_foundations.planning.model.counts import Count, deciding_path
 from ml_foundations.planning.model.declared import key_of
-from ml_foundations.planning.model.described_kinds import DescribedKind, at, holds
+from ml_foundations.planning.model.described_kinds import DescribedKind, PodTemplate, at, holds
 from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.performance import fingerprint
 
@@ -84,6 +86,8 @@ class PodSet:
     """The path of the pods' spec in the workload's manifest."""
     count_path: str
     """The path of their number."""
+    counts: tuple[Count, ...] = ()
+    """The factors of their number, with the fields that decide each."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,7 +103,7 @@ class Workload:
     all_at_once: bool = True
     """Whether the pods are of use only together, as those of always-on workloads and of gangs."""
     phases: tuple[frozenset[str], ...] = ()
-    """Of a JobSet whose Jobs wait for others to complete, the count paths that run together."""
+    """Of a JobSet whose Jobs wait for others to complete, the paths of pods that run together."""
     groups: int = 0
     """Of a kind whose replicas are groups of pods, the number of replicas."""
     surge: int = 0
@@ -452,23 +456,37 @@ def template_paths(document: Manifest) -> list[str]:
     return described.template_paths(document) if described else [template_path(document["kind"])]
 
 
-def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
+def _pod_set(
+    document: Manifest, count: int, path: str, fields: Mapping[str, Any] | None = None
+) -> PodSet:
     template = section(document, *path.split("."))
     pod_labels = {**labels_of(template), **_controller_labels(document)}
-    spec = read_fields(section(template, "spec"))
-    return PodSet(template, spec, pod_labels, count, f"{path}.spec", count_path)
+    spec, counts = read_fields(section(template, "spec")), (Count(count, fields or {}),)
+    count_path = deciding_path(counts)
+    return PodSet(template, spec, pod_labels, count, f"{path}.spec", count_path, counts)
 
 
 def _job(document: Manifest, kind: str) -> Workload:
     path = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
     spec = section(document, *path.split("."))
     succeeded = section(document, "status").get("succeeded") or 0
-    pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", f"{path}.parallelism")
     marks = [annotations_of(document).get(labels.GANG)]
     if kind == "CronJob":
         marks.append(annotations_of(section(document, "spec", "jobTemplate")).get(labels.GANG))
+    is_gang = "true" in marks
+    fields = _job_fields(spec, path, of_gang=is_gang)
+    pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", fields)
     whose = (kind, *key_of(document), document)
-    return Workload(*whose, (pods,), all_at_once="true" in marks)
+    return Workload(*whose, (pods,), all_at_once=is_gang)
+
+
+def _job_fields(spec: Manifest, path: str, *, of_gang: bool) -> Mapping[str, Any]:
+    """Return the fields that decide how many pods of a Job run at once, with their values."""
+    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    fields = {f"{path}.parallelism": parallelism}
+    # All pods of a gang run at once, so it has as many completions.
+    is_all = of_gang and completions is not None and completions <= (parallelism or 1)
+    return {**fields, f"{path}.completions": completions} if is_all else fields
 
 
 def _at_once(spec: Manifest, succeeded: int = 0) -> int:
@@ -495,8 +513,11 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
             **({exclusive.PRIORITY: value} if how.has_priority else {}),
         }
-        spec_path = f"{path}.template.spec.template.spec"
-        pods = PodSet(template, spec, pod_labels, count, spec_path, f"{path}.replicas")
+        job_spec = section(job, "template", "spec")
+        fields = _job_fields(job_spec, f"{path}.template.spec", of_gang=True)
+        counts = (Count(max(replicas, 1), {f"{path}.replicas": replicas}), Count(count, fields))
+        count_path, spec_path = deciding_path(counts), f"{path}.template.spec.template.spec"
+        pods = PodSet(template, spec, pod_labels, count, spec_path, count_path, counts)
         # Each child Job has its own set if the Jobs are placed exclusively.
         if replicas > 1 and not any(other.is_exclusive for other in ways):
             yield replace(pods, count=replicas * count)
@@ -505,7 +526,9 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
             key = exclusive.job_key(document, job, number)
             name = f"{namespace_of(document)}_{name_of(document)}-{job.get('name')}-{number}"
             own = exclusive.placed(spec, how, key, value, name)
-            yield replace(pods, spec=own, labels={**pod_labels, exclusive.JOB_KEY: key})
+            own_labels = {**pod_labels, exclusive.JOB_KEY: key}
+            alone = (counts[0]._replace(number=1), counts[1])
+            yield replace(pods, spec=own, labels=own_labels, counts=alone)
 
 
 def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
@@ -531,7 +554,7 @@ def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
         phase: set[str] = set()
         for other in range(len(jobs)):
             if other not in completed[one] and one not in completed[other]:
-                phase.add(f"spec.replicatedJobs[{other}].replicas")
+                phase.add(f"spec.replicatedJobs[{other}].template.spec.template.spec")
         phases[frozenset(phase)] = None
     return tuple(phases)
 
@@ -541,24 +564,28 @@ def _of_described(
 ) -> Workload:
     """Return the workload of a described kind: a set of pods for each template."""
     replicas, ceiling = _scaled(described.replicas_of(document), autoscalers)
+    outer: tuple[Count, ...] = ()
+    if path := described.replicas:
+        outer = (Count(replicas, _scaled_fields(path, at(document, path), autoscalers)),)
     whose = (described.kind, *key_of(document), document)
     claims = claim_templates(document)
     sets: list[PodSet] = []
     is_exclusive = described.is_exclusive(document)
-    for template in described.templates(document):
+    templates = [*described.templates(document)]
+    for template in map(partial(_sharing, templates), templates):
         spec = read_fields(template.spec)
-        number_path = described.replicas or template.count_path
-        pods = PodSet(
-            template.manifest, spec, template.labels, 0, f"{template.path}.spec", number_path
-        )
-        count = template.count
+        counts, count = (*outer, *template.counts), template.count
+        paths = f"{template.path}.spec", deciding_path(counts)
+        pods = PodSet(template.manifest, spec, template.labels, 0, *paths, counts)
         if not is_exclusive:
             sets.append(replace(pods, count=count * replicas))
             continue
         for replica in range(max(1, replicas)):
             key, own = described.placed(document, spec, replica)
             own_labels = {**template.labels, described.key_label: key}
-            sets.append(replace(pods, spec=own, labels=own_labels, count=count * min(replicas, 1)))
+            own_counts = (*[factor._replace(number=1) for factor in outer], *template.counts)
+            alone = replace(pods, spec=own, labels=own_labels, counts=own_counts)
+            sets.append(replace(alone, count=count * min(replicas, 1)))
     if not sets:
         return Workload(*whose, (), unknown=("spec",))
     if is_exclusive or not described.replicas:
@@ -566,6 +593,15 @@ def _of_described(
     surge = min(_number_or_share(described.surge_of(document), replicas), replicas)
     made = Workload(*whose, tuple(sets), claims=claims)
     return replace(made, groups=replicas, surge=surge, ceiling=ceiling)
+
+
+def _sharing(templates: Sequence[PodTemplate], template: PodTemplate) -> PodTemplate:
+    """Return a template of two sets of pods, such as a leader and workers, with the sum of both."""
+    *others, last = [other for other in templates if other.path == template.path]
+    if not others:
+        return template
+    counts = [count._replace(number=count.number + count.others, others=0) for count in last.counts]
+    return replace(template, counts=tuple(counts))
 
 
 def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | None]:
@@ -578,6 +614,15 @@ def _scaled(count: int, autoscalers: Sequence[Manifest]) -> tuple[int, int | Non
     return max(min(count, ceiling), least), ceiling
 
 
+def _scaled_fields(path: str, replicas: Any, autoscalers: Sequence[Manifest]) -> Mapping[str, Any]:
+    """Return the fields that decide the replicas of an object, and their values."""
+    fields = {path: replicas}
+    for autoscaler in autoscalers if replicas != 0 else ():
+        least = int(section(autoscaler, "spec").get("minReplicas") or 1)
+        fields[f"spec.minReplicas of {autoscaler.get('kind')} {name_of(autoscaler)}"] = least
+    return fields
+
+
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
     spec = section(document, "spec")
     replicas = spec.get("replicas")
@@ -585,7 +630,8 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
     claims = claim_templates(document)
     surge = _surge(spec, count) if kind == "Deployment" else 0
     whose = (kind, *key_of(document), document)
-    sets = (_pod_set(document, count, "spec.template", "spec.replicas"),)
+    fields = _scaled_fields("spec.replicas", replicas, autoscalers)
+    sets = (_pod_set(document, count, "spec.template", fields),)
     return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
 
 

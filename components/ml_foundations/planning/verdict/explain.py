@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.kubernetes.quantities import readable
-from ml_foundations.kubernetes.words import listed, names, number, verb
+from ml_foundations.kubernetes.words import alternatives, listed, names, number, verb
 from ml_foundations.planning.model import decisions
 from ml_foundations.planning.model.decisions import QuotaExceeded, Reason, Verdict
 from ml_foundations.planning.model.declared import full_name
@@ -17,7 +17,7 @@ from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, error, warning
-from ml_foundations.planning.verdict.shortage import lack_text, lacks, needs
+from ml_foundations.planning.verdict.shortage import lack_texts, lacks, needs
 
 
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
@@ -51,7 +51,7 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
         case decisions.Competition():
             return _competition(reason, verdict)
         case decisions.Shortage():
-            return shortage.words(reason)
+            return shortage.explained(reason)
 
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
@@ -136,7 +136,7 @@ def node_refuses(
 
 def node_is_full(pods: PodSet, pod: PodClass, group: NodeGroup) -> Refusal:
     """Return that a node on which a DaemonSet must run has no room for its pod."""
-    short = "; ".join(map(lack_text, lacks(pod, group)))
+    short = "; ".join(lack_texts(lacks(pod, group)))
     short, name = short or "host ports or anti-affinity keep it off", group.node.name
     remedy = f"Lower the pod's requests, or keep it off {name} by a node selector."
     message = f'"{name}" has no room for its pod: {short}'
@@ -164,8 +164,8 @@ def _competition(reason: decisions.Competition, verdict: Verdict) -> Refusal:
     missing = _missing(reason)
     if reason.of_one:
         message = missing or "its pods may take each other's places"
-        remedy = "Let pools have more nodes, or lower replicas."
-        return Refusal("nodes", reason.of_one, message, remedy)
+        remedy = f"Let pools have more nodes, or lower {alternatives(reason.of_one)}."
+        return Refusal("nodes", reason.of_one[0], message, remedy)
     if reason.job:
         all_end = all(workload.is_finite for workload in reason.staying)
         until = "until they have ended" if all_end else "forever"

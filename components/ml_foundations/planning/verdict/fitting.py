@@ -25,6 +25,7 @@ from ml_foundations.planning.model.decisions import (
     Verdict,
     in_turns,
 )
+from ml_foundations.planning.model.declared import written_kind
 from ml_foundations.planning.model.node_groups import (
     NodeGroup,
     PodClass,
@@ -40,6 +41,8 @@ from ml_foundations.planning.scheduler.competition import judge_together, label_
 from ml_foundations.planning.scheduler.exhaustive_search import MOST_PODS, search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.verdict import explain, shortage
+from ml_foundations.planning.verdict.exclusive_groups import too_few_domains
+from ml_foundations.planning.verdict.sources import sources
 
 MAY_WAIT_TOO_LONG = doubt(
     "runs-in-turns",
@@ -339,14 +342,20 @@ class Fitting:
             return Outcome.of(Verdict.UNDETERMINED, reason)
         if bounds.most < wanted and any(self._affecting(pod)):
             return self._place_with_affecting(admitted, pod_set, pod, wanted)
-        return self._by_capacity(pod_set, pod, bounds, wanted)
+        return self._by_capacity(admitted, pod_set, pod, bounds, wanted)
 
     def _by_capacity(
-        self, pod_set: PodSet, pod: PodClass, bounds: Capacity, wanted: int
+        self,
+        admitted: AdmittedWorkload,
+        pod_set: PodSet,
+        pod: PodClass,
+        bounds: Capacity,
+        wanted: int,
     ) -> Outcome:
         verdict = Verdict.UNDETERMINED if bounds.most >= wanted else Verdict.CANNOT_FIT
         figures = bounds.least, bounds.most, bounds.limited_by, wanted
-        return Outcome.of(verdict, Shortage(pod_set, pod, self.occupied, *figures))
+        written = sources(self.cluster, admitted.workload, pod_set, pod)
+        return Outcome.of(verdict, Shortage(pod_set, pod, self.occupied, *figures, written))
 
     def _room_with(self, pod: PodClass, possible: Sequence[NodeGroup]) -> int:
         """Return the room for pods, with the nodes that may accept them."""
@@ -412,7 +421,7 @@ class Fitting:
         if least >= wanted:
             return Outcome.of(Verdict.FITS)
         rule = "pod-affinity" if pod.affinity else "topology-spread"
-        return self._by_capacity(pod_set, pod, Capacity(least, most, rule), wanted)
+        return self._by_capacity(admitted, pod_set, pod, Capacity(least, most, rule), wanted)
 
     def _company(self, admitted: AdmittedWorkload) -> list[AdmittedWorkload]:
         """Return a workload, those that affect it, those that affect these, and so on.
@@ -452,9 +461,10 @@ class Fitting:
                 impossible += Outcome(Verdict.CANNOT_FIT, alone.reasons)
         if impossible.verdict is not None:
             return impossible
+        kind = written_kind(workload.manifest)
         waiting = "whether they wait for each other is not known"
         message = f"there is no place for all of its pods at once, and {waiting}"
-        gang = f'If they do, make room for all, and annotate the JobSet {labels.GANG}: "true".'
+        gang = f'If they do, make room for all, and annotate the {kind} {labels.GANG}: "true".'
         remedy = f"{gang} If they do not, they run one after the other."
         may_wait = doubt("runs-in-turns", "spec.replicatedJobs", message, remedy)
         reasons = [reason for _, reason in not_together[0].reasons]
@@ -482,10 +492,11 @@ class Fitting:
         if verdict is Verdict.FITS:
             stopped = Outcome.warned(self._stopped_groups(admitted))
             return outcome + Outcome.of(verdict) + stopped
-        path = "spec.replicatedJobs"
-        if admitted.workload.kind != "JobSet":
-            path = admitted.pod_sets[0][0].count_path
-        return outcome + Outcome.of(verdict, Competition(demands, shortfall, of_one=path))
+        if few := too_few_domains(admitted, demands):
+            return outcome + Outcome.of(verdict, few)
+        paths = dict.fromkeys(pods.count_path for pods, _ in _nonempty(admitted))
+        of_one = [*filter(None, paths)] or ["spec"]
+        return outcome + Outcome.of(verdict, Competition(demands, shortfall, of_one=of_one))
 
     def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[NodeGroup]) -> PodGroup:
         accepting = self.cluster.accepting(pod, among)

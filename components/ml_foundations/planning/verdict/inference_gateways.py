@@ -9,6 +9,7 @@ from ml_foundations.kubernetes.labels import LLMD_ROLE
 from ml_foundations.kubernetes.objects import Manifest, items, mappings, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.kubernetes.words import alternatives, as_remedy
 from ml_foundations.planning.input.program import SUBNETWORK, Resource
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind, of_type
 from ml_foundations.planning.verdict.findings import Finding, error, warning
@@ -42,7 +43,7 @@ def inference_gateway_findings(
         selector = section(pool, "spec", "selector")
         candidates = network.by_namespace.get(key_of(pool)[0], [])
         servers = [pods for pods in candidates if selects(selector, pods.labels)]
-        yield from _selected(pool, servers)
+        yield from _selected(pool, servers, candidates)
         if key_of(pool) not in of_gke:
             continue
         policy = facts.policy_of(key_of(pool), policies)
@@ -116,20 +117,28 @@ def _ports(pool: Manifest) -> list[Any]:
     return [port.get("number") for port in mappings(section(pool, "spec"), "targetPorts")]
 
 
-def _selected(pool: Manifest, servers: Sequence[Pods]) -> Iterator[Finding]:
-    """Yield the findings on the pods that a pool selects."""
-    about, path, ports = full_name(pool), "spec.selector", _ports(pool)
-    listening: list[Pods] = []
+def _selected(
+    pool: Manifest, servers: Sequence[Pods], candidates: Sequence[Pods]
+) -> Iterator[Finding]:
+    """Yield the findings on the pods that a pool selects among those of its namespace."""
+    about, ports = full_name(pool), _ports(pool)
+    listening = [pods for pods in servers if pods.declared_ports.intersection(ports)]
+    others = [pods for pods in candidates if pods.declared_ports.intersection(ports)]
     for pods in servers if ports else ():  # the API server refuses a pool without ports
         declared = pods.declared_ports
-        if declared.intersection(ports):
-            listening.append(pods)
+        if pods in listening:
             continue
         message = f"it selects the pods of {pods.about}, which declare no port {ports[0]}"
-        remedy = "Add a label to the selector that only the pods of its server have."
+        path, remedy = "spec.selector", "Add a label that only the pods of its server have."
+        if declared and not listening:
+            # One of both is wrong: the port, or the labels if other pods have the port.
+            path, actual = "spec.targetPorts", alternatives(sorted(declared, key=str))
+            select = f"select the pods of {others[0].about}" if others else ""
+            remedy = as_remedy(f"set {path} to {actual}, which they declare", select)
         # A container without declared ports may listen on any.
         severe = error if declared else warning
         yield severe("inference-pool", about, path, f"{message}: requests fail there", remedy)
+    path = "spec.selector"
     if not servers:
         message = "it selects no pods that are declared: requests get error 503"
         yield warning("inference-pool", about, path, message, "Select the labels of a server.")

@@ -282,7 +282,8 @@ def _stack(
         verdict = together([verdict, Verdict.UNDETERMINED])
     findings += map(_of_object, refused)
     findings += [explain.finding(gap, Verdict.UNDETERMINED) for gap in unknown]
-    findings += map(_of_object, overpromised(cluster))
+    # What waits in a queue for nodes or for a quota may not be declared.
+    findings += [explain.finding(each, Verdict.FITS) for each in overpromised(cluster)]
     findings += own_logs_findings([*documents.judged, *documents.harmless])
     for claim in cluster.volumes.unmounted(cluster.workloads):
         findings += map(_of_object, cluster.volumes.class_refusals(claim))

@@ -9,7 +9,7 @@ from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, sentence
+from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, of_stack, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 MARK = "<!-- ml-foundations plan -->"
@@ -40,13 +40,13 @@ def of_verdicts(verdicts: Verdicts) -> str:
     rows: list[tuple[str, ...]] = []
     for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS):
         findings = (*item.reasons, *item.warnings)
-        why = " ".join(sentence(finding, item.workload) for finding in findings)
+        why = "\n".join(sentence(finding, item.workload) for finding in findings)
         verdict = f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}"
         rows.append((str(item.workload), verdict, why, gpus_text(item.gpus) if item.gpus else ""))
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
         _table(number(len(rows), "workload"), ("workload", "verdict", "why", "its GPUs"), rows),
-        _bullets("finding of the stack", list(map(sentence, verdicts.of_stack))),
+        _bullets("finding of the stack", list(map(of_stack, verdicts.of_stack))),
         _bullets("Quotas and cost", rest, is_counted=False),
     )
 
@@ -94,7 +94,13 @@ def _head(columns: Sequence[str]) -> str:
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(map(_escape, row))} |" for row in rows[:_MOST_ROWS]]
+    return [f"| {' | '.join(map(_cell, row))} |" for row in rows[:_MOST_ROWS]]
+
+
+def _cell(text: str) -> str:
+    """Return the sentences of a cell below each other, or their beginning if they are long."""
+    cell = "<br>".join(map(_escape, text.splitlines()))
+    return cell if len(cell.encode()) <= _TEXT_BYTES else _escape(" ".join(text.splitlines()))
 
 
 def _folded(title: str, lines: Sequence[str], count: int, most: int, head: str = "") -> str:

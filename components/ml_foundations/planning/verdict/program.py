@@ -11,7 +11,7 @@ from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
-from ml_foundations.planning.input.train_jobs import with_job_sets
+from ml_foundations.planning.input.train_jobs import with_job_sets, written_fields
 from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.model.owners import without_owned
@@ -34,10 +34,12 @@ from ml_foundations.planning.verdict.retained import lost_with_namespaces, retai
 from ml_foundations.planning.verdict.values import with_values
 from ml_foundations.planning.verdict.verdicts import Verdicts, verdict_of
 from ml_foundations.planning.verdict.webhooks import webhook_findings
+from ml_foundations.planning.verdict.written import as_written
 
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, and add findings about objects that place no pods."""
+    written = written_fields(documents)
     documents = with_autoscalers(with_job_sets(documents, of_train_job))
     verdicts = with_values(judge(documents), documents)
     verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
@@ -50,7 +52,7 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
         *group_service_findings(once),
         *quota_findings(once),
     )
-    return replace(verdicts, reasons=(*verdicts.reasons, *findings))
+    return as_written(replace(verdicts, reasons=(*verdicts.reasons, *findings)), written)
 
 
 def _object_findings(
@@ -93,7 +95,9 @@ def judge_program(
     declared = list(resources)
     nodes = program.nodes_of(declared, existing)
     clusters = program.shown_clusters(declared)
-    objects = with_autoscalers(with_job_sets(program.objects_of(declared), of_train_job))
+    objects = program.objects_of(declared)
+    written = written_fields(objects)
+    objects = with_autoscalers(with_job_sets(objects, of_train_job))
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for inputs in of_type(declared, RELEASE)]
@@ -121,7 +125,7 @@ def judge_program(
     errors = [finding for finding in findings if finding.is_error]
     region = verdicts.cost.region
     platform = tuple(platform_cost(declared, nodes, region))
-    return replace(
+    verdicts = replace(
         verdicts,
         stack=together([verdicts.stack, verdict_of(errors, accepted)]),
         reasons=(*verdicts.reasons, *findings),
@@ -129,3 +133,4 @@ def judge_program(
         retained=tuple(retained(verdicts.stored, objects, undeleted, region)),
         needs=quota_needs(declared, existing),
     )
+    return as_written(verdicts, written)

@@ -13,7 +13,7 @@ from ml_foundations.kubernetes.words import listed, number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, GpuCost, PoolCost
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.quota_needs import summary
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
@@ -69,12 +69,12 @@ def as_text(verdicts: Verdicts) -> str:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
         lines += [f"  {sentence(finding, item.workload)}" for finding in item.reasons]
         lines += [f"  warning: {sentence(finding, item.workload)}" for finding in item.warnings]
-        if item.gpus:
+        if item.gpus and item.verdict is not Verdict.CANNOT_FIT:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
             most = f"{run.amount:.2f} {verdicts.cost.currency} at most"
             lines.append(f"  A run costs {most}: {run.nodes} x {run.pool} for {run.hours:.1f} h.")
-    lines += map(sentence, verdicts.of_stack)
+    lines += map(of_stack, verdicts.of_stack)
     return printable.lines([*lines, *as_summary(verdicts).splitlines()])
 
 
@@ -88,8 +88,8 @@ def as_summary(verdicts: Verdicts, accepted: int = 0) -> str:
         amounts: list[str] = []
         for name, amount in sorted(left.left.items()):
             hard = left.hard[name]
-            # GKE's own quota of a thousand million pods limits nothing.
-            if hard and (name != "pods" or hard < 10**12):
+            # Unused amounts are no news. GKE's own quota of a thousand million pods limits nothing.
+            if amount < hard and (name != "pods" or hard < 10**12):
                 amounts.append(f"{name} {readable(amount, math.floor)} of {readable(hard)}")
         if amounts:
             lines.append(f"Quota {left.namespace}/{left.name} leaves {', '.join(amounts)}.")
@@ -159,6 +159,12 @@ def gpus_text(cost: GpuCost) -> str:
 
 def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
+
+
+def of_stack(finding: Finding) -> str:
+    """Return a finding that is about no workload as text, with a mark if it is a warning."""
+    mark = "warning: " if finding.severity is Severity.WARNING else ""
+    return f"{mark}{sentence(finding)}"
 
 
 def sentence(finding: Finding, workload: Workload | None = None) -> str:

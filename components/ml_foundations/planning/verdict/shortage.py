@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes import labels, words
 from ml_foundations.kubernetes.objects import items, section
-from ml_foundations.kubernetes.quantities import millis, readable
+from ml_foundations.kubernetes.quantities import WHOLE, millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
-from ml_foundations.kubernetes.words import listed, names, number
+from ml_foundations.kubernetes.words import listed, names, number, verb
+from ml_foundations.planning.model.counts import lowered
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, total_room
 from ml_foundations.planning.model.refusals import Refusal
@@ -17,7 +18,7 @@ from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
 
-def words(reason: Shortage) -> Refusal:
+def explained(reason: Shortage) -> Refusal:
     """Return why the nearest node refuses a pod, or how many nodes are missing."""
     path = reason.pods.path
     if reason.most >= reason.wanted:
@@ -36,7 +37,13 @@ def words(reason: Shortage) -> Refusal:
     return _too_many(reason, able)
 
 
-_DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
+_DISTANCES = {
+    "taint": 2,
+    "node-unschedulable": 2,
+    "disk-type": 5,
+    "volume-zone": 5,
+    "volume-binding": 5,
+}
 """How far a node is that refuses pods by a rule: a toleration is easier to add than a machine.
 
 Other rules count 10. In ``_nowhere``, a resource that is short counts 3, and an extended resource
@@ -63,17 +70,38 @@ def _nowhere(reason: Shortage) -> Refusal:
     nearest = min(reason.node_groups, key=distance)
     refused, short = refusals(pod, nearest.node), lacks(pod, nearest)
     against = [refusal.message for refusal in refused]
-    against += map(lack_text, short)
+    against += lack_texts(short)
     against = against or ["pods that run there keep it off, by host ports or anti-affinity"]
     rule, path = "pod-anti-affinity", pods.path
     if refused:
-        rule, path = refused[0].rule, f"{pods.path}.{refused[0].path}"
+        rule, path = refused[0].rule, _written(reason, refused[0].path)
     elif short:
-        rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
+        lacking = min(short, key=lambda lack: lack[0].startswith(labels.GKE_NETWORKS))
+        rule, path = "resources", _request_path(pods, lacking[0])
     name = nearest.node.name
     message = f'each pod needs {needs(pod)}; the nearest, "{name}", does not take it'
     message = f"{message}: {'; '.join(against)}"
     return Refusal(rule, path, message, _remedy(reason, nearest, refused))
+
+
+def _written(reason: Shortage, path: str) -> str:
+    """Return the field that the user wrote for one of the pods' spec."""
+    return reason.sources.get(path, f"{reason.pods.path}.{path}")
+
+
+def _request_path(pods: PodSet, resource: str) -> str:
+    """Return where a template asks for most of a resource; its containers if it does not."""
+    if resource.startswith(labels.GKE_NETWORKS):
+        holder = pods.path.removesuffix(".spec") if "." in pods.path else ""
+        return f"{holder}.metadata.annotations.{labels.GKE_INTERFACES}".lstrip(".")
+    asked = dict[str, int]()
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(items(section(pods.template, "spec"), kind)):
+            for part in ("limits", "requests"):
+                path = f"{pods.path}.{kind}[{index}].resources.{part}.{resource}"
+                if amount := millis(section(container, "resources", part)).get(resource):
+                    asked[path] = amount
+    return max(asked, key=lambda path: asked[path], default=f"{pods.path}.containers")
 
 
 def daemon_set_nowhere(pods: PodSet, pod: PodClass, groups: Sequence[NodeGroup]) -> Refusal:
@@ -101,21 +129,23 @@ def _remedy(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) ->
         if refusal.remedy and refusal.rule not in remedies:
             steps.append(refusal.remedy.rstrip("."))
     overhead = millis(section(pod.spec, "overhead"))
-    for resource, _, free in lacks(pod, nearest):
+    lacking = lacks(pod, nearest)
+    for resource, _, free in lacking:
         left = free - overhead.get(resource, 0)
         besides = " besides the overhead" if overhead.get(resource) else ""
         if left > 0:
             most = readable(left, math.floor)
             steps.append(f"request at most {most} {resource}{besides}")
-        else:
-            steps.append(f"choose a pool that offers {resource}")
+    if nowhere := [resource for resource, _, free in lacking if free <= overhead.get(resource, 0)]:
+        steps.append(f"choose a pool that offers {names(_without_ip(nowhere))}")
     text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
-    return f"{text[0].upper()}{text[1:]}."
+    return words.as_remedy(text)
 
 
 def _remedies(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) -> dict[str, str]:
     """Return how to satisfy each rule by which the nearest node may refuse the pods."""
     path, name = reason.pods.path, nearest.node.name
+    selectors = dict[str, None]()
     tolerations = items(reason.pod.spec, "tolerations")
     lasting = [one for one in tolerations if one.get("tolerationSeconds") is None]
     taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
@@ -127,12 +157,14 @@ def _remedies(reason: Shortage, nearest: NodeGroup, refused: Sequence[Refusal]) 
         if refusal.rule == "node-selector":
             key = refusal.path.removeprefix("nodeSelector.")
             values.append(_values(reason, nearest, key))
+            whole = f"{path}.nodeSelector"
+            selectors[reason.sources.get(refusal.path, whole)] = None
         if f"has no {labels.GPU_PRODUCT}" in refusal.message:
             adds_label = f"the GPU Operator gives nodes {labels.GPU_PRODUCT}"
             of_gpus = f" ({adds_label}; else set accelerator_label)"
     return {
         "taint": f"tolerate {taints}",
-        "node-selector": f"correct {path}.nodeSelector ({'; '.join(values)})",
+        "node-selector": f"correct {listed(selectors)} ({'; '.join(values)})",
         "node-affinity": f"correct {path}.affinity.nodeAffinity{of_gpus}",
         "node-name": f"remove {path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
@@ -167,9 +199,11 @@ def _limited(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     over = f"over {names(keys)}" if keys else "with ReadWriteOncePod"
     roomy = names([f"{number(group.count, 'node')} of {group.node.name}" for group in able])
     wanted = f"{number(reason.wanted, 'pod')} must run at once"
-    remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
-    message = f"{wanted}, and {path} {over} lets {most}: {roomy} would have the room"
-    return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
+    way = "change" if path in reason.sources else "loosen"
+    path = _written(reason, path)
+    remedy = words.as_remedy(f"{way} {path}", lowered(pods.counts, most))
+    message = f"{wanted}, and {path.removeprefix(f'{pods.path}.')} {over} lets {most}"
+    return Refusal(reason.limited_by, path, f"{message}: {roomy} would have the room", remedy)
 
 
 def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
@@ -187,7 +221,8 @@ def _too_many(reason: Shortage, able: Sequence[NodeGroup]) -> Refusal:
     if largest.node.is_template:
         more = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
-    remedy = f"Raise {more} or lower {count_path} to {reason.most}."
+    lower = lowered(reason.pods.counts, reason.most)
+    remedy = words.as_remedy(f"raise {more}{f' or {lower}' if lower else ''}")
     return Refusal("nodes", count_path, f"each pod needs {needs(pod)}; {offers}: {room}", remedy)
 
 
@@ -221,12 +256,35 @@ def lack_text(lack: tuple[str, int, int]) -> str:
     name, needed, free = lack
     if name == PODS:
         return "it has no place for one more pod"
-    short = f"{readable(needed - free)} short"
-    return f"it needs {readable(needed)} {name}, and {readable(free)} is free, {short}"
+    are_free = f"{readable(free)} {verb(free // WHOLE, 'is', 'are')} free"
+    return f"it needs {readable(needed)} {name}, and {are_free}, {readable(needed - free)} short"
+
+
+def lack_texts(short: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Return ``lacks`` in words, with the resources that are short alike in one text."""
+    alike = dict[tuple[str, int, int], list[str]]()
+    for name, needed, free in short:
+        alike.setdefault(("" if is_extended(name) else name, needed, free), []).append(name)
+    texts: list[str] = []
+    for (_, needed, free), resources in alike.items():
+        resources = [*_without_ip(resources)]
+        each = "each of " if len(resources) > 1 else ""
+        texts.append(lack_text((f"{each}{names(resources)}", needed, free)))
+    return texts
+
+
+def _without_ip(resources: Iterable[str]) -> Iterable[str]:
+    """Return resources, those of a network once: nodes offer NAME or NAME.IP."""
+    return dict.fromkeys(name.removesuffix(".IP") for name in resources)
 
 
 def needs(pod: PodClass) -> str:
     """Return what a pod requests: extended resources, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
     requested = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in requested) or "a place"
+    # Requests for networks follow from interfaces.
+    own = [name for name in requested if not name.startswith(labels.GKE_NETWORKS)]
+    amounts = [f"{readable(pod.requests[name])} {name}" for name in own]
+    if networks := [*_without_ip(name for name in requested if name not in own)]:
+        amounts.append(number(len(networks), "network"))
+    return ", ".join(amounts) or "a place"

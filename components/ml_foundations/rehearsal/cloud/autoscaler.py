@@ -286,7 +286,7 @@ class _Planner:
                 "and nodes come there only for a ProvisioningRequest"
             )
         pods = PodSet({}, pending.pod.spec, pending.pod.labels, 1, "spec", "replicas")
-        refusal = shortage.words(Shortage(pods, pending.pod, candidates, 0, 0, "", 1))
+        refusal = shortage.explained(Shortage(pods, pending.pod, candidates, 0, 0, "", 1))
         return f"{refusal.message}. {refusal.remedy}"
 
 
