@@ -33,7 +33,7 @@ from ml_foundations.kubernetes import labels, printable
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.kubernetes.words import number
-from ml_foundations.planning.verdict.findings import RULES
+from ml_foundations.planning.verdict.findings import RULES, unknown_rule
 from ml_foundations.planning.verdict.objects import placeholder
 from ml_foundations.storage.checkpoints import CheckpointConfigurationSpec
 from ml_foundations.storage.classes import StorageClassesSpec
@@ -79,9 +79,14 @@ class ProofSettings(Spec):
     """Settings of the proof before spend."""
 
     accept: dict[str, Annotated[str, Field(min_length=1)]] = Field(
-        default={}, json_schema_extra={"propertyNames": {"enum": list(RULES)}}
+        default={},
+        json_schema_extra={
+            "propertyNames": {
+                "anyOf": [{"enum": list(RULES)}, {"pattern": f"^({'|'.join(RULES)})/.+$"}]
+            }
+        },
     )
-    """Accepted rules, each with the reason."""
+    """Accepted rules, each with the reason. ``RULE/NAME`` is the rule for one object."""
     monthly_budget: Decimal | None = Field(default=None, ge=0)
     """The most US dollars per month, at list prices."""
     require_digests: bool = False
@@ -89,8 +94,9 @@ class ProofSettings(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        for rule in self.accept.keys() - RULES.keys():
-            yield f"accept.{rule}", unknown(rule, RULES, "See docs/planning.md")
+        for accepted in self.accept:
+            if rule := unknown_rule(accepted):
+                yield f"accept.{accepted}", unknown(rule, RULES, "See docs/planning.md")
 
 
 class TrainingQueueSettings(Queues):

@@ -24,7 +24,7 @@ from ml_foundations.planning.input.program import Resource, is_judged, is_kept, 
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of
 from ml_foundations.planning.verdict.objects import PLACEHOLDER, image_findings
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -71,8 +71,8 @@ class Proof:
         """Start to collect the declared resources.
 
         Args:
-            accepted_rules: Rules whose errors become warnings: the name of each rule, and the
-                reason, which is shown.
+            accepted_rules: Rules whose errors become warnings: the name of each rule, or
+                ``RULE/NAME`` for one object, and the reason, which is shown.
             monthly_budget: US dollars that the stack may cost per month, at most; an excess is an
                 error.
             locations: The path in a configuration of each object, by its name in findings, such as
@@ -250,7 +250,7 @@ class Proof:
         for finding in findings:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
                 accepted += 1
-                reason = f"accepted, because {self._accepted[finding.rule]}"
+                reason = f"accepted, because {reason_of(finding, self._accepted)}"
                 pulumi.log.warn(printable.line(f"{reason}: {self._sentence(finding)}"))
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
@@ -271,7 +271,8 @@ class Proof:
             findings.append(excess)
         for item in verdicts.workloads if self._require_digests else ():
             findings += image_findings(item.workload)
-        return list(_merged(findings))
+        errors = filter(self._is_error, findings)
+        return [*_merged(errors), *_merged(item for item in findings if not self._is_error(item))]
 
     def _sentence(self, finding: Finding) -> str:
         name = finding.object.partition(" and ")[0]
@@ -296,7 +297,7 @@ class Proof:
         return ""
 
     def _is_error(self, finding: Finding) -> bool:
-        return finding.severity is Severity.ERROR and finding.rule not in self._accepted
+        return finding.is_error and not finding.is_accepted(self._accepted)
 
 
 _OPEN_RULES = ("beyond-planning", "unknown-value")

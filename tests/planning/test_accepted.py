@@ -1,10 +1,13 @@
 """An accepted rule is as if it did not exist: whatever else is wrong is still found."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.__main__ import main as plan
 from ml_foundations.planning.model.workloads import template_path, workload_kinds
 from ml_foundations.planning.verdict.findings import Severity
 
@@ -91,3 +94,29 @@ def test_doubtful_pods_that_are_also_refused_are_refused() -> None:
     (verdict,) = judge([server, {**NODES, "metadata": {"name": "n", "labels": {}}}]).workloads
     assert verdict.verdict is Verdict.CANNOT_FIT
     assert {each.rule for each in verdict.reasons} == {"pod-security", "nodes"}
+
+
+def test_a_rule_is_accepted_for_one_object() -> None:
+    large = template(containers=[container(cpu=100)])
+    documents = [NODES, job("a", 1, large), job("b", 1, large)]
+    verdicts = judge(documents, accepted=["resources/a"])
+    assert [item.verdict for item in verdicts.workloads] == [Verdict.FITS, Verdict.CANNOT_FIT]
+    assert verdicts.stack is Verdict.CANNOT_FIT
+    assert judge(documents, accepted=["resources/a", "resources/b"]).stack is Verdict.FITS
+
+
+def test_plan_shows_why_an_error_is_accepted(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        yaml.safe_dump_all([NODES, job("a", 1, template(containers=[container(cpu=100)]))])
+    )
+    assert plan([str(file), "--accept", "resources/a=more are ordered"]) == 0
+    assert "accepted, because more are ordered: each pod needs 100 cpu" in capsys.readouterr().out
+    assert plan([str(file), "--accept", "resources/b=x"]) == 1
+
+
+@pytest.mark.parametrize("wrong", ["resorces=x", "resorces/a=x", "resources", "resources="])
+def test_plan_refuses_what_names_no_rule_or_reason(wrong: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        plan(["a.yaml", "--accept", wrong])
+    assert "Did you mean resources?" in (err := capsys.readouterr().err) or "no reason" in err

@@ -4,7 +4,10 @@ import copy
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.planning import UNKNOWN, Verdict, judge
+from ml_foundations.planning.input.program import granted_buckets
+from ml_foundations.planning.verdict.program import judge_documents
 
 from tests.factories import (
     HOSTNAME,
@@ -157,3 +160,51 @@ def test_a_list_or_object_in_place_of_a_scalar_never_fits(whole: Manifest, value
         if isinstance(original, str | int) and path not in (("kind",), ("apiVersion",)):
             verdicts = judge([ROOMY, changed(whole, path, value)])
             assert verdicts.stack is not Verdict.FITS, path
+
+
+GATEWAY = "gateway.networking.k8s.io/v1"
+SERVED = [
+    api_object(
+        "inference.networking.k8s.io/v1",
+        "InferencePool",
+        {"name": "llm"},
+        spec={"selector": {"matchLabels": {"app": "a"}}, "targetPorts": [{"number": 8000}]},
+    ),
+    api_object(GATEWAY, "Gateway", {"name": "g"}, spec={"gatewayClassName": "gke-l7-rilb"}),
+    api_object(
+        GATEWAY,
+        "HTTPRoute",
+        {"name": "r"},
+        spec={
+            "parentRefs": [{"name": "g"}],
+            "rules": [{"backendRefs": [{"kind": "InferencePool", "name": "llm"}]}],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("whole", SERVED, ids=lambda each: each["kind"])
+def test_an_object_of_another_group_without_a_field_is_judged(whole: Manifest) -> None:
+    others = [each for each in SERVED if each is not whole]
+    for path in paths(whole):
+        if path not in (("kind",), ("apiVersion",), ("metadata",), ("metadata", "name")):
+            holder: Any = copy.deepcopy(whole)
+            changing = holder
+            for key in path[:-1]:
+                changing = changing[key]
+            del changing[path[-1]]
+            judge_documents([*others, holder])
+
+
+def test_who_may_read_a_bucket_may_not_be_known_yet() -> None:
+    given = ("gcp:storage/bucketIAMBinding:BucketIAMBinding", {"members": UNKNOWN, "bucket": "b"})
+    assert [*granted_buckets([given])] == ["b"]
+
+
+def test_gke_refuses_a_wrong_amount_of_a_container_that_it_adds() -> None:
+    annotations = {"gke-gcsfuse/volumes": "true", "gke-gcsfuse/cpu-limit": "many"}
+    pods = template() | {"metadata": {"annotations": annotations}}
+    [item] = judge([ROOMY, job("run", 1, pods)]).workloads
+    assert [reason.path for reason in item.reasons] == [
+        "spec.template.metadata.annotations.gke-gcsfuse/cpu-limit"
+    ]

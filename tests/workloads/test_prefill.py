@@ -116,7 +116,7 @@ def test_each_role_may_have_several_nodes() -> None:
         args = main(group["workerTemplate"])["args"]
         assert transfer({"args": args}) and "--headless" in args
     # Prefill of one node needs sizes of one node.
-    with pytest.raises(ArgumentsError, match=r"prefill.arguments: tensor times pipeline"):
+    with pytest.raises(ArgumentsError, match=r"prefill.arguments: tensor, pipeline and data"):
         made(**GROUPS)
 
 
@@ -149,7 +149,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"port": 8200}, "port: http (8200) is taken: decode pods use 8200 (vLLM) and 5600 (nixl)"),
     ({"ports": [{"name": "x", "port": 5600}]}, "ports: x (5600) is taken"),
     ({"arguments": ["-tp=3"]}, "arguments: tensor times pipeline parallel is 3 times 1"),
-    ({"prefill": {"gpus": 4}}, "prefill.arguments: tensor times pipeline parallel is 8 times 1"),
+    ({"prefill": {"gpus": 4}}, "prefill.arguments: tensor, pipeline and data parallel sizes are 8"),
     ({"prefill": {"nodes": 2}}, "prefill.arguments: tensor times pipeline parallel is 8 times 1"),
     ({"command": ["sh", "-c", "vllm serve"]}, "command: is a script"),
     ({"gpu_claim": {}}, "prefill.gpus: claims other devices than gpus"),

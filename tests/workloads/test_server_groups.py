@@ -153,7 +153,7 @@ def test_a_group_uses_the_network_between_its_gpus() -> None:
     for main in mains(**fabric):
         assert main["command"][-2:] == ["vllm", "serve"]
     assert "command" not in mains(gpu_fabric=None)[0]
-    alone = service_spec(**VLLM | fabric | {"nodes": 1})
+    alone = service_spec(**VLLM | fabric | {"nodes": 1, "arguments": SIZES[:1]})
     assert "initContainers" not in manifest_of(alone, "Deployment")["spec"]["template"]["spec"]
     assert not list(alone.warnings())
     (warning,) = service_spec(**VLLM | fabric | {"gpus": 4, "arguments": ["-tp=8"]}).warnings()
@@ -171,6 +171,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"launcher": "vllm-data-parallel", "arguments": ["-tp=3"]},
         "which does not divide the 8 GPUs; set --tensor-parallel-size to a divisor of 8",
+    ),
+    (
+        {"nodes": 1, "gpus": 2, "arguments": ["--tensor-parallel-size=4"]},
+        "arguments: tensor, pipeline and data parallel sizes are 4, 1 and 1: 4 GPUs, and a replica has 2; set gpus to 4",
+    ),
+    (
+        {"nodes": 1, "arguments": ["-tp=4", "-pp", "2", "--data-parallel-size=2"]},
+        "sizes are 4, 2 and 2: 16 GPUs, and a replica has 8",
+    ),
+    (
+        {"launcher": "none", "arguments": ["-tp=8", "-pp=4"]},
+        "sizes are 8, 4 and 1: 32 GPUs, and a replica has 16; set gpus to 16",
     ),
     ({"gpus": 0, "gpu": None}, "gpus: is 0, and a group of vLLM needs GPUs"),
     ({"arguments": [*SIZES, "--nnodes=2"]}, "arguments[2]: --nnodes=2 is set by the launcher vllm"),
@@ -239,3 +251,16 @@ def test_a_rollout_with_a_surge_needs_spare_nodes_for_a_group(
     assert found.stack is Verdict.FITS, [finding.message for finding in found.findings]
     rules = [finding.rule for finding in found.findings]
     assert ("rollout-surge" in rules) is stops
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--tensor-parallel-size=2", "--data-parallel-size=4"],
+        ["--data-parallel-size=16", "--data-parallel-size-local=8"],
+        ["-tp=16", "--distributed-executor-backend=ray"],
+        ["-tp=3"],
+    ],
+)
+def test_gpus_of_one_node_may_be_enough(arguments: list[str]) -> None:
+    assert service_spec(**VLLM | {"nodes": 1, "arguments": arguments}).nodes == 1

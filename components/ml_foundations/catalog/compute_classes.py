@@ -152,7 +152,7 @@ def _has_reservation(wanted: Manifest, pool: Manifest) -> bool:
     if _AFFINITIES.get(str(wanted.get("affinity"))) != own.get("consumeReservationType"):
         return False
     specific, values = items(wanted, "specific"), own.get("values")
-    if not specific or any(unknown_paths([*specific, values])):
+    if not specific or any(unknown_paths([wanted.get("specific"), values])):
         return True
     project = pool.get("project")
     return any([_path(item, project)] == values and _within(item, pool) for item in specific)
@@ -205,7 +205,7 @@ def _taint_conditions(name: str, pool: Manifest) -> Iterator[Condition]:
     taints = section(pool, "nodeConfig").get("taints") or ()
     if any(unknown_paths(list(taints))):
         return
-    values = [taint.get("value") for taint in taints if taint["key"] == labels.COMPUTE_CLASS]
+    values = [taint.get("value") for taint in taints if taint.get("key") == labels.COMPUTE_CLASS]
     taint = f"the taint {labels.COMPUTE_CLASS}={name}:NoSchedule"
     if not values:
         message = f"the node pool {pool['name']} lacks {taint}"

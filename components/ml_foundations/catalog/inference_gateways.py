@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section
-from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.kubernetes.objects import Manifest, items, namespace_of, section, text_of
 
 GATEWAY_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k8s.io"
 GATEWAY_API, POOL_API = f"{GATEWAY_GROUP}/v1", f"{POOL_GROUP}/v1"
@@ -61,12 +60,13 @@ def pool_references(route: Manifest) -> Iterator[tuple[str, Manifest]]:
                 yield f"spec.rules[{index}].backendRefs[{position}]", reference
 
 
-def gateway_names(route: Manifest) -> set[tuple[str, Any]]:
+def gateway_names(route: Manifest) -> set[tuple[str, str]]:
     """Return namespace and name of each Gateway that an HTTPRoute is for."""
-    names: set[tuple[str, Any]] = set()
+    names: set[tuple[str, str]] = set()
     for parent in items(section(route, "spec"), "parentRefs"):
         if parent.get("kind", "Gateway") == "Gateway":
-            names.add((parent.get("namespace") or namespace_of(route), parent.get("name")))
+            namespace = text_of(parent, "namespace") or namespace_of(route)
+            names.add((namespace, text_of(parent, "name")))
     return names
 
 
@@ -93,7 +93,7 @@ def listening(pod: Manifest) -> Iterator[Manifest]:
     """Yield the containers of a pod that run as long as it does."""
     yield from items(pod, "containers")
     for container in items(pod, "initContainers"):
-        if is_mapping(container) and container.get("restartPolicy") == "Always":
+        if container.get("restartPolicy") == "Always":
             yield container
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from ml_foundations.catalog.tables import rows, table
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import text_of
 from ml_foundations.kubernetes.words import alternatives
 
 MAX_PODS = 110
@@ -211,7 +212,7 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
     """
     if name in MACHINE_TYPES:
         return MACHINE_TYPES[name]
-    vcpus, memory = node_labels.get(labels.VCPUS, ""), node_labels.get(labels.MEMORY_GIB, "")
+    vcpus, memory = text_of(node_labels, labels.VCPUS), text_of(node_labels, labels.MEMORY_GIB)
     if not (vcpus.isdecimal() and re.fullmatch(r"\d+(\.\d+)?", memory)):
         raise UnknownNameError("machine type", name, MACHINE_TYPES, _DECLARE_IT)
     return MachineType(

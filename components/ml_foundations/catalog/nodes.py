@@ -19,7 +19,7 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
     taints: list[dict[str, str]] = []
     for taint in pool.taints:
         taints.append({key: taint[key] for key in ("key", "value", "effect") if taint.get(key)})
-    keys = {taint["key"] for taint in taints}
+    keys = {taint.get("key") for taint in taints}
     added: list[tuple[str, str]] = []
     if pool.automatic_gpu_taint and labels.GPU_TAINT_KEY not in keys:
         added.append((labels.GPU_TAINT_KEY, labels.GPU_TAINT_VALUE))

@@ -10,7 +10,7 @@ from ml_foundations.catalog.gke_kinds import may_be_before
 from ml_foundations.catalog.tables import table
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.objects import items, mappings, section, text_of
 from ml_foundations.kubernetes.reading import ReadError, embedded_yaml
 from ml_foundations.kubernetes.trees import is_mapping
 
@@ -122,7 +122,9 @@ class Operator:
             breaks_networking=_asks_containerd(values),
             device_plugin=_enabled(values, "devicePlugin"),
             feature_discovery=_enabled(values, "gfd"),
-            tolerations=tuple(daemon_sets.get("tolerations", _TOLERATIONS) or ()),
+            tolerations=tuple(
+                mappings({"tolerations": _TOLERATIONS, **daemon_sets}, "tolerations")
+            ),
             sharing=sharing,
             exports_metrics=_enabled(values, "dcgmExporter"),
             critical_pods=1 + sum(parts) if priority in CRITICAL_CLASSES else 0,
@@ -146,7 +148,7 @@ class Operator:
 
     def sharing_of(self, node_labels: Mapping[str, str]) -> Sharing:
         """Return how the GPUs of a node with these labels are shared."""
-        return self.sharing.get(node_labels.get(labels.DEVICE_PLUGIN_CONFIG, ""), Sharing())
+        return self.sharing.get(text_of(node_labels, labels.DEVICE_PLUGIN_CONFIG), Sharing())
 
     def driver_fault(self, architecture: str | None) -> str:
         """Return why the operator's driver cannot drive GPUs of an architecture, or nothing."""

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import MAX_PODS, Gpu, MachineType
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.objects import section, text_of, texts
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN
 
@@ -72,15 +72,15 @@ class PoolGpu:
     @classmethod
     def of(cls, accelerator: Mapping[str, Any]) -> Self:
         """Return the GPUs that an entry of ``guestAccelerators`` declares."""
-        version = section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion")
+        version = text_of(section(accelerator, "gpuDriverInstallationConfig"), "gpuDriverVersion")
         sharing = section(accelerator, "gpuSharingConfig")
         return cls(
-            type=accelerator["type"],
-            count=int(accelerator["count"]),
+            type=text_of(accelerator, "type"),
+            count=whole_number(accelerator.get("count")),
             driver_version=None if version == "GPU_DRIVER_VERSION_UNSPECIFIED" else version or None,
-            partition_size=accelerator.get("gpuPartitionSize") or None,
+            partition_size=text_of(accelerator, "gpuPartitionSize") or None,
             sharing_strategy=sharing.get("gpuSharingStrategy") or None,
-            clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
+            clients=whole_number(sharing.get("maxSharedClientsPerGpu")) or 1,
         )
 
     @property
@@ -210,8 +210,8 @@ def _refused_purchases(
         yield "placementPolicy", "is COMPACT, which queuedProvisioning excludes"
     if is_compact and section(inputs, "upgradeSettings").get("strategy") == "BLUE_GREEN":
         yield "upgradeSettings.strategy", "is BLUE_GREEN, which COMPACT placement excludes"
-    for name in section(config, "reservationAffinity").get("values") or ():
-        if isinstance(name, str) and not RESERVATION.fullmatch(name):
+    for name in texts(section(config, "reservationAffinity"), "values"):
+        if not RESERVATION.fullmatch(name):
             form = "NAME or projects/PROJECT/reservations/NAME, then /reservationBlocks/BLOCK"
             yield "nodeConfig.reservationAffinity.values", f'have "{name}", and not {form}'
 
@@ -229,14 +229,16 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "spot": bool(config.get("spot") or config.get("preemptible")),
         "flex_start": bool(config.get("flexStart")),
         "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
-        "image_type": config.get("imageType") or PoolTraits.image_type,
-        "max_pods": int(max_pods),
+        "image_type": text_of(config, "imageType") or PoolTraits.image_type,
+        "max_pods": whole_number(max_pods, MAX_PODS),
         "workload_identity": bool(cluster.get("workloadIdentityConfig")) and serves_identities,
         "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
-        "boot_disk_gib": int(disk_gib),
-        "ephemeral_local_ssds": int(local_ssds),
+        "boot_disk_gib": whole_number(disk_gib, 100),
+        "ephemeral_local_ssds": whole_number(local_ssds),
         "hugepages": {
-            name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)
+            name: whole_number(pages[key]) * kib
+            for key, (name, kib) in _HUGEPAGES.items()
+            if pages.get(key)
         },
         "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
         "max_run_seconds": _seconds(config.get("maxRunDuration")),
@@ -255,7 +257,7 @@ def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
     critical = kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS)
     if whole is None or UNKNOWN in (whole, critical):
         return SPOT_GRACE_SECONDS
-    return max(0, int(whole) - int(critical))
+    return max(0, whole_number(whole) - whole_number(critical))
 
 
 def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:

@@ -32,17 +32,39 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
 
 
 def items(manifest: Manifest, key: str) -> list[Manifest]:
-    """Return the list below a key; empty if there is none, or it is unknown."""
+    """Return the mappings in the list below a key, empty ones for what is unknown or invalid.
+
+    Each has its index. Without a list, there are none.
+    """
+    found = _list(manifest, key)
+    for item in found:
+        if item.__class__ is not dict:
+            return [item if is_mapping(item) else {} for item in found]
+    return found
+
+
+def mappings(manifest: Manifest, key: str) -> list[Manifest]:
+    """Return the mappings in the list below a key, without what is unknown or invalid."""
+    return [item for item in _list(manifest, key) if is_mapping(item)]
+
+
+def texts(manifest: Manifest, key: str) -> list[str]:
+    """Return the strings in the list below a key, without what is unknown or invalid."""
+    return [item for item in _list(manifest, key) if isinstance(item, str)]
+
+
+def text_of(manifest: Manifest, key: str) -> str:
+    """Return the string below a key; empty if there is none, or it is unknown or invalid."""
+    found: Any = manifest.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _list(manifest: Manifest, key: str) -> list[Any]:
     try:
         found: Any = manifest.get(key)
     except AttributeError:  # an item of a list that should be a mapping
         return []
     return found if isinstance(found, _LISTS) else []
-
-
-def mappings(manifest: Manifest, key: str) -> list[Manifest]:
-    """Return the mappings in the list below a key, without what is unknown or invalid."""
-    return [item for item in items(manifest, key) if is_mapping(item)]
 
 
 def name_of(manifest: Manifest) -> str:

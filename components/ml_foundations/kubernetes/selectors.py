@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -90,8 +90,10 @@ def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, A
 def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
     """Return whether labels meet a requirement, or None if a label is unknown."""
     key, operator = requirement.get("key"), requirement.get("operator")
-    values: list[str] = requirement.get("values") or []
-    if key is None or (labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt")):
+    values = texts(requirement, "values")
+    if not isinstance(key, str):
+        return None
+    if labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt"):
         return None
     match operator:
         case "In":

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,19 @@ from typing import Any
 from ml_foundations.kubernetes import printable, regular_files
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.reading import ReadError
+from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.drain import drain
+from ml_foundations.planning.input.dump import dump_command
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.performance import without_garbage_collector
 from ml_foundations.planning.unexpected import UNREADABLE, described, step
 from ml_foundations.planning.verdict import compare, markdown, report
+from ml_foundations.planning.verdict.accepted import with_accepted
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.findings import RULES, Finding, unknown_rule
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -39,6 +42,9 @@ def main(
 ) -> int:
     """Judge the documents of files, or of standard input, and return the exit code."""
     options = _parser(prog).parse_args(arguments)
+    if options.dump_command:
+        print(dump_command())
+        return 0
     style = "json" if options.json else options.format
     try:
         if options.kinds:
@@ -57,18 +63,23 @@ def _judge(options: argparse.Namespace, style: str) -> int:
     named: list[str] = [*options.files, *(options.diff or [])]
     if named.count("-") > 1:
         raise documents.UnreadableError(["-: standard input can be read only once. Name it once"])
+    accepted = dict[str, str](options.accept)
+
+    def judge(manifests: Sequence[Manifest]) -> Verdicts:
+        return with_accepted(judge_documents(manifests, accepted), accepted)
+
     if options.diff:
         old, new = options.diff
         shared, before, after = _read(options.files), _read([old]), _read([new])
         with step("judging"):
-            verdicts = judge_documents([*shared, *before]), judge_documents([*shared, *after])
+            verdicts = judge([*shared, *before]), judge([*shared, *after])
         notes = (*_added_nodes(before, after), *report.kinds_used(verdicts[1]))
         return tell(Comparison(f"From {old} to {new}", *verdicts, notes), style)
     manifests = _read(options.files or ["-"])
     with step("judging"):
         if options.without is not None:
-            return tell(_without(manifests, options.without.split(",")), style)
-        verdicts = judge_documents(manifests)
+            return tell(_without(manifests, options.without.split(","), judge), style)
+        verdicts = judge(manifests)
     if style == "json":
         nodes = [node_class(manifest) for manifest in manifests if manifest["kind"] == "Node"]
         verdicts = replace(verdicts, needs=quota_of_nodes(nodes))
@@ -113,6 +124,19 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--kinds", metavar="DIR", help="a folder with your kinds (default: $ML_FOUNDATIONS_KINDS)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--accept",
+        type=_acceptance,
+        action="append",
+        default=[],
+        metavar="RULE[/NAME]=REASON",
+        help="errors of a rule, of all objects or of one, are warnings; may be repeated",
+    )
+    parser.add_argument(
+        "--dump-command",
+        action="store_true",
+        help="print the command that dumps what this reads of your cluster",
+    )
     change = parser.add_mutually_exclusive_group()
     change.add_argument(
         "--without",
@@ -125,7 +149,22 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _without(manifests: list[Manifest], names: Sequence[str]) -> Comparison:
+def _acceptance(text: str) -> tuple[str, str]:
+    """Return the rule and the reason of ``quota-use/train=asked for more``."""
+    accepted, _, reason = text.partition("=")
+    if rule := unknown_rule(accepted):
+        hint = did_you_mean(rule, RULES)
+        raise argparse.ArgumentTypeError(f"{rule!r} is no rule. {hint} See docs/planning.md")
+    if not reason:
+        raise argparse.ArgumentTypeError(f"{text!r} has no reason. Write RULE=REASON")
+    return accepted, reason
+
+
+def _without(
+    manifests: list[Manifest],
+    names: Sequence[str],
+    judge: Callable[[Sequence[Manifest]], Verdicts],
+) -> Comparison:
     """Return the verdicts with all nodes, compared to those without some nodes or pools."""
     drained = drain(manifests, names)
     bare = [pod for pod in drained.pods if not items(section(pod, "metadata"), "ownerReferences")]
@@ -134,11 +173,11 @@ def _without(manifests: list[Manifest], names: Sequence[str]) -> Comparison:
         notes.append(f"Pods that ran there: {_full_names(drained.pods)}.")
     if bare:
         notes.append(f"Nothing makes these pods anew: {_full_names(bare)}.")
-    before = judge_documents(manifests)
+    before = judge(manifests)
     return Comparison(
         f"Without {', '.join(drained.nodes)}",
         before,
-        _without_remedies(judge_documents(drained.documents)),
+        _without_remedies(judge(drained.documents)),
         (*notes, *report.kinds_used(before)),
         absent="runs",
     )

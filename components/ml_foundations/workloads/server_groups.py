@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Literal
 
 from pydantic import Field
@@ -33,6 +34,10 @@ _RPC_PORT = 5555
 _SERVE = ["vllm", "serve"]
 _TENSOR = ("--tensor-parallel-size", "-tp")
 _PIPELINE = ("--pipeline-parallel-size", "-pp")
+_LOCAL_ENGINES = ("--data-parallel-size-local", "-dpl")
+_ENGINES = ("--data-parallel-size", "-dp")
+_ELSEWHERE = ("--distributed-executor-backend", "--nnodes", "--data-parallel-address")
+"""Arguments with which an engine may use GPUs of other pods."""
 _OWN_ARGUMENT = re.compile(
     r"--(nnodes|node-rank|master-addr|master-port|headless|distributed-executor-backend"
     r"|data-parallel-(size|size-local|address|rpc-port|start-rank))(=|$)"
@@ -115,14 +120,19 @@ class GroupedServerSpec(ServerSpec):
     @property
     def parallel(self) -> tuple[int, int] | None:
         """The tensor and the pipeline parallel size; None if an argument is not known yet."""
+        words = self._words
+        return None if words is None else (_size(words, _TENSOR), _size(words, _PIPELINE))
+
+    @property
+    def _words(self) -> list[str] | None:
+        """The command and the arguments; None if a word is not known yet."""
         given: list[Any] = [*(self.command or []), *(self.arguments or [])]
-        if not all(isinstance(word, str) for word in given):
-            return None
-        return _size(given, _TENSOR), _size(given, _PIPELINE)
+        return given if all(isinstance(word, str) for word in given) else None
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self._size_errors()
         if self.is_grouped:
             yield from self.peer_name_errors()
             yield from self._group_errors()
@@ -174,6 +184,26 @@ class GroupedServerSpec(ServerSpec):
                 reason = f"{word} is set by the launcher {self.started_by}; leave it out"
                 yield f"arguments[{index}]", reason
 
+    def _size_errors(self) -> Iterator[tuple[str, str]]:
+        """Yield parallel sizes for more GPUs than a replica has: vLLM does not start.
+
+        Source: vllm, config/parallel.py. Other launchers of groups have their own errors, and with
+        some arguments the GPUs may be elsewhere.
+        """
+        words = self._words
+        if words is None or not self.gpus or (self.is_grouped and self.started_by != "none"):
+            return
+        if any(word.startswith(_ELSEWHERE) for word in words):
+            return
+        # Each engine has its own GPUs. Those of a group may be on several nodes.
+        engines = 1 if self.is_grouped else _size(words, _LOCAL_ENGINES, _size(words, _ENGINES))
+        sizes = (_size(words, _TENSOR), _size(words, _PIPELINE), engines)
+        wanted, present = prod(sizes), self.nodes * self.gpus
+        if wanted > present:
+            parallel = "tensor, pipeline and data parallel sizes are {}, {} and {}".format(*sizes)
+            fix = f"set gpus to {-(-wanted // self.nodes)}, or smaller sizes"
+            yield "arguments", f"{parallel}: {wanted} GPUs, and a replica has {present}; {fix}"
+
     def parallel_errors(self) -> Iterator[tuple[str, str]]:
         """Yield parallel sizes that do not use the GPUs of a replica."""
         if self.started_by == "none" or self.parallel is None:
@@ -186,7 +216,7 @@ class GroupedServerSpec(ServerSpec):
         has = f"tensor times pipeline parallel is {tensor} times {pipeline}"
         # On one node, vLLM may run several engines, with arguments of its own.
         if self.started_by == "vllm-data-parallel" or not self.is_grouped:
-            if self.gpus % product:
+            if product <= self.gpus and self.gpus % product:
                 fix = f"set --tensor-parallel-size to a divisor of {self.gpus}"
                 yield "arguments", f"{has}, which does not divide the {self.gpus} GPUs; {fix}"
         elif product != of_group:
@@ -266,11 +296,11 @@ def _script(spec: GroupedServerSpec, script: str, arguments: Sequence[Any]) -> d
     return {"command": shell, "args": [*(spec.command or _SERVE), *arguments]}
 
 
-def _size(words: Sequence[str], names: Sequence[str]) -> int:
-    """Return the number that is given for an argument with one of these names; 1 by default."""
+def _size(words: Sequence[str], names: Sequence[str], default: int = 1) -> int:
+    """Return the number that is given for an argument with one of these names, or the default."""
     for index, word in enumerate(words):
         name, separator, value = word.partition("=")
         if name in names:
             value = value if separator else "".join(words[index + 1 : index + 2])
-            return int(value) if value.isdecimal() else 1
-    return 1
+            return int(value) if value.isdecimal() else default
+    return default

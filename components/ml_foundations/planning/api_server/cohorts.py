@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.trees import Unknown, unknown_paths
+from ml_foundations.planning.input.field_catalog import wrong_quantity
 
 Taken = Mapping[tuple[str, str, str], int]
 """The use of ClusterQueues by their name, the flavor and the resource, in thousandths."""
@@ -129,7 +130,7 @@ class _Resource:
 
     def _find_quota(self, node: _Node) -> Quota:
         for _, flavor in [] if node.is_unknown else flavors_of(node.manifest):
-            if flavor["name"] == self.flavor:
+            if flavor.get("name") == self.flavor:
                 return quota_of(flavor, self.name)
         return Quota()
 
@@ -160,7 +161,12 @@ def quota_of(flavor: Manifest, resource: str) -> Quota:
     """Return the quota of a resource in one flavor."""
     for quota in items(flavor, "resources"):
         if quota.get("name") == resource:
-            limits = map(quota.get, ("borrowingLimit", "lendingLimit"))
-            borrowing, lending = [None if limit is None else milli(limit) for limit in limits]
-            return Quota(milli(quota.get("nominalQuota", 0)), borrowing, lending)
+            borrowing, lending = _amount(quota, "borrowingLimit"), _amount(quota, "lendingLimit")
+            return Quota(_amount(quota, "nominalQuota") or 0, borrowing, lending)
     return Quota()
+
+
+def _amount(quota: Manifest, key: str) -> int | None:
+    value: Any = quota.get(key)
+    is_valid = isinstance(value, str | int | float) and not wrong_quantity(value)
+    return milli(value) if is_valid else None

@@ -13,6 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
 from ml_foundations.kubernetes.selectors import wanted_values
+from ml_foundations.planning.input.field_catalog import wrong_quantity
 from ml_foundations.planning.model.resources import (
     is_extended,
     is_overcommitted,
@@ -103,10 +104,16 @@ def with_injected(spec: Manifest, annotations: Manifest, buckets: Iterable[Manif
     """
     if str(annotations.get(labels.GCS_FUSE_VOLUMES)).lower() != "true":
         return spec
+    # With a wrong amount, the webhook refuses the pods.
+    amounts = {
+        key: value
+        for key, value in annotations.items()
+        if isinstance(value, str) and not wrong_quantity(value)
+    }
     added: list[Manifest] = []
     for name in (SIDECAR, PREFETCH) if any(map(_prefetches, buckets)) else (SIDECAR,):
         injection = injections()[name]
-        resources = injection.resources_of(annotations)
+        resources = injection.resources_of(amounts)
         added.append(
             {"name": injection.container, "restartPolicy": "Always", "resources": resources}
         )

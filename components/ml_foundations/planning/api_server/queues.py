@@ -7,7 +7,15 @@ from itertools import product
 from operator import itemgetter
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS, ignores_claims
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    name_of,
+    namespace_of,
+    section,
+    text_of,
+    texts,
+)
 from ml_foundations.kubernetes.quantities import Amounts, format_milli
 from ml_foundations.kubernetes.selectors import (
     REQUIRED,
@@ -109,10 +117,11 @@ class Queues:
             if template is None or self._accepts_pods(flavor["name"], group, template):
                 flavors.add(flavor["name"])
         spec = section(queue, "spec")
-        names = list[str](spec.get("admissionChecks") or ())
+        names = texts(spec, "admissionChecks")
         for check in items(section(spec, "admissionChecksStrategy"), "admissionChecks"):
-            if not check.get("onFlavors") or flavors & {*check["onFlavors"]}:
-                names.append(check["name"])
+            of_flavors = texts(check, "onFlavors")
+            if not of_flavors or flavors.intersection(of_flavors):
+                names.append(text_of(check, "name"))
         return names
 
     def _not_requested(self, name: str, spec: Manifest) -> Refusal | None:

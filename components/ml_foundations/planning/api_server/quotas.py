@@ -246,7 +246,7 @@ def _objects_charge(candidate: AdmittedWorkload, is_there: bool, *, in_all: bool
         count = 0
         for job in items(section(workload.manifest, "spec"), "replicatedJobs"):
             replicas = job.get("replicas")
-            count += 1 if replicas is None else replicas
+            count += replicas if isinstance(replicas, int) else 1
         objects[created] = (count or 1) * WHOLE
     if in_all:
         objects["count/pods"] = 0

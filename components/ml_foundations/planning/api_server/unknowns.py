@@ -10,6 +10,7 @@ from ml_foundations.kubernetes.objects import (
     labels_of,
     name_of,
     section,
+    texts,
 )
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -176,5 +177,5 @@ def selector_keys(spec: Manifest) -> Iterator[str]:
         selector = section(term, "labelSelector")
         yield from section(selector, "matchLabels")
         yield from (requirement["key"] for requirement in items(selector, "matchExpressions"))
-        yield from term.get("matchLabelKeys") or ()
-        yield from term.get("mismatchLabelKeys") or ()
+        yield from texts(term, "matchLabelKeys")
+        yield from texts(term, "mismatchLabelKeys")

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ml_foundations.catalog.injections import injections
 from ml_foundations.catalog.name_limits import MOST_CHARACTERS
-from ml_foundations.kubernetes.labels import REFUSED
+from ml_foundations.kubernetes.labels import GCS_FUSE_VOLUMES, REFUSED
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
@@ -21,6 +22,7 @@ from ml_foundations.kubernetes.objects import (
     labels_of,
     name_of,
     section,
+    texts,
 )
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
@@ -70,6 +72,7 @@ def refusals(workload: Workload) -> list[Refusal]:
         below = [*_certain(pod_spec().violations(spec)), *_repeated(names, "name")]
         below += itertools.chain(_host_ports(spec), _device_claims(spec), _sleeps(spec))
         below += _mounts(spec, [*map(name_of, workload.claims)])
+        problems += _injected_amounts(pods)
         in_templates += [(f"{pods.path}.{path}", problem) for path, problem in below]
         problems += _of_workload(workload, pods, spec)
     if workload.kind == "JobSet":
@@ -110,6 +113,17 @@ def _of_controllers(manifest: Manifest) -> list[Note]:
             problem = f"must have at most {most} characters, not {len(name)}"
             notes.append(Note("metadata.name", problem))
     return notes
+
+
+def _injected_amounts(pods: PodSet) -> _Problems:
+    """Yield wrong amounts for the containers that GKE adds: its webhook then refuses the pods."""
+    annotations = annotations_of(pods.template)
+    for injection in injections().values() if GCS_FUSE_VOLUMES in annotations else ():
+        for name, side in itertools.product(injection.requests, ("request", "limit")):
+            key = f"{injection.annotations}{name}-{side}"
+            value = annotations.get(key)
+            if isinstance(value, str) and (problem := field_catalog.wrong_quantity(value)):
+                yield f"{pods.path.removesuffix('spec')}metadata.annotations.{key}", problem
 
 
 def _certain(violations: Iterable[Note]) -> list[tuple[str, str]]:
@@ -400,7 +414,7 @@ def _of_job_set(name: str, spec: Manifest) -> _Problems:
     """Names of jobs, each with the number of jobs that it may name, from the first."""
     rules = filter(is_mapping, items(section(spec, "failurePolicy"), "rules"))
     for policy in (section(spec, "successPolicy"), *rules):
-        named += [(len(names), target) for target in items(policy, "targetReplicatedJobs")]
+        named += [(len(names), target) for target in texts(policy, "targetReplicatedJobs")]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []
     for index, job in enumerate(jobs):
         own, path = section(job, "template", "spec"), f"spec.replicatedJobs[{index}]"

@@ -13,6 +13,7 @@ from ml_foundations.kubernetes.objects import (
     name_of,
     plural,
     section,
+    texts,
 )
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
@@ -88,9 +89,9 @@ class AdmissionObjects:
                 kind = section(spec, "names").get("kind")
                 return kind == workload.kind and spec.get("group") == group
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
-                hooks = items(document, "webhooks")
-                return UNKNOWN in (document.get("webhooks"), *hooks) or any(
-                    self._covers(hook, "rules", workload) for hook in hooks if is_mapping(hook)
+                hooks: Any = document.get("webhooks")
+                return UNKNOWN in (hooks, *(hooks if isinstance(hooks, list) else ())) or any(
+                    self._covers(hook, "rules", workload) for hook in mappings(document, "webhooks")
                 )
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
                 if document not in self._incomplete and _accepts_gpu_models(document, workload):
@@ -105,9 +106,9 @@ class AdmissionObjects:
         """Return whether a policy may hold for a workload; without a declared binding, it may."""
         bindings = self._bindings.get(policy, ())
         for binding in bindings:
-            actions = items(binding, "validationActions") or ["Deny"]
+            actions = texts(binding, "validationActions") or ["Deny"]
             is_in = self._may_select(section(binding, "matchResources"), workload.namespace)
-            if is_in and {"Deny", UNKNOWN}.intersection(actions):
+            if is_in and ("Deny" in actions or any(unknown_paths(binding))):
                 return True
         return not bindings
 
@@ -177,9 +178,9 @@ def _rule_covers(rule: Manifest, resource: str) -> bool:
     suffix = f"/{subresource}" if subresource else ""
     patterns = {f"{name}{suffix}", f"*{suffix}", f"{name}/*", "*/*"}
     return (
-        not {"*", "CREATE"}.isdisjoint(items(rule, "operations"))
-        and not {"*", group}.isdisjoint(items(rule, "apiGroups"))
-        and not patterns.isdisjoint(items(rule, "resources"))
+        not {"*", "CREATE"}.isdisjoint(texts(rule, "operations"))
+        and not {"*", group}.isdisjoint(texts(rule, "apiGroups"))
+        and not patterns.isdisjoint(texts(rule, "resources"))
     )
 
 

@@ -131,7 +131,10 @@ class ClassifiedDocuments:
         kind = document["kind"]
         category, reason = field_catalog.kind_of(str(document.get("apiVersion")), kind)
         if category in (field_catalog.HARMLESS, field_catalog.UNKNOWN_KIND):
-            notes = field_catalog.wrong_metadata(document)
+            is_read = kind in _JUDGED_HARMLESS_KINDS
+            notes = field_catalog.notes(document) if is_read else []
+            notes = [note for note in notes if note.is_error]
+            notes = notes or field_catalog.wrong_metadata(document)
         else:
             notes = field_catalog.notes(document)
         if any(note.is_error for note in notes):

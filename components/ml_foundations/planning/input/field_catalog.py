@@ -155,6 +155,12 @@ def _patterns() -> tuple[Mapping[str, _Entry], Sequence[tuple[str, _Entry]]]:
     return named, wildcards
 
 
+def listed_kinds() -> list[str]:
+    """Return the kinds of the table, with their versions; each may be a pattern."""
+    named, wildcards = _patterns()
+    return [*named, *(pattern for pattern, _ in wildcards)]
+
+
 def as_stored(manifest: Manifest) -> Manifest:
     """Return an object with 1.0 as 1 if its kind has a definition: only those accept both."""
     if "x-k8s.io/" not in str(manifest.get("apiVersion")):
@@ -174,6 +180,15 @@ def notes(manifest: Manifest) -> list[Note]:
     """Return what is invalid about an object's fields, and what planning does not know."""
     type_, decides = _type_of(f"{manifest.get('apiVersion')} {manifest['kind']}")
     return notes_of(type_, manifest, decides=decides) if type_ else []
+
+
+def well_formed(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects whose fields have the types that the API server requires of them."""
+    return [item for item in manifests if not _is_malformed(item)]
+
+
+def _is_malformed(manifest: Manifest) -> bool:
+    return any(note.is_error for note in notes(manifest))
 
 
 @cached_per_kinds

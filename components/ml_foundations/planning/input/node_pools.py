@@ -13,9 +13,9 @@ from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_tain
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.topology import may_have_topology
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import api_object, items, section
+from ml_foundations.kubernetes.objects import api_object, items, mappings, section, text_of, texts
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli, scheduled
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input.maintenance import node_upgrade
 from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
@@ -123,7 +123,7 @@ class _Pool:
             if key in self._config:
                 yield f"nodeConfig.{key}, for which GKE adds a taint,"
         try:
-            gpu = self._accelerator.get("type")
+            gpu = text_of(self._accelerator, "type")
         except UnknownNameError:
             machine_type = self._config.get("machineType")
             yield f'nodeConfig.machineType "{machine_type}", which is not in the catalog,'
@@ -131,17 +131,17 @@ class _Pool:
             if self.machine.missing:
                 name, missing = self.machine.name, self.machine.missing
                 yield f'nodeConfig.machineType "{name}", which lacks here {missing},'
-            if gpu is not None and gpu_model(gpu, section(self._config, "labels")) is None:
+            if gpu and gpu_model(gpu, section(self._config, "labels")) is None:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 
     @property
     def zones(self) -> tuple[str, ...]:
         """Return the declared zones; those of a region are GKE's choice."""
-        declared: Any = self._inputs.get("nodeLocations") or self._cluster.get("nodeLocations")
         location = self._inputs.get("location") or ""
         is_zone = isinstance(location, str) and location.count("-") == 2
-        if declared and declared is not UNKNOWN:
-            return tuple(declared)
+        for holder in (self._inputs, self._cluster):
+            if declared := texts(holder, "nodeLocations"):
+                return tuple(declared)
         if not location or is_zone:
             # The description of a pool that exists may leave its location out.
             return (location,)
@@ -180,12 +180,12 @@ class _Pool:
 
     @cached_property
     def machine(self) -> MachineType:
-        name = self._config.get("machineType") or "e2-medium"
+        name = text_of(self._config, "machineType") or "e2-medium"
         return machine_types.machine_type(name, section(self._config, "labels"))
 
     @cached_property
     def _accelerator(self) -> Mapping[str, Any]:
-        for declared in filter(is_mapping, items(self._config, "guestAccelerators")):
+        for declared in mappings(self._config, "guestAccelerators"):
             return declared
         machine = self.machine
         return {"type": machine.gpu, "count": machine.gpu_count} if machine.gpu else {}
@@ -201,13 +201,13 @@ class _Pool:
         config = self._config
         taints: list[dict[str, str]] = []
         for taint in items(config, "taints"):
-            effect = str(taint["effect"])  # as GKE's API or as Kubernetes spells it
+            effect = str(taint.get("effect"))  # as GKE's API or as Kubernetes spells it
             effect = pools.TAINT_EFFECTS.get(effect, effect)
             taints.append(
-                {"key": taint["key"], "value": taint.get("value") or "", "effect": effect}
+                {"key": text_of(taint, "key"), "value": taint.get("value") or "", "effect": effect}
             )
         disk_type = config.get("diskType") or section(config, "bootDisk").get("diskType")
-        reserved = items(section(config, "reservationAffinity"), "values")
+        reserved = texts(section(config, "reservationAffinity"), "values")
         return pools.PoolTraits(
             name=str(self._inputs.get("name")),
             machine_type=self.machine.name,

@@ -210,8 +210,8 @@ def flat_buckets(resources: Sequence[Resource]) -> Iterable[Refusal]:
 def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
     """Yield the buckets that GKE's service agent has a role on; None for all."""
     for type_, inputs in resources:
-        members = [inputs.get("member"), *(inputs.get("members") or ())]
-        is_agent = any(member is UNKNOWN or SERVICE_AGENT in str(member) for member in members)
+        members = inputs.get("member"), inputs.get("members")
+        is_agent = any(unknown_paths(members)) or SERVICE_AGENT in str(members)
         if "IAM" in type_ and is_agent:
             yield inputs.get("bucket")
 

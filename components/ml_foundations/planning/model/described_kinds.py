@@ -17,6 +17,7 @@ from ml_foundations.kubernetes.objects import (
     labels_of,
     section,
 )
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.counts import Count
 from ml_foundations.planning.model.declared import key_of
@@ -144,10 +145,10 @@ class DescribedPods:
         if self.unless and holds(document, prefix + self.unless):
             return 0
         bounds = [at(document, prefix + path) for path in self.bounds]
-        value = _number(document, prefix, self.count, bounds[0] or 0 if bounds else 1)
+        value = _number(document, prefix, self.count, whole_number(bounds[0]) if bounds else 1)
         if bounds:
-            value = max(value, bounds[0] or 0)
-            value = value if bounds[1] is None else min(value, bounds[1])
+            value = max(value, whole_number(bounds[0]))
+            value = min(value, whole_number(bounds[1], value))
         return value * _number(document, prefix, self.times, 1) - self.others
 
 
@@ -307,4 +308,4 @@ def holds(document: Manifest, condition: str) -> bool:
 
 def _number(document: Manifest, prefix: str, path: str, default: int) -> int:
     value = at(document, prefix + path) if path else None
-    return default if value is None else int(value)
+    return whole_number(value, default)

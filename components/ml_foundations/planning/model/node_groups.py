@@ -16,6 +16,7 @@ from ml_foundations.kubernetes.objects import (
     name_of,
     namespace_of,
     section,
+    texts,
 )
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
@@ -389,7 +390,7 @@ def _disks(spec: Manifest) -> Iterable[_Disk]:
             if disk := section(volume, kind):
                 names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
                 is_read = kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
-                for monitor in disk.get("monitors") or [None]:
+                for monitor in texts(disk, "monitors") or [None]:
                     yield kind, *names, monitor, is_read
 
 

@@ -113,7 +113,7 @@ class NodeClass:
             return True
         # The node controller removes the taint of a condition that the nodes do not have.
         of_conditions = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
-        return taint["key"] in [present["key"] for present in of_conditions]
+        return taint.get("key") in [present.get("key") for present in of_conditions]
 
     def domain(self, key: str) -> Any:
         """Return the nodes' topology domain by a key; None if they have none, or each its own."""

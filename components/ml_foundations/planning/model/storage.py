@@ -13,6 +13,8 @@ from ml_foundations.kubernetes.objects import (
     labels_of,
     name_of,
     section,
+    text_of,
+    texts,
 )
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
@@ -82,14 +84,15 @@ def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
 
 def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
     for expression in items(term, "matchLabelExpressions"):
-        if node_labels.get(expression["key"]) not in (expression.get("values") or []):
+        if node_labels.get(text_of(expression, "key")) not in texts(expression, "values"):
             return False
     return True
 
 
 def class_name(claim_or_volume: Manifest) -> str:
     """Return the name of the storage class of a claim or a volume, or nothing."""
-    return section(claim_or_volume, "spec").get("storageClassName") or ""
+    found = section(claim_or_volume, "spec").get("storageClassName") or ""
+    return "" if isinstance(found, dict | list) else found
 
 
 def allowed_zones(storage_class: Manifest) -> list[str]:
@@ -97,8 +100,8 @@ def allowed_zones(storage_class: Manifest) -> list[str]:
     zones: list[str] = []
     for topology in items(storage_class, "allowedTopologies"):
         for term in items(topology, "matchLabelExpressions"):
-            if term["key"] == labels.GKE_ZONE:
-                zones += term["values"]
+            if term.get("key") == labels.GKE_ZONE:
+                zones += texts(term, "values")
     return zones
 
 
@@ -124,7 +127,7 @@ def claim_of(volume: Manifest) -> tuple[str, str] | None:
     # A Released volume is kept for no claim, and is not free either.
     if not owner or phase == "Released":
         return None
-    return owner.get("namespace", "default"), owner.get("name", "")
+    return text_of(owner, "namespace") or "default", text_of(owner, "name")
 
 
 def is_free(volume: Manifest) -> bool:

@@ -167,7 +167,7 @@ class Workload:
         """The pods of a Job that must still do their work; 0 if it has no ``completions``."""
         wanted = self._job_spec.get("completions") if self.is_finite else None
         succeeded = section(self.manifest, "status").get("succeeded") or 0
-        return max(0, wanted - succeeded) if wanted else 0
+        return max(0, wanted - succeeded) if isinstance(wanted, int) else 0
 
     @property
     def takes_turns(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, items, section, texts
 from ml_foundations.kubernetes.quantities import Amounts, times, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.node_groups import (
@@ -95,7 +95,7 @@ def required_label(selector: Manifest | None) -> Hashable:
     for label in section(selector or {}, "matchLabels").items():
         return label
     for requirement in items(selector or {}, "matchExpressions"):
-        operator, values = requirement.get("operator"), items(requirement, "values")
+        operator, values = requirement.get("operator"), texts(requirement, "values")
         if operator == "In" and len(values) == 1:
             return requirement.get("key"), values[0]
         if operator in ("In", "Exists"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -47,6 +47,11 @@ class Finding:
         """Return whether it keeps something from running for certain."""
         return self.severity is Severity.ERROR
 
+    def is_accepted(self, accepted: Collection[str]) -> bool:
+        """Return whether a user accepts its rule, or the rule for its object, as ``RULE/NAME``."""
+        name = self.object.split(" ")[-1].rpartition("/")[2]
+        return self.rule in accepted or f"{self.rule}/{name}" in accepted
+
     def as_warning(self) -> Finding:
         """Return the finding as a warning, because it is not certain."""
         return replace(self, severity=Severity.WARNING)
@@ -60,3 +65,14 @@ def error(rule: str, about: str, path: str, message: str, remedy: str) -> Findin
 def warning(rule: str, about: str, path: str, message: str, remedy: str) -> Finding:
     """Return a finding that may have to be changed."""
     return Finding(rule, Severity.WARNING, about, path, message, remedy)
+
+
+def reason_of(finding: Finding, accepted: Mapping[str, str]) -> str:
+    """Return why a user accepts a finding; nothing if nobody does."""
+    return next((accepted[name] for name in accepted if finding.is_accepted([name])), "")
+
+
+def unknown_rule(accepted: str) -> str:
+    """Return the rule of ``RULE`` or ``RULE/NAME`` if there is no such rule, or nothing."""
+    rule = accepted.partition("/")[0]
+    return "" if rule in RULES else rule

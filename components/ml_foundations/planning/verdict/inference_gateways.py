@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_foundations.catalog import inference_gateways as facts
 from ml_foundations.kubernetes.labels import LLMD_ROLE
-from ml_foundations.kubernetes.objects import Manifest, items, mappings, section
+from ml_foundations.kubernetes.objects import Manifest, items, section, text_of
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import alternatives, as_remedy
@@ -93,7 +93,7 @@ def _pools_of_gke(
     """Yield namespace and name of each InferencePool behind a regional Gateway of GKE."""
     for route in routes:
         named = [gateways[name] for name in facts.gateway_names(route) if name in gateways]
-        classes = {section(gateway, "spec").get("gatewayClassName") for gateway in named}
+        classes = {text_of(section(gateway, "spec"), "gatewayClassName") for gateway in named}
         if classes.intersection(facts.REGIONAL_CLASSES):
             for _, reference in facts.pool_references(route):
                 yield key_of(route)[0], str(reference.get("name"))
@@ -113,8 +113,9 @@ def _picker(pool: Manifest) -> tuple[str, str]:
     return key_of(pool)[0], str(reference.get("name"))
 
 
-def _ports(pool: Manifest) -> list[Any]:
-    return [port.get("number") for port in mappings(section(pool, "spec"), "targetPorts")]
+def _ports(pool: Manifest) -> list[int]:
+    ports = [port.get("number") for port in items(section(pool, "spec"), "targetPorts")]
+    return [port for port in ports if isinstance(port, int)]
 
 
 def _selected(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ml_foundations.catalog import injections as facts
 from ml_foundations.catalog.injections import injections
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.defaults import is_profiled
@@ -66,7 +66,7 @@ def _unlimited_cache(
     spec = section(pod_set.template, "spec")
     for bucket in cluster.volumes.buckets(spec, namespace):
         inline = section(bucket, "csi", "volumeAttributes").get("mountOptions")
-        options = [*str(inline).split(","), *map(str, bucket.get("mountOptions") or ())]
+        options = [*str(inline).split(","), *texts(bucket, "mountOptions")]
         own = [volume.get("name") for volume in items(spec, "volumes")]
         disks = [0 if node.local_ssd_gib else node.disk_gib for node in nodes]
         is_unlimited = f"{facts.FILE_CACHE}-1" in options and _CACHE_VOLUME not in own

@@ -31,7 +31,12 @@ from ml_foundations.planning.verdict.long_runs import longest_run
 from ml_foundations.planning.verdict.objects import own_logs_findings
 from ml_foundations.planning.verdict.shared_disks import inline_disks, shared_claims
 from ml_foundations.planning.verdict.topology import Topologies
-from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
+from ml_foundations.planning.verdict.verdicts import (
+    QuotaLeft,
+    Verdicts,
+    WorkloadVerdict,
+    verdict_of,
+)
 
 
 def judge(
@@ -49,36 +54,46 @@ def judge(
         nodes: More nodes, such as those of node pools that are only planned.
         gke: The properties of the GKE cluster, or None if the cluster may hold objects that the
             documents lack.
-        accepted: The rules whose errors the user accepts.
+        accepted: The rules whose errors the user accepts, or ``RULE/NAME`` for one object.
     """
     with without_garbage_collector(), limited_work():
         classified = ClassifiedDocuments(documents)
         nodes = [*nodes, *classified.made_nodes]
         verdicts = _judge_cluster(classified, nodes, gke)
-        rules = {finding.rule for finding in verdicts.findings if finding.is_error}
-        if rules.isdisjoint(accepted):
+        errors = [finding for finding in verdicts.findings if finding.is_error]
+        if not any(finding.is_accepted(accepted) for finding in errors):
             return verdicts
-        verdicts_without_rules = _judge_cluster(classified, nodes, gke, frozenset(accepted))
+        rules = frozenset(name.partition("/")[0] for name in accepted)
+        verdicts_without_rules = _judge_cluster(classified, nodes, gke, rules)
         return _with_findings_of(accepted, verdicts, verdicts_without_rules)
 
 
 def _with_findings_of(
     accepted: Collection[str], verdicts: Verdicts, verdicts_without_rules: Verdicts
 ) -> Verdicts:
-    """Return the verdicts without the accepted rules, with the findings of these rules."""
+    """Return the verdicts without the accepted rules, with the findings of these rules.
 
-    def merged(findings: Iterable[Finding], remaining: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        of_rules: list[Finding] = []
-        for finding in findings:
-            if finding.rule in accepted and finding not in remaining:
-                of_rules.append(finding)
-        return (*of_rules, *remaining)
+    An error of a rule that is accepted for other objects counts.
+    """
+    rules = {name.partition("/")[0] for name in accepted}
+
+    def of_rules(findings: Iterable[Finding], remaining: Iterable[Finding]) -> tuple[Finding, ...]:
+        known = [*remaining]
+        return tuple(item for item in findings if item.rule in rules and item not in known)
+
+    def counting(findings: Iterable[Finding]) -> Verdict:
+        return verdict_of((item for item in findings if item.is_error), accepted)
 
     workloads: list[WorkloadVerdict] = []
     for item, old in zip(verdicts_without_rules.workloads, verdicts.workloads, strict=True):
-        workloads.append(replace(item, reasons=merged(old.reasons, item.reasons)))
-    reasons = merged(verdicts.reasons, verdicts_without_rules.reasons)
-    return replace(verdicts_without_rules, workloads=tuple(workloads), reasons=reasons)
+        added = of_rules(old.reasons, item.reasons)
+        verdict = together([item.verdict, counting(added)])
+        workloads.append(replace(item, verdict=verdict, reasons=(*added, *item.reasons)))
+    added = of_rules(verdicts.reasons, verdicts_without_rules.reasons)
+    found = [verdicts_without_rules.stack, counting(added), *(item.verdict for item in workloads)]
+    reasons = (*added, *verdicts_without_rules.reasons)
+    workloads_and_reasons = {"workloads": tuple(workloads), "reasons": reasons}
+    return replace(verdicts_without_rules, stack=together(found), **workloads_and_reasons)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import listening
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, mappings, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    items,
+    labels_of,
+    mappings,
+    name_of,
+    section,
+    texts,
+)
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
@@ -323,7 +331,7 @@ def _is_known(manifest: Manifest, template: Any) -> bool:
 def _types(policy: Manifest) -> list[Any]:
     """Return the directions of a policy: by default Ingress, and Egress if it has such rules."""
     default = ["Ingress", "Egress"] if items(policy, "egress") else ["Ingress"]
-    return items(policy, "policyTypes") or default
+    return texts(policy, "policyTypes") or default
 
 
 def _named_namespaces(rule: Manifest) -> Iterator[str]:
@@ -334,7 +342,7 @@ def _named_namespaces(rule: Manifest) -> Iterator[str]:
             yield str(name)
         for expression in mappings(selector, "matchExpressions"):
             if expression.get("key") == NAMESPACE_NAME and expression.get("operator") == "In":
-                yield from map(str, items(expression, "values"))
+                yield from texts(expression, "values")
 
 
 def _has_port(rule: Manifest, destination: Pods, port: Any) -> bool:
@@ -354,7 +362,7 @@ def _covers(entry: Manifest, destination: Pods, number: Any) -> bool:
 
 def _may_cover_pods(block: Manifest) -> bool:
     """Return whether a block of addresses has private ones, where pods are."""
-    excepted = _networks(items(block, "except"))
+    excepted = _networks(texts(block, "except"))
     for network in _networks([block.get("cidr")]):
         for private in _PRIVATE:
             if private.overlaps(network) and not any(map(private.subnet_of, excepted)):
@@ -366,7 +374,7 @@ def _has_address(peers: Iterable[Manifest], address: str) -> bool:
     wanted = IPv4Network(address)
     for peer in peers:
         block = section(peer, "ipBlock")
-        is_excepted = any(map(wanted.subnet_of, _networks(items(block, "except"))))
+        is_excepted = any(map(wanted.subnet_of, _networks(texts(block, "except"))))
         if not is_excepted and any(map(wanted.subnet_of, _networks([block.get("cidr")]))):
             return True
     return False

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, as_key, unknown_paths
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.networks import GROUP, last_part
 from ml_foundations.planning.input.program import Resource
@@ -28,7 +28,7 @@ def cluster_networks(resources: Sequence[Resource]) -> list[object]:
     for pool in of_type(resources, program.NODE_POOL):
         of_nodes.update(last_part(names.get("network")) for names in _networks(pool))
     names = [network.get("name") for network in of_type(resources, program.NETWORK)]
-    return [name for name in names if name not in of_nodes]
+    return [name for name in names if as_key(name) not in of_nodes]
 
 
 def overlapping_networks(
@@ -40,12 +40,12 @@ def overlapping_networks(
     """
     subnetworks: dict[object, Manifest] = {}
     for subnetwork in of_type(resources, program.SUBNETWORK):
-        subnetworks[subnetwork.get("name")] = subnetwork
+        subnetworks[as_key(subnetwork.get("name"))] = subnetwork
     taken: dict[object, list[_Range]] = {}
     if len(clusters) == 1:
-        taken[clusters[0].get("name")] = list(_of_cluster(clusters[0], subnetworks))
+        taken[as_key(clusters[0].get("name"))] = list(_of_cluster(clusters[0], subnetworks))
     for pool in of_type(resources, program.NODE_POOL):
-        earlier = taken.setdefault(pool.get("cluster"), [])
+        earlier = taken.setdefault(as_key(pool.get("cluster")), [])
         own = list(_of_pool(pool, subnetworks))
         yield from _first_overlap(own, earlier)
         earlier += own

@@ -22,7 +22,7 @@ from ml_foundations.kubernetes.objects import (
 )
 from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.kubernetes.reading import ReadError
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, as_key
 from ml_foundations.planning.input import program
 from ml_foundations.planning.input.program import Resource, objects_of, values_of
 from ml_foundations.planning.model.declared import full_name, kind_and_name, of_kind, of_type
@@ -281,7 +281,7 @@ def _made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
     networks = cluster_networks(resources)
     has_access = bool(of_type(resources, program.CONNECTION))
     subnetworks = of_type(resources, program.SUBNETWORK)
-    purposes = [inputs.get("purpose") for inputs in subnetworks]
+    purposes = [as_key(inputs.get("purpose")) for inputs in subnetworks]
     has_proxies = not {PROXY_PURPOSE, UNKNOWN}.isdisjoint(purposes)
     for manifest in objects_of(resources) if networks else ():
         parameters = section(manifest, "parameters")

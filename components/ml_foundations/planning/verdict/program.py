@@ -9,6 +9,7 @@ from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.planning.api_server.trainer_webhooks import of_train_job
 from ml_foundations.planning.input import program
+from ml_foundations.planning.input.field_catalog import well_formed
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.input.scaled_objects import with_autoscalers
 from ml_foundations.planning.input.train_jobs import with_job_sets, written_fields
@@ -37,14 +38,16 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 from ml_foundations.planning.verdict.written import as_written
 
 
-def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
+def judge_documents(documents: Sequence[Manifest], accepted: Collection[str] = ()) -> Verdicts:
     """Judge manifests as `judge` does, and add findings about objects that place no pods."""
     written = written_fields(documents)
     documents = with_autoscalers(with_job_sets(documents, of_train_job))
-    verdicts = with_values(judge(documents), documents)
-    verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
+    verdicts = with_values(judge(documents, accepted=accepted), documents, accepted)
+    verdicts = with_references(
+        verdicts, documents, in_own_cluster=False, in_manifests=True, accepted=accepted
+    )
     # The objects of a cluster hold its pods several times: a Deployment, its ReplicaSet, its Pods.
-    once = without_owned(documents)
+    once = without_owned(well_formed(documents))
     findings = (
         *webhook_findings(once, None),
         *network_findings(once),
@@ -59,7 +62,7 @@ def _object_findings(
     resources: Sequence[Resource], objects: Sequence[Manifest]
 ) -> Iterator[Finding]:
     """Yield findings about webhooks, quotas, versions, classes, gateways and network policies."""
-    clusters = of_type(resources, CLUSTER)
+    clusters, objects = of_type(resources, CLUSTER), well_formed(objects)
     yield from webhook_findings(objects, program.values_of(resources, KUEUE))
     yield from quota_findings(objects)
     yield from version_findings(objects, clusters)
@@ -90,7 +93,7 @@ def judge_program(
             them.
         kept: The resources that Pulumi does not delete with the stack (``retain_on_delete``).
         rehearsed: Whether the program may have placeholders: nothing of it goes to Google Cloud.
-        accepted: The rules whose errors the user accepts.
+        accepted: The rules whose errors the user accepts, or ``RULE/NAME`` for one object.
     """
     declared = list(resources)
     nodes = program.nodes_of(declared, existing)

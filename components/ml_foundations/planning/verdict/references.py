@@ -17,8 +17,9 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     plural,
     section,
+    texts,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.kubernetes.trees import is_mapping, joined, unknown_paths
 from ml_foundations.planning.api_server.fields import NAMESPACED_KINDS
 from ml_foundations.planning.input import field_catalog
 from ml_foundations.planning.model.decisions import together
@@ -196,9 +197,10 @@ def _makers(objects: Iterable[Manifest]) -> Iterator[set[str]]:
             for rule in filter(is_mapping, items(manifest, "rules")):
                 # Example: an ExternalSecret has a controller that makes Secrets, and a Role with
                 # the verb create lets an agent create its resources.
-                if {"*", "create", str(UNKNOWN)}.intersection(map(str, items(rule, "verbs"))):
-                    resources = items(rule, "resources")
-                    yield {"*" if name is UNKNOWN else str(name) for name in resources}
+                if any(unknown_paths(rule)):
+                    yield {"*"}
+                elif {"*", "create"}.intersection(texts(rule, "verbs")):
+                    yield {*texts(rule, "resources")}
         if str(section(manifest, "roleRef").get("name")) in _ALL_RIGHTS:
             subjects = filter(is_mapping, items(manifest, "subjects"))
             if any(subject.get("kind") == "ServiceAccount" for subject in subjects):

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, section
+from ml_foundations.kubernetes.objects import (
+    Manifest,
+    annotations_of,
+    items,
+    name_of,
+    section,
+    text_of,
+)
 from ml_foundations.kubernetes.quantities import Amounts, scheduled
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
@@ -213,7 +220,7 @@ class Topologies:
 
     def _levels(self, flavor: str) -> list[str]:
         topology = self._topologies.get(self._topology(flavor) or "", {})
-        return [level["nodeLabel"] for level in items(section(topology, "spec"), "levels")]
+        return [text_of(level, "nodeLabel") for level in items(section(topology, "spec"), "levels")]
 
     def _suits(self, flavor: str, request: TopologyRequest | None) -> bool:
         """Return whether Kueue considers a flavor for pods with a topology, or without one."""

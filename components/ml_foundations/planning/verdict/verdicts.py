@@ -50,7 +50,7 @@ def verdict_of(findings: Iterable[Finding], accepted: Collection[str]) -> Verdic
 
     What has an error cannot fit, and what has a warning is undetermined.
     """
-    severities = {finding.severity for finding in findings if finding.rule not in accepted}
+    severities = {item.severity for item in findings if not item.is_accepted(accepted)}
     if Severity.ERROR in severities:
         return Verdict.CANNOT_FIT
     return Verdict.UNDETERMINED if severities else Verdict.FITS

@@ -12,9 +12,10 @@ from ml_foundations.kubernetes.objects import (
     mappings,
     namespace_of,
     section,
+    texts,
 )
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, kind_and_name, of_kind
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 
@@ -55,8 +56,6 @@ def _of_configuration(configuration: Manifest, objects: Sequence[Manifest]) -> I
     if webhooks is UNKNOWN or any(unknown_paths(webhooks)):
         return
     for index, webhook in enumerate(items(configuration, "webhooks")):
-        if not is_mapping(webhook):
-            continue
         selectors = section(webhook, "namespaceSelector"), section(webhook, "objectSelector")
         if webhook.get("failurePolicy", "Fail") != "Fail" or any(map(_limits, selectors)):
             continue
@@ -76,9 +75,9 @@ def _limits(selector: Manifest) -> bool:
 
 def _is_about_pods(webhook: Manifest) -> bool:
     for rule in mappings(webhook, "rules"):
-        is_core = bool({"", "*"}.intersection(items(rule, "apiGroups")))
-        is_created = bool({"CREATE", "*"}.intersection(items(rule, "operations")))
-        if is_core and is_created and {"pods", "*", "*/*"}.intersection(items(rule, "resources")):
+        is_core = bool({"", "*"}.intersection(texts(rule, "apiGroups")))
+        is_created = bool({"CREATE", "*"}.intersection(texts(rule, "operations")))
+        if is_core and is_created and {"pods", "*", "*/*"}.intersection(texts(rule, "resources")):
             return True
     return False
 
