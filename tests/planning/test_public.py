@@ -12,6 +12,16 @@ CASES = Path(__file__).with_name("public")
 @pytest.mark.parametrize(
     ("name", "verdict", "rules"),
     [
+        ("autoscaler-target-missing", "fits", {"autoscaling-target"}),
+        ("autoscaler-target-of-another-group", "fits", {"autoscaling-target"}),
+        ("autoscaler-target-of-another-kind", "fits", {"autoscaling-target"}),
+        ("budget-keeps-a-share", "fits", {"eviction-budget"}),
+        ("budget-keeps-all", "fits", {"eviction-budget"}),
+        # With more replicas than the least, a pod may be evicted.
+        ("budget-of-an-autoscaled-server", "fits", set[str]()),
+        # Jobs have no scale, of which the controller takes the share.
+        ("budget-share-of-a-job", "fits", {"eviction-budget"}),
+        ("budgets-overlap", "fits", {"eviction-budget"}),
         # The pods run; devices of a driver whose slices are not shown may be anywhere.
         ("claimed-networks", "undetermined", {"beyond-planning"}),
         ("class-makes-pools", "undetermined", {"beyond-planning"}),
@@ -23,6 +33,8 @@ CASES = Path(__file__).with_name("public")
         ("dra-pool-from-zero", "undetermined", {"beyond-planning"}),
         # Two devices on each node (kubernetes issue 127554).
         ("dra-slices-shown", "fits", set[str]()),
+        # One pod is enough to start with, and the others join.
+        ("elastic-launcher-takes-turns", "fits", {"runs-in-turns"}),
         # The pod that runs is evicted, and its anti-affinity with it.
         ("evicted-by-taint", "fits", set[str]()),
         # A group of three pods needs a rack alone, and each rack has one node.
@@ -33,16 +45,31 @@ CASES = Path(__file__).with_name("public")
         # Kueue gives the pods the labels of the flavor, which no node has.
         ("flavor-of-other-label-job-set", "cannot-fit", {"node-selector", "queue-capacity"}),
         ("flavor-of-other-pool", "cannot-fit", {"node-selector", "queue-capacity"}),
+        # The gang never runs while the server does.
+        ("gang-beside-a-server", "cannot-fit", {"lost-work", "quota-sum"}),
+        ("gang-by-launcher", "cannot-fit", {"lost-work", "nodes"}),
+        ("gang-by-mpi", "cannot-fit", {"lost-work", "nodes"}),
+        ("gang-by-names", "cannot-fit", {"lost-work", "nodes"}),
+        ("gang-of-a-jobset", "cannot-fit", {"lost-work", "nodes"}),
+        # The one that comes first ends, and makes room for the other.
+        ("gangs-wait-for-a-quota", "undetermined", {"lost-work", "quota-sum"}),
+        ("gangs-wait-for-nodes", "undetermined", {"competition", "lost-work"}),
+        ("group-with-dns-only", "fits", {"network-policy"}),
+        ("group-with-its-own-network", "fits", set[str]()),
         # The selector is too wide: the pods of a second Deployment have no such port.
-        ("inference-pool-of-all-servers", "fits", {"inference-pool"}),
+        ("inference-pool-of-all-servers", "fits", {"endpoint-picker", "inference-pool"}),
         # The port or the selector is wrong.
-        ("inference-pool-of-other-server", "fits", {"inference-pool"}),
+        ("inference-pool-of-other-server", "fits", {"endpoint-picker", "inference-pool"}),
         # The pods listen on another port.
         ("inference-pool-wrong-port", "fits", {"inference-pool", "public-paths"}),
+        # An Ingress names a port of the Service, not of its pods.
+        ("ingress-port-of-pods", "fits", {"route-backend"}),
         # The second pod never starts: another node has the disk.
         ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        ("jobset-under-deny-all", "fits", {"network-policy"}),
+        ("jobset-with-dns-only", "fits", {"network-policy"}),
         ("leader-worker-set-claims", "fits", set[str]()),
         # Kueue assigns a domain to each group (kueue issue 8666).
         ("leader-worker-set-in-racks", "fits", set[str]()),
@@ -51,6 +78,8 @@ CASES = Path(__file__).with_name("public")
         ("leader-worker-size-short", "cannot-fit", {"nodes"}),
         # No node is in the networks of the pods' interfaces.
         ("nodes-without-networks", "cannot-fit", {"resources"}),
+        ("picker-port-missing", "fits", {"endpoint-picker"}),
+        ("picker-service-missing", "fits", {"endpoint-picker"}),
         # Kueue waits for the third pod (kueue issue 2208).
         ("pod-group-incomplete", "cannot-fit", {"queue"}),
         ("pool-without-ports", "cannot-fit", {"invalid"}),
@@ -71,11 +100,21 @@ CASES = Path(__file__).with_name("public")
         ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
         ("ray-least-replicas-short", "cannot-fit", {"nodes"}),
         ("ray-submitter-in-head", "fits", set[str]()),
+        ("ray-with-dns-only", "fits", {"network-policy"}),
         # The queue has too little quota, and no node has the memory.
         ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
+        ("rollout-keeps-disk", "fits", {"rollout-disk"}),
+        ("rollout-keeps-disk-by-default", "fits", {"rollout-disk"}),
+        ("rollout-keeps-inline-disk", "fits", {"rollout-disk"}),
         # Old and new pods of the rollout have different hashes.
         ("rollout-match-label-keys", "fits", set[str]()),
+        ("rollout-releases-disk", "fits", set[str]()),
+        ("route-into-namespace-with-grant", "fits", set[str]()),
+        ("route-into-namespace-without-grant", "fits", {"route-backend"}),
+        ("route-to-missing-pool", "fits", {"route-backend"}),
+        ("route-to-pool-of-alpha-group", "fits", {"route-backend"}),
         ("route-to-pool-with-port", "fits", {"health-check", "public-paths"}),
+        ("route-to-pool-without-group", "fits", {"route-backend"}),
         # The RuntimeClass selects nodes that there are not.
         ("runtime-class-of-other-pool", "cannot-fit", {"node-selector"}),
         ("runtime-without-node-container", "cannot-fit", {"invalid"}),
@@ -87,6 +126,7 @@ CASES = Path(__file__).with_name("public")
         ("train-job-reserved-variable", "cannot-fit", {"invalid"}),
         ("train-job-resources-per-node", "cannot-fit", {"resources"}),
         ("train-job-without-initializer", "cannot-fit", {"invalid"}),
+        ("trainjob-under-deny-all", "fits", {"network-policy"}),
         # The volume is kept for a claim of another namespace.
         ("volume-kept-for-other-claim", "cannot-fit", {"volume-binding"}),
         # The classes of claim and volume differ.

@@ -392,3 +392,62 @@ def test_a_program_with_unschedulable_pods_ends_early(
         assert done.stderr.count("warning: Deployment default/vllm") == 1
     finally:
         rehearse(tmp_path, "down")
+
+
+IN_VAIN = """
+import pulumi, pulumi_gcp as gcp, pulumi_kubernetes as k8s
+
+made = gcp.container.Cluster("lab", location="us-central1-a", initial_node_count=1, remove_default_node_pool=True)
+gcp.container.NodePool("gpu", name="gpu", cluster=made.name, location=made.location, autoscaling={"max_node_count": 4},
+    node_config={"machine_type": "g2-standard-8", "guest_accelerators": [{"type": "nvidia-l4", "count": 1}]})
+there = k8s.Provider("there", kubeconfig=made.endpoint.apply(lambda _: "{}"))
+opts = pulumi.ResourceOptions(provider=there)
+place = {"namespace": "default"}
+quota = k8s.core.v1.ResourceQuota(
+    "team", metadata=place | {"name": "team"}, spec={"hard": {"requests.nvidia.com/gpu": "2"}}, opts=opts
+)
+labels = {"app": "refused"}
+template = {"metadata": {"labels": labels}, "spec": {"containers": [
+    {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+]}}
+k8s.apps.v1.Deployment("refused", metadata=place | {"name": "refused"},
+    spec={"replicas": 3, "selector": {"match_labels": labels}, "template": template},
+    opts=pulumi.ResourceOptions(provider=there, depends_on=[quota]))
+k8s.helm.v3.Release("chart", name="chart", chart="./chart", namespace="default", timeout=900, opts=opts)
+"""
+LARGE_CHART = {
+    "Chart.yaml": "apiVersion: v2\nname: chart\nversion: 1.0.0\n",
+    "templates/server.yaml": """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: large}
+spec:
+  selector: {matchLabels: {app: large}}
+  template:
+    metadata: {labels: {app: large}}
+    spec:
+      containers:
+      - {name: c, image: i, resources: {requests: {memory: 300Gi}}}
+""",
+}
+
+
+def test_waits_for_refused_pods_and_for_a_release_end_early(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme}\n")
+    (tmp_path / "__main__.py").write_text(IN_VAIN)
+    for name, text in LARGE_CHART.items():
+        file = tmp_path / "chart" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    try:
+        began = time.monotonic()
+        done = rehearse(tmp_path, "up")
+        said = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == 1, said
+        assert time.monotonic() - began < 300, "the waits are 10 and 15 minutes"
+        assert "Deployment default/refused: the API server refuses its pods: " in said
+        assert "exceeded quota: team" in said
+        assert "helm upgrade ends early: no node can ever take its pods" in said
+    finally:
+        rehearse(tmp_path, "down")

@@ -370,3 +370,28 @@ def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
     assert "all is well" in shown()
     assert "all is well" not in shown(error)
     assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in shown(error)
+
+
+def test_an_error_about_a_completed_workload_refutes_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Workload("default", "Job", "train", "Completed")
+    words = ("needs more", "Ask for less.")
+    errors = (
+        Finding("nodes", Severity.ERROR, "Job default/train", "", *words),
+        Finding(
+            "quota-sum", Severity.ERROR, "ResourceQuota q", "", "Job default/train, Job a/b", ""
+        ),
+        Finding("nodes", Severity.ERROR, "Job default/train-2", "", *words),
+        Finding("queue-kind", Severity.ERROR, "Job default/train", "", *words),
+    )
+    monkeypatch.setattr(fleet, "errors", lambda *_: errors)
+    report = Report("dev", [], [row], [], [], [])
+    found = fleet.with_proof(report, Rehearsal.of("dev", tmp_path))
+    assert found.refuted == errors[:2]
+    assert found.errors == errors[2:]
+    console = Console(width=160, record=True, file=StringIO())
+    tables.show(replace(found, errors=()), Rehearsal.of("dev", tmp_path), console)
+    text = console.export_text()
+    assert "all is well" in text
+    assert "the proof was wrong about a workload that completed here. Report this: Job " in text

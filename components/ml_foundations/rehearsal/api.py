@@ -192,3 +192,12 @@ def _message(answer: bytes) -> str:
     causes = (status.get("details") or {}).get("causes") or []
     budgets = [cause["message"] for cause in causes if cause.get("reason") == "DisruptionBudget"]
     return " ".join([_OBJECT.sub("…", status.get("message", "")), *budgets])
+
+
+def is_about(involved: Object, workload: Object) -> bool:
+    """Return whether an event is about a workload, or about the ReplicaSet of a Deployment."""
+    if involved.get("uid") == workload["metadata"]["uid"]:
+        return True
+    deployment = (involved.get("namespace"), involved["name"].rpartition("-")[0])
+    is_of_workload = deployment == (namespace_of(workload), name_of(workload))
+    return involved["kind"] == "ReplicaSet" and is_of_workload

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,25 +14,25 @@ from ml_foundations.rehearsal.plugins import running_calls
 from ml_foundations.rehearsal.plugins.kubernetes import unschedulable
 from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import UnschedulableCheck
 
-WHY = "each pod needs 28Gi memory"
+WHY = "no node can ever take its pods: each pod needs 28Gi memory"
 
 
 class Answers:
-    """A client that lists some pods."""
+    """A client that lists some pods and events."""
 
-    def __init__(self, *pods: Object) -> None:
-        self.pods = pods
+    def __init__(self, *pods: Object, events: Sequence[Object] = ()) -> None:
+        self.pods, self.events = pods, events
 
-    def list(self, *_: str, **__: str) -> list[Object]:
-        return list(self.pods)
+    def list(self, _version: str, kind: str, *_: str, **__: str) -> list[Object]:
+        return list(self.events if kind == "Event" else self.pods)
 
 
 def pod(uid: str, **spec: Any) -> Object:
-    return {"metadata": {"uid": uid}, "spec": spec}
+    return {"metadata": {"uid": uid}, "spec": {"restartPolicy": "Always", **spec}}
 
 
 def deployment(**labels: str) -> Object:
-    metadata = {"name": "chat", "namespace": "default", "labels": labels}
+    metadata = {"uid": "u", "name": "chat", "namespace": "default", "labels": labels}
     spec = {"selector": {"matchLabels": {"app": "chat"}}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
@@ -49,13 +50,14 @@ def note(*uids: str, later: float = 30) -> None:
     rehearsal = Rehearsal.of_this_process()
     rehearsal.gke_dir.mkdir(exist_ok=True)
     Store(rehearsal).put(
-        "hopeless", {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY)}
+        "hopeless",
+        {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY.partition(": ")[2])},
     )
 
 
 def said(live: Object, *pods: Object) -> str:
     client: Any = Answers(*pods)
-    return UnschedulableCheck(client).reason(live)
+    return UnschedulableCheck(client).reason([live])
 
 
 def test_a_wait_for_pods_that_no_node_takes_is_in_vain() -> None:
@@ -67,9 +69,9 @@ def test_a_pod_is_reported_after_a_second_autoscaler_round() -> None:
     note("a", later=10)
     client: Any = Answers(pod("a"))
     wait = UnschedulableCheck(client)
-    assert not wait.reason(deployment())
+    assert not wait.reason([deployment()])
     note("a", later=30)
-    assert wait.reason(deployment()) == WHY
+    assert wait.reason([deployment()]) == WHY
 
 
 @pytest.mark.parametrize(
@@ -120,4 +122,44 @@ def test_many_waits_do_not_keep_a_pool_from_being_created(
 def test_a_server_that_does_not_answer_lets_the_wait_go_on() -> None:
     note("a")
     client: Any = None
-    assert not UnschedulableCheck(client).reason(deployment())
+    assert not UnschedulableCheck(client).reason([deployment()])
+
+
+def refusal(later: float, replica_set: str = "chat-5f") -> Object:
+    """A refusal by a quota, some seconds from now."""
+    last = datetime.fromtimestamp(time.time() + later, UTC).isoformat()
+    involved = {"kind": "ReplicaSet", "name": replica_set, "namespace": "default", "uid": "r"}
+    return {"involvedObject": involved, "lastTimestamp": last, "message": "exceeded quota: team"}
+
+
+REFUSED = "the API server refuses its pods: exceeded quota: team"
+
+
+@pytest.mark.parametrize(
+    ("event", "live", "pods", "said"),
+    [
+        (refusal(5), deployment(), [], REFUSED),
+        (refusal(5), deployment(), [pod("a")], REFUSED),
+        (refusal(-5), deployment(), [], ""),
+        (refusal(5, "other-5f"), deployment(), [], ""),
+        (refusal(5), deployment(), [pod("a", restartPolicy="Never")], ""),
+        (refusal(5), deployment() | {"status": {"replicas": 2, "updatedReplicas": 1}}, [], ""),
+    ],
+    ids=["quota", "the others", "before the last call", "of another", "a pod ends", "a rollout"],
+)
+def test_pods_that_the_api_server_refuses_end_the_wait(
+    monkeypatch: pytest.MonkeyPatch, event: Object, live: Object, pods: list[Object], said: str
+) -> None:
+    client: Any = Answers(*pods, events=[event])
+    wait = UnschedulableCheck(client)
+    assert not wait.reason([live])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 30)
+    assert wait.reason([live]) == said
+
+
+def test_one_object_of_a_release_is_enough() -> None:
+    note("a")
+    client: Any = Answers(pod("a"))
+    ready = deployment() | {"spec": {}}
+    assert UnschedulableCheck(client).reason([ready, deployment()]) == WHY

@@ -26,8 +26,7 @@ from ml_foundations.planning.input.admission_objects import AdmissionObjects
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.input.made_nodes import made_nodes
 from ml_foundations.planning.model import workloads
-from ml_foundations.planning.model.declared import key_of
-from ml_foundations.planning.model.owners import Key, is_made
+from ml_foundations.planning.model.owners import Key, is_made, object_key
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.refusals import Refusal, beyond_planning, doubt, invalid
 from ml_foundations.planning.model.workloads import PodSet, Workload
@@ -81,7 +80,7 @@ class ClassifiedDocuments:
         self._has_namespaced = False
         unique, self._everywhere = _without_duplicates(_with_names(documents))
         self.made_nodes = [*made_nodes(unique)]
-        self._shown.update((document["kind"], *key_of(document)) for document in unique)
+        self._shown.update(map(object_key, unique))
         for document in unique:
             self._add(document)
         self.admission = AdmissionObjects(self.judged, self._admission)

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, namespace_of, section
-from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model import workloads
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.kind_files import described_kinds
 
 Key = tuple[str, str, str]
 """The kind, the namespace and the name of a workload."""
+
+
+def object_key(document: Manifest) -> Key:
+    """Return the kind, namespace and name of an object, as texts."""
+    namespace, name = key_of(document)
+    return document["kind"], str(namespace), str(name)
 
 
 def is_kubernetes_kind(reference: Manifest) -> bool:
@@ -38,23 +43,24 @@ def owners_of(document: Manifest) -> set[Key]:
     A Deployment's ReplicaSet has the Deployment's name and the hash of the pods.
     """
     owners: set[Key] = set()
+    namespace = str(namespace_of(document))
     for kind, described in described_kinds().items():
         if described.name_label and (name := labels_of(document).get(described.name_label)):
-            owners.add((kind, namespace_of(document), name))
-    references = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
+            owners.add((kind, namespace, str(name)))
+    references = items(section(document, "metadata"), "ownerReferences")
     for owner in filter(is_kubernetes_kind, references):
         kind, name = str(owner.get("kind")), str(owner.get("name"))
-        owners.add((kind, namespace_of(document), name))
+        owners.add((kind, namespace, name))
         suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
         if kind == "ReplicaSet" and name.endswith(suffix):
-            owners.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
+            owners.add(("Deployment", namespace, name.removesuffix(suffix)))
     return owners
 
 
 def without_owned(documents: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects of a cluster that none of its other objects has made."""
     documents = list(documents)
-    shown = {(document["kind"], *key_of(document)) for document in documents}
+    shown = set(map(object_key, documents))
     return [document for document in documents if not is_made(document, shown)]
 
 

@@ -24,6 +24,7 @@ from ml_foundations.planning.model.counts import Count, deciding_path
 from ml_foundations.planning.model.declared import key_of
 from ml_foundations.planning.model.described_kinds import DescribedKind, PodTemplate, at, holds
 from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
+from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.model.performance import fingerprint
 
 COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
@@ -134,7 +135,11 @@ class Workload:
     @property
     def may_start_in_parts(self) -> bool:
         """Return whether it is a JobSet that is not a gang: its pods may run one by one."""
-        return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
+        if self.kind != "JobSet" or annotations_of(self.manifest).get(labels.GANG) == "true":
+            return False
+        jobs = items(section(self.manifest, "spec"), "replicatedJobs")
+        specs = [section(job, "template", "spec") for job in jobs]
+        return not (len(specs) == 1 and jobs[0].get("replicas", 1) == 1 and talk(specs[0]))
 
     @property
     def ends(self) -> bool:
@@ -473,7 +478,7 @@ def _job(document: Manifest, kind: str) -> Workload:
     marks = [annotations_of(document).get(labels.GANG)]
     if kind == "CronJob":
         marks.append(annotations_of(section(document, "spec", "jobTemplate")).get(labels.GANG))
-    is_gang = "true" in marks
+    is_gang = "true" in marks or talk(spec)
     fields = _job_fields(spec, path, of_gang=is_gang)
     pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", fields)
     whose = (kind, *key_of(document), document)

@@ -19,7 +19,7 @@ from ml_foundations.planning.model.node_groups import PodClass
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
-from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
+from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
 from ml_foundations.planning.verdict.cost import price_of
 from ml_foundations.planning.verdict.injected import injected_advice
@@ -34,7 +34,7 @@ _NODE_DNS = ("ClusterFirst", "Default")
 def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
     """Yield warnings for the owner of a workload, whether it fits or not."""
     workload = admitted.workload
-    if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
+    if workload.is_finite and workload.all_at_once:
         yield from _slow_networks(cluster, admitted)
         yield from _fleeting_nodes(cluster, admitted)
         yield from _unresolved_names(admitted)
@@ -99,14 +99,6 @@ def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> boo
         return False
     network = Network(cluster.by_kind["NetworkPolicy"])
     return not network.reaches_metadata(Pods(workload.namespace, labels_of(template)))
-
-
-def _has_ranks(workload: Workload) -> bool:
-    """Return whether the pods of a Job find each other: by index and name, all at the same time."""
-    spec = section(workload.manifest, "spec")
-    at_once = spec.get("parallelism") == spec.get("completions")
-    subdomain = section(spec, "template", "spec").get("subdomain")
-    return at_once and is_indexed(workload) and bool(subdomain)
 
 
 def _endless_daemons(pods: PodSet) -> Iterator[Refusal]:

@@ -130,6 +130,18 @@ def _split(
     return staying, jobs
 
 
+def _without_turns(
+    workloads: Iterable[AdmittedWorkload],
+) -> tuple[list[AdmittedWorkload], list[AdmittedWorkload]]:
+    """Return the workloads that last, and the gangs that end: these wait for each other only."""
+    lasting: list[AdmittedWorkload] = []
+    gangs: list[AdmittedWorkload] = []
+    for admitted in workloads:
+        if not admitted.workload.may_make_room:
+            (gangs if admitted.workload.is_finite else lasting).append(admitted)
+    return lasting, gangs
+
+
 def _names(workloads: Iterable[AdmittedWorkload]) -> list[Workload]:
     """Return the workloads as messages name them."""
     return [admitted.workload for admitted in workloads]
@@ -207,8 +219,10 @@ class _Sum:
         outcome += _exceeded(Verdict.CANNOT_FIT, refused)
 
         exceeded = quota.exceeded(charge, names)
-        lasting = [admitted for admitted in staying if not admitted.workload.may_make_room]
-        is_certain = bool(quota.exceeded(quota.charge(lasting)))
+        lasting, gangs = _without_turns(staying)
+        charges = [quota.charge(lasting)]
+        charges += [total((charges[0], quota.charge([gang]))) for gang in gangs if exceeded]
+        is_certain = any(map(quota.exceeded, charges))
         outcome += _exceeded(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, exceeded)
         if exceeded:
             return outcome
@@ -290,18 +304,21 @@ class _Nodes:
     def _while_all_last(self, group: Sequence[PodGroup]) -> Verdict:
         """Return the verdict on pods that cannot fit together, if some of them may end."""
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
-        lasting: set[str] = set()
-        for admitted in self.workloads:
-            # The pods that they must be near may be among those that are not known.
-            if near_others and admitted.unknowns:
-                return Verdict.UNDETERMINED
-            if not admitted.workload.may_make_room:
-                lasting.add(str(admitted.workload))
-        rest = [demand for demand in group if demand.pod.name in lasting]
-        if len(rest) == len(group):
-            return Verdict.CANNOT_FIT
-        without, _ = self.fitting.judge_together(rest, self._groups)
-        return Verdict.CANNOT_FIT if without is Verdict.CANNOT_FIT else Verdict.UNDETERMINED
+        # The pods that they must be near may be among those that are not known.
+        if near_others and any(admitted.unknowns for admitted in self.workloads):
+            return Verdict.UNDETERMINED
+        names = {demand.pod.name for demand in group}
+        lasting, gangs = _without_turns(self.workloads)
+        stay = {str(admitted.workload) for admitted in lasting}
+        ending = [str(gang.workload) for gang in gangs if str(gang.workload) in names]
+        for gang in ending[:_MOST_ASSIGNMENTS] or [""]:
+            rest = [demand for demand in group if demand.pod.name in {*stay, gang}]
+            verdict = Verdict.CANNOT_FIT
+            if len(rest) < len(group):
+                verdict, _ = self.fitting.judge_together(rest, self._groups)
+            if verdict is Verdict.CANNOT_FIT:
+                return verdict
+        return Verdict.UNDETERMINED
 
     def _waiting(
         self,

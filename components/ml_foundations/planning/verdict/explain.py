@@ -26,9 +26,7 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
     A reason of the whole stack is about no workload.
     """
     words = _words(reason, verdict)
-    # If workloads together exceed a quota, some are rejected, whichever comes first.
-    is_exceeded = isinstance(reason, QuotaExceeded) and not reason.in_all
-    severe = error if verdict is Verdict.CANNOT_FIT or is_exceeded else warning
+    severe = error if verdict is Verdict.CANNOT_FIT else warning
     about = words.object or str(workload or "stack")
     return severe(words.rule, about, words.path, words.message, words.remedy)
 

@@ -405,7 +405,7 @@ class Fitting:
                 continue
             pod_sets += _nonempty(member)
             # Pods that have ended are not near any others.
-            if member is not admitted and (workload.is_finite or workload.may_make_room):
+            if member is not admitted and workload.ends:
                 may_end = True
         least, most = self._search(pod_sets, pod) or (0, wanted)
         is_unknown = any(member.is_refused or member.unknowns for member in company)

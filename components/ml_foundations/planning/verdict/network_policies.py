@@ -14,9 +14,10 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import listening
-from ml_foundations.kubernetes.labels import NAMESPACE_NAME
+from ml_foundations.kubernetes.labels import GANG, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
+    annotations_of,
     items,
     labels_of,
     mappings,
@@ -30,6 +31,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model.declared import full_name, key_of, of_kind
 from ml_foundations.planning.model.described_kinds import DescribedKind
 from ml_foundations.planning.model.kind_files import described_kinds
+from ml_foundations.planning.model.peers import talk
 from ml_foundations.planning.verdict.findings import Finding, warning
 
 _Direction = Literal["ingress", "egress"]
@@ -49,6 +51,8 @@ _URL = re.compile(
     r"(?=[/?\s]|$)"
 )
 _SCHEME_PORTS = {"http": 80, "https": 443}
+_OUTSIDE = (53, 80, 443, 988)
+"""Ports of DNS, the internet and the metadata server: pods meet at others (Ray: 6379)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class Pods:
     labels: Mapping[str, Any]
     about: str = ""
     spec: Manifest = field(default_factory=dict[str, Any])
+    calls_itself: bool = False
+    """Whether its pods talk to each other."""
 
     @property
     def declared_ports(self) -> set[Any]:
@@ -160,12 +166,23 @@ class Network:
         if rules is None:
             return True
         destination = own if direction == "ingress" else other
-        for rule in rules:
-            peers = mappings(rule, "from" if direction == "ingress" else "to")
-            is_about = not peers or any(self._is_peer(peer, own, other) for peer in peers)
-            if is_about and _has_port(rule, destination, port):
-                return True
-        return False
+        about = [rule for rule in rules if self._is_about(rule, direction, own, other)]
+        return any(_has_port(rule, destination, port) for rule in about)
+
+    def connects(self, source: Pods, target: Pods) -> bool:
+        """Return whether pods may reach others at ports that are not those of DNS and the like."""
+        return self._has_way("egress", source, target) and self._has_way("ingress", target, source)
+
+    def _has_way(self, direction: _Direction, own: Pods, other: Pods) -> bool:
+        rules = self._rules(direction, own)
+        if rules is None:
+            return True
+        inside = [rule for rule in rules if not _is_for_outside(rule)]
+        return any(self._is_about(rule, direction, own, other) for rule in inside)
+
+    def _is_about(self, rule: Manifest, direction: _Direction, own: Pods, other: Pods) -> bool:
+        peers = mappings(rule, "from" if direction == "ingress" else "to")
+        return not peers or any(self._is_peer(peer, own, other) for peer in peers)
 
     def allows_address(
         self, own: Pods, address: str, port: int, direction: _Direction = "egress"
@@ -246,6 +263,7 @@ def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
             addresses = "169.254.169.252 port 988 and 169.254.169.254 port 80"
             remedy = f"Add egress rules for {addresses}, as a TeamNamespace has them."
             yield _warning(pods.about, "metadata.labels", message, remedy)
+    yield from _separated(network)
 
 
 def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
@@ -265,6 +283,24 @@ def _names(network: Network, pods: Pods) -> Iterator[Finding]:
         port = "port 53 of kube-dns in kube-system"
         remedy = f"Add an egress rule for {port}, as a TeamNamespace has it."
         yield _warning(pods.about, "metadata.labels", message, remedy)
+
+
+def _separated(network: Network) -> Iterator[Finding]:
+    """Yield the workloads whose pods resolve names, and not each other."""
+    first: dict[str, Pods] = {}
+    reported: set[str] = set()
+    for pods in network.pods:
+        # Ray's workers call the head, and those of a LeaderWorkerSet its leader.
+        target = pods if pods.calls_itself else first.setdefault(pods.about, pods)
+        is_caller = pods.calls_itself or target is not pods
+        if not is_caller or pods.about in reported or network.connects(pods, target):
+            continue
+        # Without DNS, that is what to correct first.
+        if not any(_names(network, pods)):
+            reported.add(pods.about)
+            message = "its network policies close the way between its pods, which wait for others"
+            remedy = "Add ingress and egress rules with a podSelector of its pods, for all ports."
+            yield _warning(pods.about, "metadata.labels", message, remedy)
 
 
 def _called_servers(
@@ -303,12 +339,22 @@ def _pods_of(manifest: Manifest) -> Iterator[Pods]:
     if (described := described_kinds().get(manifest["kind"])) is not None:
         yield from _made_pods(manifest, described)
         return
-    holder = section(manifest, "spec", "jobTemplate") if manifest["kind"] == "CronJob" else manifest
-    is_pod = manifest["kind"] == "Pod"
-    template: Any = manifest if is_pod else section(holder, "spec").get("template")
-    if _is_known(manifest, template):
-        spec = section(template, "spec")
-        yield Pods(key_of(manifest)[0], labels_of(template), full_name(manifest), spec)
+    if manifest["kind"] == "Pod":
+        holders = [{"spec": {"template": manifest}}]
+    elif manifest["kind"] == "CronJob":
+        holders = [section(manifest, "spec", "jobTemplate")]
+    elif manifest["kind"] == "JobSet":
+        jobs = mappings(section(manifest, "spec"), "replicatedJobs")
+        holders = [section(job, "template") for job in jobs]
+    else:
+        holders = [manifest]
+    is_gang = annotations_of(manifest).get(GANG) == "true"
+    for body in (section(holder, "spec") for holder in holders):
+        template: Any = body.get("template")
+        if _is_known(manifest, template):
+            is_several = is_gang and body.get("parallelism", 1) != 1
+            pods = (key_of(manifest)[0], labels_of(template), full_name(manifest))
+            yield Pods(*pods, section(template, "spec"), talk(body) or is_several)
 
 
 def _made_pods(manifest: Manifest, described: DescribedKind) -> Iterator[Pods]:
@@ -350,6 +396,12 @@ def _has_port(rule: Manifest, destination: Pods, port: Any) -> bool:
     entries, number = items(rule, "ports"), destination.port(port)
     is_any = not entries or number is None
     return is_any or any(_covers(entry, destination, number) for entry in entries)
+
+
+def _is_for_outside(rule: Manifest) -> bool:
+    entries = mappings(rule, "ports")
+    is_single = [entry.get("port") in _OUTSIDE and "endPort" not in entry for entry in entries]
+    return bool(entries) and all(is_single)
 
 
 def _covers(entry: Manifest, destination: Pods, number: Any) -> bool:

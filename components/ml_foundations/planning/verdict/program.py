@@ -20,6 +20,7 @@ from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cluster_rules import cluster_findings
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
+from ml_foundations.planning.verdict.eviction_budgets import eviction_budget_findings
 from ml_foundations.planning.verdict.field_versions import version_findings
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.group_services import group_service_findings
@@ -32,6 +33,7 @@ from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import with_references
 from ml_foundations.planning.verdict.retained import lost_with_namespaces, retained
+from ml_foundations.planning.verdict.targets import target_findings
 from ml_foundations.planning.verdict.values import with_values
 from ml_foundations.planning.verdict.verdicts import Verdicts, verdict_of
 from ml_foundations.planning.verdict.webhooks import webhook_findings
@@ -52,8 +54,10 @@ def judge_documents(documents: Sequence[Manifest], accepted: Collection[str] = (
         *webhook_findings(once, None),
         *network_findings(once),
         *inference_gateway_findings(once, (), has_policies=True),
+        *target_findings(once, is_complete=False),
         *group_service_findings(once),
         *quota_findings(once),
+        *eviction_budget_findings(once, verdicts),
     )
     return as_written(replace(verdicts, reasons=(*verdicts.reasons, *findings)), written)
 
@@ -71,6 +75,8 @@ def _object_findings(
     has_policies = not clusters or any(map(enforces_policies, clusters))
     yield from scan_findings(objects, resources)
     yield from inference_gateway_findings(objects, resources, has_policies=has_policies)
+    charts = [str(inputs.get("namespace")) for inputs in of_type(resources, RELEASE)]
+    yield from target_findings(objects, is_complete=bool(clusters), charts=charts)
     if has_policies:
         yield from network_findings(objects)
 
@@ -112,6 +118,7 @@ def judge_program(
         *platform_findings(declared, nodes),
         *cluster_findings(declared),
         *_object_findings(declared, objects),
+        *eviction_budget_findings(objects, verdicts),
     ]
     for refusal in (
         *program.without_controller(declared),

@@ -78,7 +78,7 @@ def with_references(
     """
     if not in_own_cluster and not of_kind(objects, "Namespace"):
         return verdicts
-    declared = _Objects(objects, charts)
+    declared = DeclaredObjects(objects, charts)
     kinds = {"Namespace"}
     if in_own_cluster:
         kinds |= {"ComputeClass", "LocalQueue", "WorkloadPriorityClass"}
@@ -118,7 +118,7 @@ def with_references(
     )
 
 
-class _Objects:
+class DeclaredObjects:
     """The declared objects, and the kinds of objects that a declared one may create."""
 
     def __init__(self, objects: Sequence[Manifest], charts: Collection[str]) -> None:
@@ -146,15 +146,19 @@ class _Objects:
         _, kind, namespace, name, _ = reference
         if not isinstance(namespace, str) or not isinstance(name, str):
             return False
-        if namespace in self._charts or _matches(namespace, _SYSTEM):
+        if not self.shows(namespace):
             return False
         return not _matches(name, (*self._names[kind, namespace], *_EVERYWHERE.get(kind, ())))
+
+    def shows(self, namespace: str) -> bool:
+        """Return whether the program alone fills a namespace."""
+        return namespace not in self._charts and not _matches(namespace, _SYSTEM)
 
     def finding(self, about: str, reference: _Reference, *, is_complete: bool) -> Finding:
         """Return the finding on a reference to an object that does not exist."""
         path, kind, namespace, name, is_needed = reference
         # It is an error if all objects are shown, and none of them may create this one.
-        is_certain = is_complete and is_needed and not self._may_be_made(kind)
+        is_certain = is_complete and is_needed and not self.may_be_made(kind)
         names = [known for known in self._names[kind, namespace] if "*" not in known]
         near = get_close_matches(name, sorted(names), n=1)
         having: list[str] = []
@@ -175,7 +179,7 @@ class _Objects:
         severe = error if is_certain else warning
         return severe(rule, about, path, message, f"{remedy}.")
 
-    def _may_be_made(self, kind: str) -> bool:
+    def may_be_made(self, kind: str) -> bool:
         """Return whether an object of a kind has an unknown name, or may be created by another."""
         return kind in self._unknown or not self._made.isdisjoint(("*", plural(kind)))
 
@@ -247,7 +251,7 @@ def _of_object(manifest: Manifest) -> Iterator[_Reference]:
 def _named_in(of: str, tree: Manifest, at: str, namespace: str) -> Iterator[_Reference]:
     """Yield the names of the table in a tree, but those that may be missing (``optional``)."""
     for keys, kind, is_needed in _paths(of):
-        for path, holder, name in _values(tree, keys, at):
+        for path, holder, name in named_values(tree, keys, at):
             if name and not holder.get("optional"):
                 where = namespace if kind in NAMESPACED_KINDS else ""
                 yield _Reference(path, kind, where, name, is_needed)
@@ -262,7 +266,9 @@ def _paths(of: str) -> list[tuple[tuple[str, ...], str, bool]]:
     return paths
 
 
-def _values(tree: Manifest, keys: Sequence[str], at: str) -> Iterator[tuple[str, Manifest, Any]]:
+def named_values(
+    tree: Manifest, keys: Sequence[str], at: str
+) -> Iterator[tuple[str, Manifest, Any]]:
     """Yield the values below some keys, with their paths and what holds them."""
     key, rest = keys[0].removesuffix("[]"), keys[1:]
     path = joined(at, key) if at else key
@@ -270,8 +276,8 @@ def _values(tree: Manifest, keys: Sequence[str], at: str) -> Iterator[tuple[str,
     if keys[0] != key:
         for index, item in enumerate(items(tree, key)):
             if is_mapping(item):
-                yield from _values(item, rest, f"{path}[{index}]")
+                yield from named_values(item, rest, f"{path}[{index}]")
     elif not rest:
         yield path, tree, tree.get(key)
     elif below := section(tree, key):
-        yield from _values(below, rest, path)
+        yield from named_values(below, rest, path)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, name_of
+from ml_foundations.kubernetes.objects import Manifest, name_of, section
+from ml_foundations.kubernetes.quantities import whole_number
 from ml_foundations.planning.model.decisions import NOTHING_DECIDED, AdmittedWorkload, Outcome
 from ml_foundations.planning.model.node_groups import HOSTNAME, NodeGroup, node_count
 from ml_foundations.planning.model.performance import IdentityMap
@@ -29,7 +30,8 @@ def shared_claims(
     outcomes: dict[AdmittedWorkload, Outcome] = {}
     # If the first pod decides the zone of the volume, all other pods must be in that zone.
     for claim, sharing in mounting.items():
-        for admitted, outcome in _shared_claim(fitting, claim, sharing):
+        shared = _shared_claim(fitting, claim, sharing)
+        for admitted, outcome in chain(shared, _rollouts(fitting, claim, sharing)):
             outcomes[admitted] = outcomes.get(admitted, NOTHING_DECIDED) + outcome
     return outcomes
 
@@ -48,7 +50,7 @@ def _shared_claim(
     if set(access_modes(claim)) == {"ReadWriteOnce"}:
         apart: list[AdmittedWorkload] = []
         if volumes.is_of_one_node(claim):
-            apart = [admitted for admitted in sharing if _needs_nodes(fitting, admitted)]
+            apart = [admitted for admitted in sharing if _all_need_nodes(fitting, admitted)]
         for admitted in apart:
             count = admitted.pod_sets[0][0].count
             yield admitted, Outcome.refused([_one_node_is_too_small(name_of(claim), count)])
@@ -68,12 +70,51 @@ def _shared_claim(
             yield admitted, Outcome.refused([first_decides])
 
 
-def _needs_nodes(fitting: Fitting, admitted: AdmittedWorkload) -> bool:
+def _all_need_nodes(fitting: Fitting, admitted: AdmittedWorkload) -> bool:
     """Return whether the pods of a workload must run at once and never all fit one node."""
-    [(pod_set, pod), *other_sets] = admitted.pod_sets
-    count = pod_set.count
-    must_run_at_once = admitted.workload.all_at_once and count >= 2
-    if other_sets or not must_run_at_once or admitted.unknowns:
+    count = admitted.pod_sets[0][0].count
+    return admitted.workload.all_at_once and count >= 2 and _needs_nodes(fitting, admitted, count)
+
+
+def _rollouts(
+    fitting: Fitting, claim: Manifest, sharing: Sequence[AdmittedWorkload]
+) -> Iterable[tuple[AdmittedWorkload, Outcome]]:
+    """Yield the warnings about rollouts whose new pods cannot be on the node with the disk."""
+    if not fitting.cluster.volumes.is_of_one_node(claim):
+        return
+    for admitted in filter(_keeps_old_pods, sharing):
+        [(pod_set, pod), *_] = admitted.pod_sets
+        has_others = node_count(fitting.cluster.accepting(pod)) > 1
+        if has_others and _needs_nodes(fitting, admitted, pod_set.count + 1):
+            yield admitted, Outcome.warned([_rollout_waits(f"claim {name_of(claim)}")])
+
+
+def _keeps_old_pods(admitted: AdmittedWorkload) -> bool:
+    """Return whether a rollout keeps all old pods until a new one is ready.
+
+    Then maxUnavailable is 0, as by default for up to three replicas (Kubernetes,
+    pkg/controller/deployment/util, ResolveFenceposts).
+    """
+    if admitted.workload.kind != "Deployment" or not admitted.workload.surge:
+        return False
+    count, spec = admitted.pod_sets[0][0].count, section(admitted.workload.manifest, "spec")
+    most = section(spec, "strategy", "rollingUpdate").get("maxUnavailable", "25%")
+    is_share = isinstance(most, str) and most.endswith("%")
+    unavailable = count * whole_number(most[:-1]) // 100 if is_share else whole_number(most)
+    return count > 0 and not unavailable
+
+
+def _rollout_waits(disk: str) -> Refusal:
+    full = f"no node accepts the old pods and a new one, and one node at a time attaches {disk}"
+    message = f"{full}: a rollout keeps the old pods until the new one starts, which waits for it"
+    remedy = "Set strategy.type to Recreate, or maxUnavailable to 1 and maxSurge to 0."
+    return Refusal("rollout-disk", "spec.strategy", message, remedy)
+
+
+def _needs_nodes(fitting: Fitting, admitted: AdmittedWorkload, count: int) -> bool:
+    """Return whether so many pods of a workload never all fit one node."""
+    [(_, pod), *other_sets] = admitted.pod_sets
+    if other_sets or admitted.unknowns:
         return False
     cluster = fitting.cluster
     groups = [*cluster.accepting(pod, fitting.occupied), *cluster.possibly_accepting(pod)]
@@ -104,8 +145,10 @@ def inline_disks(admitted: AdmittedWorkload) -> Outcome:
     # The scheduler keeps the pods of one node apart (its filter VolumeRestrictions).
     outcome = NOTHING_DECIDED
     for pod_set, pod in admitted.pod_sets:
-        if pod_set.count > 1 and admitted.workload.all_at_once and pod.writes_to_disks:
-            disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
+        if not pod.writes_to_disks:
+            continue
+        disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
+        if pod_set.count > 1 and admitted.workload.all_at_once:
             attached = f"the disk {disk}, which one node attaches"
             excluded = "pods of one node exclude each other: one pod starts"
             message = f"its {pod_set.count} pods write to {attached}, and {excluded}"
@@ -113,4 +156,6 @@ def inline_disks(admitted: AdmittedWorkload) -> Outcome:
             remedy = f"Run one pod, mount the disk with readOnly, or give the pods {claim}."
             path = f"{pod_set.path}.volumes"
             outcome += Outcome.refused([Refusal("volume-access", path, message, remedy)])
+        elif _keeps_old_pods(admitted):
+            outcome += Outcome.warned([_rollout_waits(f"disk {disk}")])
     return outcome

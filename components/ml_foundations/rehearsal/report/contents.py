@@ -74,6 +74,8 @@ class Report:
     """The nodes of workloads that may be bought in several ways, next to the first choice."""
     errors: tuple[Finding, ...] = ()
     """The errors of the proof on the deployed stack, whether or not its pods run here."""
+    refuted: tuple[Finding, ...] = ()
+    """The errors of the proof about workloads that have completed here: the proof was wrong."""
     to_replace: list[str] = field(default_factory=list[str])
     """Placeholders that a preview for Google Cloud refuses, each with a resource that uses it."""
     disruption: Disruption | None = None

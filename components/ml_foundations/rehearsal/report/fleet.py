@@ -1,9 +1,11 @@
 """The data that the page shows in addition to the report: nodes, times, cost and verdicts."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.model import kind_files
@@ -24,6 +26,9 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
 from ml_foundations.rehearsal.report.deployed import Resources, deployed
 from ml_foundations.rehearsal.report.workloads import of_users
+
+_NOT_REHEARSED = {"impossible-value", "queue-kind"}
+"""Rules about what simulated pods complete with: their images and memory, and a queue left out."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,20 @@ def collect(report: Report, rehearsal: Rehearsal) -> Fleet:
 def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
     """Return the report with the proof's errors and what ``pulumi destroy`` would keep."""
     verdicts = judge_stack(rehearsal)
-    return replace(report, retained=verdicts.retained, errors=errors(verdicts, rehearsal))
+    found = errors(verdicts, rehearsal)
+    refuted = tuple(filter(partial(_is_refuted, report), found))
+    remaining = tuple(finding for finding in found if finding not in refuted)
+    return replace(report, retained=verdicts.retained, errors=remaining, refuted=refuted)
+
+
+def _is_refuted(report: Report, finding: Finding) -> bool:
+    """Return whether an error is about a workload that has completed in the replica."""
+    for row in report.workloads:
+        name = re.compile(rf"\b{re.escape(f'{row.kind} {row.namespace}/{row.name}')}(?![\w.-])")
+        is_about_it = name.fullmatch(finding.object) or name.search(finding.message)
+        if is_about_it and row.state == "Completed" and finding.rule not in _NOT_REHEARSED:
+            return True
+    return False
 
 
 def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:

@@ -40,6 +40,9 @@ _QUOTA_COLUMNS = {
 def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
     """Print the report as tables, the answer first."""
     console.print(_verdict(report, rehearsal))
+    for finding in report.refuted:
+        wrong = "the proof was wrong about a workload that completed here. Report this"
+        console.print(_text(f"warning: {wrong}: {finding_line(finding)}"))
     console.print(Group(*_tables(report)))
 
 

@@ -18,7 +18,7 @@ from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespa
 from ml_foundations.planning.model.described_kinds import at
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.planning.model.workloads import template_path
-from ml_foundations.rehearsal.api import Api, Object, condition, existing, owners
+from ml_foundations.rehearsal.api import Api, Object, condition, existing, is_about, owners
 
 _JOBS = "/apis/batch/v1/jobs"
 _AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -156,7 +156,7 @@ class _Observations:
         """Return the last warning about an object. A later one of ``reasons`` has precedence."""
         message, precedence = "", -1
         for event in self.warnings(namespace_of(item)):
-            if event["reason"] in reasons and _is_about(event["involvedObject"], item):
+            if event["reason"] in reasons and is_about(event["involvedObject"], item):
                 index = reasons.index(event["reason"])
                 if index >= precedence:
                     message, precedence = event["message"], index
@@ -189,15 +189,6 @@ class _Observations:
             cause = "The GPU Operator is not installed, and these pools leave their GPUs to it"
             return f"{cause}: {', '.join(self.without_operator)}. {reason}"
         return reason
-
-
-def _is_about(involved: Object, workload: Object) -> bool:
-    """Return whether an event is about a workload, or about the ReplicaSet of a Deployment."""
-    if involved.get("uid") == workload["metadata"]["uid"]:
-        return True
-    deployment = (involved.get("namespace"), involved["name"].rpartition("-")[0])
-    is_of_workload = deployment == (namespace_of(workload), name_of(workload))
-    return involved["kind"] == "ReplicaSet" and is_of_workload
 
 
 def _ended_or_suspended(item: Object, seen: _Observations) -> tuple[str, str] | None:

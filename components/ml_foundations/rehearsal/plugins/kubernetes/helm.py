@@ -8,14 +8,14 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.merging import merged
-from ml_foundations.kubernetes.objects import RELEASE, labels_of
+from ml_foundations.kubernetes.objects import RELEASE, annotations_of, labels_of
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
@@ -29,6 +29,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
+from ml_foundations.rehearsal.plugins.kubernetes.unschedulable import UnschedulableCheck
 from ml_foundations.rehearsal.plugins.property_paths import changed_paths
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
@@ -40,6 +41,10 @@ _CONTROLLERS = {controller.name: controller for controller in controllers.CONTRO
 """The controllers that run as processes next to the control plane, by the names of their charts."""
 _CHART = ".chart"
 """The suffix of the record of a chart that the program renders, again in each update."""
+_Stop = Callable[[], str]
+"""A function that returns why a command is in vain; empty if it is not."""
+_OF_RELEASE = "meta.helm.sh/release-name"
+"""Helm's annotation of the objects of a release."""
 _FETCH_SECONDS = 10
 _SLOW_FETCH_SECONDS = 120
 _PROBE_SECONDS = 3
@@ -119,15 +124,25 @@ class Helm:
         words += ["--namespace", namespace, "--timeout", f"{seconds:.0f}s"]
         words += [] if inputs.get("skipAwait") else ["--wait"]
         words += _options(_OPTIONS, inputs)
+        check = UnschedulableCheck(self._settings.client)
+        release = partial(self._workloads, namespace, name)
         try:
             with chart_values.as_options(inputs) as values:
-                self._helm(*words, *values, seconds=seconds + _GRACE_SECONDS)
+                seconds += _GRACE_SECONDS
+                self._helm(*words, *values, seconds=seconds, stop=lambda: check.reason(release()))
         except RehearsalError as error:
             # A release that exists gets into the state, so that the next update can repair it.
             if not self._provider.cancelled.is_set() and not self._status(namespace, name):
                 raise
             raise plugin.InitFailedError(self._record(inputs, resource), [str(error)]) from None
         return self._record(inputs, resource)
+
+    def _workloads(self, namespace: str, release: str) -> Iterator[Object]:
+        """Yield the workloads of a release whose pods ``--wait`` waits for."""
+        for kind in ("Deployment", "StatefulSet", "DaemonSet"):
+            for item in self._settings.client.list("apps/v1", kind, namespace):
+                if annotations_of(item).get(_OF_RELEASE) == release:
+                    yield {**item, "apiVersion": "apps/v1", "kind": kind}
 
     def template(self, inputs: Properties, *switches: str) -> str:
         """Return the manifests of a chart; empty, with a record, if it cannot be fetched."""
@@ -260,19 +275,19 @@ class Helm:
             self._helm(*login, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
         return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
-    def _helm(self, *args: str, seconds: float, secret: str = "") -> str:
+    def _helm(self, *args: str, seconds: float, secret: str = "", stop: _Stop = str) -> str:
         """Run Helm, with a secret as its input, until its end, an interrupt, or a timeout."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with self._settings.access.kubeconfig_file() as kubeconfig:
             command = ["helm", "--kubeconfig", str(kubeconfig), *args]
             with subprocess.Popen(command, text=True, **pipes) as process:
-                stdout, stderr = self._communicate(process, args[0], seconds, secret)
+                stdout, stderr = self._communicate(process, args[0], seconds, secret, stop)
         if process.returncode != 0:
             raise RehearsalError(f"helm {args[0]} failed: {stderr.strip()[-3000:]}")
         return stdout
 
     def _communicate(
-        self, process: subprocess.Popen[str], command: str, seconds: float, secret: str
+        self, process: subprocess.Popen[str], command: str, seconds: float, secret: str, stop: _Stop
     ) -> tuple[str, str]:
         deadline = time.monotonic() + seconds
         while True:
@@ -283,6 +298,8 @@ class Helm:
                 reason = f"took over {seconds:.0f} s" if time.monotonic() > deadline else ""
                 if self._provider.cancelled.is_set():
                     reason = "was interrupted"
+                elif hopeless := stop():
+                    reason = f"ends early: {hopeless}"
                 if reason:
                     _interrupt(process)
                     raise RehearsalError(f"helm {command} {reason}") from None

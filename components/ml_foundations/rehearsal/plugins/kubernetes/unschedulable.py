@@ -1,11 +1,16 @@
-"""The early end of a wait: no node can ever take the pods, and no running call can change that."""
+"""The early end of a wait: no node can ever take the pods, or the API server refuses them.
+
+No running call can change that.
+"""
 
 import math
 import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from ml_foundations.kubernetes.labels import KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import labels_of
-from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.api import Object, is_about
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import running_calls
@@ -16,6 +21,10 @@ from ml_foundations.rehearsal.plugins.kubernetes.readiness import pods_of
 _SETTLE_SECONDS = 20
 """The time that all calls must be idle: by then, the nodes have all their GPUs."""
 _CHECK_SECONDS = 2
+_REFUSALS = "type=Warning,reason=FailedCreate"
+"""Selects the events of controllers whose pods the API server refuses."""
+_NEVER = "no node can ever take its pods"
+_REFUSED = "the API server refuses its pods"
 _DEPENDENT_KINDS = {"Service", "Ingress.networking.k8s.io"}
 """Kinds that wait for pods of other objects, and change no node."""
 
@@ -29,29 +38,51 @@ class UnschedulableCheck:
         """The time since when all running calls only wait for pods that no node can take."""
         self._next_check = 0.0
 
-    def reason(self, live: Object) -> str:
-        """Return why the pods of an object can never run; empty if that is not certain."""
+    def reason(self, objects: Iterable[Object]) -> str:
+        """Return why pods of one of the objects can never run; empty if that is not certain."""
         if time.monotonic() < self._next_check:
             return ""
         self._next_check = time.monotonic() + _CHECK_SECONDS
         try:
-            return self._check(live)
+            return self._check([*objects])
         except Exception:
             # The API server may come back, and a wait must end in a state.
             self._idle_since = math.inf
             return ""
 
-    def _check(self, live: Object) -> str:
-        stores = map(Store, Rehearsal.of_this_process().replicas)
-        candidates = [self._common_reason(live, store.get("hopeless", {})) for store in stores]
-        round_started, reason = max(candidates, default=(0.0, ""))
-        running_calls.mark_idle(bool(reason) or group_kind(live) in _DEPENDENT_KINDS)
+    def _check(self, objects: Sequence[Object]) -> str:
+        candidates = [(0.0, ""), *map(self._refusal, objects)]
+        for store in map(Store, Rehearsal.of_this_process().replicas):
+            unplaceable = store.get("hopeless", {})
+            candidates += [self._common_reason(live, unplaceable) for live in objects]
+        seen, reason = max(candidates)
+        is_dependent = {*map(group_kind, objects)} <= _DEPENDENT_KINDS
+        running_calls.mark_idle(bool(reason) or is_dependent)
         if not reason or not running_calls.are_all_idle():
             self._idle_since = math.inf
             return ""
         self._idle_since = min(self._idle_since, time.time())
         # An earlier round of the autoscaler may not know the latest nodes.
-        return reason if round_started - self._idle_since >= _SETTLE_SECONDS else ""
+        return reason if seen - self._idle_since >= _SETTLE_SECONDS else ""
+
+    def _refusal(self, live: Object) -> tuple[float, str]:
+        """Return until when the API server has refused pods of an object, and the message.
+
+        A controller tries again and again. What it was refused while all calls were idle stays
+        refused, unless pods that end release a quota, or old pods of a rollout do.
+        """
+        status, namespace = live.get("status", {}), live["metadata"]["namespace"]
+        if status.get("updatedReplicas", 0) != status.get("replicas", 0):
+            return 0.0, ""
+        last, message = 0.0, ""
+        for event in self._client.list("v1", "Event", namespace, fieldSelector=_REFUSALS):
+            at = datetime.fromisoformat(event["lastTimestamp"] or event["eventTime"]).timestamp()
+            if is_about(event["involvedObject"], live) and at > last:
+                last, message = at, event["message"]
+        if not message or any(map(_ends, self._client.list("v1", "Pod", namespace))):
+            return 0.0, ""
+        until = time.time() if last >= self._idle_since else 0.0
+        return until, f"{_REFUSED}: {message}"
 
     def _common_reason(self, live: Object, unplaceable: Object) -> tuple[float, str]:
         """Return when the autoscaler's round began that rejects all pending pods, and why."""
@@ -61,4 +92,12 @@ class UnschedulableCheck:
             return 0.0, ""
         pods = [pod for pod in pods_of(self._client, live) if not pod["spec"].get("nodeName")]
         of_pods = [reasons.get(pod["metadata"]["uid"]) for pod in pods]
-        return (unplaceable["began"], of_pods[0]) if of_pods and all(of_pods) else (0.0, "")
+        if not of_pods or not all(of_pods):
+            return 0.0, ""
+        return unplaceable["began"], f"{_NEVER}: {of_pods[0]}"
+
+
+def _ends(pod: Object) -> bool:
+    """Return whether a pod that may run ends by itself."""
+    is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return pod["spec"].get("restartPolicy") != "Always" and not is_over

@@ -43,8 +43,8 @@ def until_ready(
         live = latest
         if not lack:
             return live, []
-        if unschedulable := check.reason(live):
-            return live, [f"{title(live)}: no node can ever take its pods: {unschedulable}"]
+        if reason := check.reason([live]):
+            return live, [f"{title(live)}: {reason}"]
         if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
             reason = "interrupted" if cancelled.is_set() else lack
             # The reasons only explain a failure, which must be reported in any case.

@@ -1,0 +1,149 @@
+"""Findings about routes, pools and autoscalers that lead to nothing.
+
+They name an object by its group, kind and name, and a Service also by its port. If there is none,
+no controller refuses them: only a condition in their status reports it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from ml_foundations.catalog.inference_gateways import GATEWAY_GROUP, POOL_GROUP
+from ml_foundations.catalog.tables import rows
+from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, namespace_of, section
+from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.planning.model.declared import full_name, of_kind
+from ml_foundations.planning.model.workloads import groups, is_stored
+from ml_foundations.planning.verdict.findings import Finding, error, warning
+from ml_foundations.planning.verdict.references import DeclaredObjects, named_values
+
+_ROWS = list(rows("targets.csv", "ml_foundations.planning.verdict"))
+_GROUPS = {"Service": "", "InferencePool": POOL_GROUP}
+_THEN = {
+    "autoscaling-target": "so it never scales",
+    "endpoint-picker": "so nothing picks a pod, and requests fail",
+    "route-backend": "so its requests get an error",
+}
+"""What follows if the object is missing: Kubernetes, pkg/controller/podautoscaler; the failureMode
+FailClose of an InferencePool; ResolvedRefs of a route (gateway-api v1.6.0)."""
+
+
+class _Target(NamedTuple):
+    source: Manifest
+    rule: str
+    path: str
+    reference: Manifest
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind} {self.namespace}/{self.name}"
+
+    def finding(self, field: str, why: str, remedy: str, *, is_certain: bool) -> Finding:
+        """Return a finding about a field of the reference."""
+        severe = error if is_certain else warning
+        path, message = self.path.removesuffix("name") + field, f"it names {why}"
+        return severe(
+            self.rule, full_name(self.source), path, f"{message}, {_THEN[self.rule]}", remedy
+        )
+
+
+def target_findings(
+    objects: Sequence[Manifest], *, is_complete: bool, charts: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield findings of the rules on autoscalers, routes and endpoint pickers without a target.
+
+    Args:
+        objects: The declared objects.
+        is_complete: Whether they are all that is in their cluster.
+        charts: The namespaces with Helm releases, whose objects are not shown.
+    """
+    by_place: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
+    for manifest in objects:
+        by_place[manifest["kind"], namespace_of(manifest)].append(manifest)
+    declared = DeclaredObjects(objects, charts)
+    for target in _targets(objects):
+        if not declared.shows(target.namespace):
+            continue
+        others = by_place.get((target.kind, target.namespace), [])
+        named = [item for item in others if name_of(item) == target.name]
+        versions = [str(item.get("apiVersion")) for item in named]
+        if not named:
+            is_certain = is_complete and not declared.may_be_made(target.kind)
+            near = get_close_matches(target.name, sorted(map(str, map(name_of, others))), n=1)
+            remedy = f"{f'Write {near[0]}, or declare' if near else 'Declare'} {target}."
+            why = f"{target}, which is not declared"
+            yield target.finding("name", why, remedy, is_certain=is_certain)
+        elif target.group not in map(_group, versions):
+            field = "apiVersion" if "apiVersion" in target.reference else "group"
+            right = versions[0] if field == "apiVersion" else _group(versions[0])
+            why = f'{target} of the group "{target.group}", which is of {versions[0]}'
+            yield target.finding(field, why, f'Set {field} to "{right}".', is_certain=True)
+        else:
+            yield from _without_port(target, named[0])
+        if target.namespace != namespace_of(target.source) and not _is_granted(target, objects):
+            is_certain = is_complete and not declared.may_be_made("ReferenceGrant")
+            why = f"{target}, and its namespace has no ReferenceGrant for that"
+            source = f"{target.source['kind']}s of {namespace_of(target.source)}"
+            remedy = f"Declare one in {target.namespace}, from {source} to {target.kind}s."
+            yield target.finding("namespace", why, remedy, is_certain=is_certain)
+
+
+def _targets(objects: Sequence[Manifest]) -> Iterator[_Target]:
+    """Yield what objects name, if it is of a kind that planning reads, and known."""
+    known_groups = {**groups(), **_GROUPS}
+    for source in objects:
+        for row in _ROWS:
+            if row["of"] != source["kind"] or is_stored(source):
+                continue
+            for path, reference, name in named_values(source, row["path"].split("."), ""):
+                group: Any = reference.get("group", row["group"])
+                if "apiVersion" in reference:
+                    group = _group(reference["apiVersion"])
+                kind: Any = reference.get("kind", row["kind"])
+                namespace: Any = reference.get("namespace") or namespace_of(source)
+                words = (group, kind, namespace, name)
+                if all(isinstance(word, str) for word in words) and kind in known_groups:
+                    yield _Target(source, row["rule"], path, reference, *words)
+
+
+def _group(version: Any) -> str:
+    return str(version).rpartition("/")[0]
+
+
+def _without_port(target: _Target, service: Manifest) -> Iterator[Finding]:
+    """Yield the finding on a Service without the port by which it is named."""
+    port, key, spec = target.reference.get("port"), "port", section(service, "spec")
+    if is_mapping(port):
+        key = "name" if "name" in port else "port"
+        port = port.get("name", port.get("number"))
+    is_known = target.kind == "Service" and isinstance(port, int | str)
+    if not is_known or any(unknown_paths(spec)) or spec.get("type") == "ExternalName":
+        return
+    ports = [entry.get(key) for entry in mappings(spec, "ports")]
+    if port not in ports:
+        why = f"port {port} of {target}, which has {', '.join(map(str, ports)) or 'none'}"
+        is_certain = target.reference.get("failureMode") != "FailOpen"
+        remedy = "Name a port of the Service, not of its pods."
+        yield target.finding("port", why, remedy, is_certain=is_certain)
+
+
+def _is_granted(target: _Target, objects: Sequence[Manifest]) -> bool:
+    """Return whether the namespace of an object lets routes of other namespaces name it.
+
+    Source: gateway-api v1.6.0, BackendObjectReference.namespace and ReferenceGrant.
+    """
+    own, kind = namespace_of(target.source), target.source["kind"]
+    source = {"group": GATEWAY_GROUP, "kind": kind, "namespace": own}
+    allowed: list[Manifest] = [{"group": target.group, "kind": target.kind}]
+    allowed += [{**allowed[0], "name": name} for name in (target.name, "")]
+    for grant in of_kind(objects, "ReferenceGrant"):
+        spec = section(grant, "spec")
+        is_from = any(source.items() <= peer.items() for peer in mappings(spec, "from"))
+        is_granted = is_from and any(to in allowed for to in mappings(spec, "to"))
+        if namespace_of(grant) == target.namespace and (is_granted or any(unknown_paths(spec))):
+            return True
+    return False
