@@ -268,7 +268,7 @@ def test_an_unexpected_error_is_one_line_and_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise error
 
     monkeypatch.setattr(planning, "judge_documents", fail)

@@ -99,6 +99,7 @@ CASES = Path(__file__).with_name("public")
         ("ray-job-long-name", "cannot-fit", {"invalid"}),
         ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
         ("ray-least-replicas-short", "cannot-fit", {"nodes"}),
+        ("ray-service", "fits", set[str]()),
         ("ray-submitter-in-head", "fits", set[str]()),
         ("ray-with-dns-only", "fits", {"network-policy"}),
         # The queue has too little quota, and no node has the memory.

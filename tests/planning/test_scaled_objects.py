@@ -38,7 +38,7 @@ def judged(*documents: Manifest, free: int = 4) -> tuple[Verdict, set[str]]:
         ({"minReplicaCount": 0, "maxReplicaCount": 2}, FITS, set[str]()),
         ({"maxReplicaCount": "many"}, FITS, {"invalid"}),
         ({"maxReplicaCount": UNKNOWN}, UNDETERMINED, {"unknown-field"}),
-        ({"scaleTargetRef": {"name": "other"}}, FITS, set[str]()),
+        ({"scaleTargetRef": {"name": "other"}}, FITS, {"autoscaling-target"}),
         ({"scaleTargetRef": None}, FITS, {"invalid"}),
     ],
 )

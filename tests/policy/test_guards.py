@@ -215,6 +215,7 @@ def test_the_policy_pack_refuses_invalid_gpu_requests(
         "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
         "RayCluster": "ray.io/v1",
         "RayJob": "ray.io/v1",
+        "RayService": "ray.io/v1",
     }.get(kind, "apps/v1")
     item = {
         "apiVersion": version,

@@ -111,6 +111,7 @@ def report_of(evil: str) -> Report:
         (Retained(evil, evil, Decimal(1)),),
         [Purchase(evil, evil, {evil: 1}, None, evil, None)],
         (error("rule", evil, "", evil, evil),),
+        (error("rule", evil, "", evil, evil),),
         [evil],
         disruption,
     )

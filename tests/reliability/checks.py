@@ -27,7 +27,7 @@ _OBEYED = {"Cc", "Zl", "Zp", "Cs"}
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
 """GitHub's runner obeys the first at the beginning of a line, the second anywhere in it."""
-_OUR_HTML = re.compile(rf"({re.escape(MARK)}|</?details>|<summary>[\w ,]+</summary>|\s)*")
+_OUR_HTML = re.compile(rf"({re.escape(MARK)}|</?details>|<br>|<summary>[\w ,]+</summary>|\s)*")
 _OUR_TOKENS = {
     *("paragraph_open", "paragraph_close", "inline", "text", "softbreak", "strong_open"),
     *("strong_close", "bullet_list_open", "bullet_list_close", "list_item_open", "html_block"),

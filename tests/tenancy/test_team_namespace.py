@@ -375,4 +375,4 @@ def test_a_namespace_with_data_is_kept() -> None:
     for data in (True, False):
         spec = TeamNamespaceSpec.model_validate(TEAM | {"namespace": "ml", "data": data})
         options = next(part.options for part in spec.children() if part.suffix == "namespace")
-        assert (options.protect, options.retain_on_delete) == (data or None, data or None)
+        assert (options.protect, options.retain_on_delete) == (data, data)

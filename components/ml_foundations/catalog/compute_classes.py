@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section, texts
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 
 API_VERSION, KIND = "cloud.google.com/v1", "ComputeClass"
@@ -94,7 +94,7 @@ def matched(compute_class: Manifest, pool: Manifest) -> int | None:
 def differences(priority: Manifest, pool: Manifest) -> list[str]:
     """Return the fields of a priority that a node pool does not equal."""
     if "nodepools" in priority:
-        return [] if pool.get("name") in priority["nodepools"] else ["nodepools"]
+        return [] if pool.get("name") in texts(priority, "nodepools") else ["nodepools"]
     config = section(pool, "nodeConfig")
     machine, seconds = config.get("machineType"), priority.get("maxRunDurationSeconds")
     family = UNKNOWN if machine is UNKNOWN else str(machine).partition("-")[0]
@@ -181,7 +181,7 @@ def conditions(compute_class: Manifest, pools: Iterable[Manifest]) -> Iterator[C
     """Yield the faults of a class that GKE's autoscaler reports, given all node pools."""
     name, known = name_of(compute_class), {pool.get("name"): pool for pool in pools}
     for priority in priorities(compute_class):
-        for pool in priority.get("nodepools") or ():
+        for pool in texts(priority, "nodepools"):
             if not section(known.get(pool, {}), "autoscaling"):
                 message = f"the node pool {pool} does not exist, or has no autoscaling"
                 yield Condition("CrdMisconfigured", "NodePoolNotExist", message)

@@ -43,7 +43,7 @@ def main(
     """Judge the documents of files, or of standard input, and return the exit code."""
     options = _parser(prog).parse_args(arguments)
     if options.dump_command:
-        print(dump_command())
+        print(printable.text(dump_command()))
         return 0
     style = "json" if options.json else options.format
     try:

@@ -125,9 +125,12 @@ def test_a_server_that_does_not_answer_lets_the_wait_go_on() -> None:
     assert not UnschedulableCheck(client).reason([deployment()])
 
 
+COLLECTED = time.time()
+
+
 def refusal(later: float, replica_set: str = "chat-5f") -> Object:
     """A refusal by a quota, some seconds from now."""
-    last = datetime.fromtimestamp(time.time() + later, UTC).isoformat()
+    last = datetime.fromtimestamp(COLLECTED + later, UTC).isoformat()
     involved = {"kind": "ReplicaSet", "name": replica_set, "namespace": "default", "uid": "r"}
     return {"involvedObject": involved, "lastTimestamp": last, "message": "exceeded quota: team"}
 
@@ -151,9 +154,10 @@ def test_pods_that_the_api_server_refuses_end_the_wait(
     monkeypatch: pytest.MonkeyPatch, event: Object, live: Object, pods: list[Object], said: str
 ) -> None:
     client: Any = Answers(*pods, events=[event])
+    now = COLLECTED
+    monkeypatch.setattr(time, "time", lambda: now)
     wait = UnschedulableCheck(client)
     assert not wait.reason([live])
-    now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 30)
     assert wait.reason([live]) == said
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, labels_of, mappings, name_of, section
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server import definitions
 from ml_foundations.planning.api_server.text_formats import DOMAIN_PATH
 from ml_foundations.planning.input.field_catalog import Note
@@ -46,7 +47,8 @@ def of_runtime(runtime: Manifest) -> Iterator[Note]:
             continue
         if job.get("replicas", 1) != 1:
             yield Note(f"{path}.replicas", f"must be 1, not {job['replicas']}")
-        if name not in _containers(job, "containers"):
+        pods = section(job, "template", "spec", "template", "spec")
+        if name not in _containers(job, "containers") and not any(unknown_paths(pods)):
             path = f"{path}.template.spec.template.spec.containers"
             yield Note(path, f"must have a container with the name {name}")
 

@@ -187,8 +187,9 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
 
 
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
-    """Return the mappings of a list, with their paths."""
-    listed = enumerate(items(holder, key) if is_mapping(holder) else ())
+    """Return the mappings of a list with their paths, without what is unknown or invalid."""
+    found: Any = holder.get(key) if is_mapping(holder) else ()
+    listed = enumerate(found if isinstance(found, list | tuple) else ())
     return [(f"{key}[{index}]", item) for index, item in listed if is_mapping(item)]
 
 

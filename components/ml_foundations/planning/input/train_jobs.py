@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.objects import (
     namespace_of,
     section,
 )
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.declared import full_name
 
@@ -123,8 +123,9 @@ def _job_set(train_job: Manifest, runtime: Manifest | None) -> Manifest:
     why = why or _runtime_not_followed(section(runtime or {}, "spec"))
     if runtime is None or why:
         annotations = {**annotations_of(train_job), labels.UNRESOLVED: why}
-        metadata = {**section(train_job, "metadata"), "annotations": annotations}
-        return {**train_job, "metadata": metadata}
+        metadata = train_job.get("metadata")
+        with_why = is_mapping(metadata) and {**metadata, "annotations": annotations}
+        return {**train_job, "metadata": with_why or metadata}
     template = section(runtime, "spec", "template")
     jobs: list[Manifest] = []
     for job in mappings(section(template, "spec"), "replicatedJobs"):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from ml_foundations.kubernetes.objects import Manifest, name_of, section
+from ml_foundations.kubernetes.objects import name_of, section
+from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.described_kinds import at
@@ -49,7 +50,7 @@ def exclusive_annotation(workload: Workload, pods: PodSet) -> tuple[str, str]:
     # Of a JobSet, a replicated Job and its pods may have it too.
     for below in (pods.path, "spec.template.spec", "spec"):
         path = f"{pods.path.removesuffix(below)}metadata.annotations"
-        annotations: Manifest = at(workload.manifest, path) or {}
-        if name and name in annotations:
+        annotations = at(workload.manifest, path)
+        if name and is_mapping(annotations) and name in annotations:
             return f"{path}.{name}", annotations[name]
     return "", ""
