@@ -292,6 +292,16 @@ def shared(strategy: str, gpus: int = 8) -> Manifest:
     )
 
 
+def driven(version: str) -> Manifest:
+    """Nodes with GPUs and a driver of GKE's."""
+    return pool("driven", 1, {"cloud.google.com/gke-gpu-driver-version": version}, gpu="1")
+
+
+def loading(image: str, path: str) -> Manifest:
+    env = [{"name": "LD_LIBRARY_PATH", "value": path}]
+    return web(containers=[{**container(gpu=1), "image": image, "env": env}])
+
+
 def autoscaled(most: int) -> list[Manifest]:
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     scaler = namespaced(
@@ -489,6 +499,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     ),
     "shared-gpu": ([asks(gpu=2), shared("time-sharing")], [asks(gpu=1), shared("time-sharing")]),
     "mps-ipc": ([asks(gpu=1), shared("mps"), ON_GKE], [sees_ipc(), shared("mps"), ON_GKE]),
+    "driver-path": (
+        [loading("i", "/opt/lib"), driven("default"), ON_GKE],
+        [loading("i", "/opt/lib:/usr/local/nvidia/lib64"), driven("default"), ON_GKE],
+    ),
     "device-claim": (claiming(16), claiming(8)),
     "disk-type": (
         [mounting(), claim(storageClassName="fast"), CLASS, on_machine("g4-standard-96")],

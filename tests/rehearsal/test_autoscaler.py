@@ -165,10 +165,13 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
         store.save_pool(pool)
     given = _parsers()[0].parse_args(["up", "--max-nodes", f"{BIG.name}=1", "--stock", "gone=5"])
     store.put("stock", dict(given.max_nodes))
-    assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {
-        BIG.name: 1,
-        "queued": 20,
-    }
+    [big, queued] = [store.available(store.pools()[name]) for name in (BIG.name, "queued")]
+    assert (big.max_nodes, big.is_sold_out) == (1, True)
+    assert (queued.max_nodes, queued.is_sold_out) == (20, False)
+    # What runs stays: three nodes, of at most 20.
+    assert store.available(BIG, existing=3).max_nodes == 3
+    full = store.available(BIG, existing=20)
+    assert (full.max_nodes, full.is_sold_out) == (20, False), "it is full, and not sold out"
     assert store.pools()[BIG.name].max_nodes == 20
     with pytest.raises(SystemExit):
         _parsers()[0].parse_args(["up", "--stock", BIG.name])
@@ -217,6 +220,17 @@ def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
         reasons(found)
         == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
     )
+
+
+def test_a_sold_out_pool_is_reported_as_that() -> None:
+    gone, small = (replace(L4, name=name, max_nodes=0) for name in ("gone", "small"))
+    limit = "and no more nodes may come there for it"
+    pods = pending(tolerations=[{"operator": "Exists"}])
+    [reason] = reasons(planned(pods, replace(gone, is_sold_out=True), small))
+    assert reason.endswith(f'{limit}: "gone" is sold out in the stockout')
+    both = [replace(pool, is_sold_out=True) for pool in (gone, small)]
+    [reason] = reasons(planned(pods, *both))
+    assert reason.endswith(f'{limit}: "gone" and "small" are sold out in the stockout')
 
 
 def test_a_queued_pool_reports_what_its_nodes_come_for() -> None:

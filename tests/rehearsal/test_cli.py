@@ -213,6 +213,31 @@ def test_a_program_without_a_proof_is_judged_before_the_wait(
     commands.console.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("copy", "said"),
+    [
+        ("config: {t:token: {secure: v1:AA}, t:deep: {a: [{secure: v1:AB}]}, t:open: 1}", True),
+        ("config: {t:open: 1, t:key: rehearsed}", False),
+        ("config: [", False),
+        ("config: [a]", False),
+    ],
+)
+def test_down_names_the_secrets_that_only_the_rehearsal_had(
+    tmp_path: Path, copy: str, said: bool
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("{name: t, runtime: python}")
+    root = Rehearsal.of("dev", tmp_path).root
+    root.mkdir(parents=True)
+    (root / "Pulumi.dev.yaml").write_text(copy)
+    done = subprocess.run(
+        [COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True
+    )
+    lost = "It had secrets that only it could decrypt: t:token and t:deep. Set them again"
+    assert (lost in " ".join(done.stderr.split())) is said
+    assert ("secrets" in done.stderr) is said
+    assert not root.exists()
+
+
 def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     pod_class = {

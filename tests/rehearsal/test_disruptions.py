@@ -110,12 +110,36 @@ def test_a_node_ends_with_its_maximum_run_duration(cloud: Cloud) -> None:
     assert cloud.store.get("sizes", {})["l4"] == 0
 
 
+def test_a_stockout_keeps_the_nodes_that_run_and_replaces_none(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("first", gpus=2)
+    until(lambda: bool(cloud.running("first")))
+    [node] = [node["metadata"]["name"] for node in cloud.nodes("l4")]
+    cloud.store.put("stock", {"l4": 0})
+    try:
+        cloud.run("second", gpus=2)
+        sold_out = '"l4" is sold out in the stockout'
+        until(lambda: sold_out in "".join(messages(cloud, "NotTriggerScaleUp")))
+        assert cloud.running("first")
+        assert [item["metadata"]["name"] for item in cloud.nodes("l4")] == [node]
+        cloud.api.delete(f"/api/v1/nodes/{node}")
+        until(lambda: not cloud.nodes("l4"))
+        time.sleep(2)
+        assert not cloud.nodes("l4"), "what is lost does not come back"
+    finally:
+        cloud.store.put("stock", {})
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [
         ({"node": "gke-ml-l4-x"}, 'there is no simulated node "gke-ml-l4-x"'),
         ({"pool": "sytem"}, 'there is no pool "sytem". Did you mean system?'),
-        ({"pool": "l4"}, "pool l4 has no nodes now"),
+        (
+            {"pool": "l4"},
+            "pool l4 has no nodes now. Disrupt it while pods run there. To let Jobs run for an hour: ",
+        ),
+        ({"pool": "system", "how": "drain"}, "no pod runs on gke-ml-system-"),
         ({"pool": "system"}, "pool system has no Spot nodes to preempt"),
         (
             {"pool": "system", "how": "max-run-duration"},

@@ -274,6 +274,8 @@ def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
     assert growth(A100, running=2) == "claimed"
     full = 'a node of "claimed" may have the devices that it claims, and no more nodes may come there for it'
     assert growth(A100, running=3) == full
+    sold_out = replace(A100, max_nodes=2, is_sold_out=True)
+    assert growth(sold_out, running=2) == f'{full}: "claimed" is sold out in the stockout'
     assert growth(A100, running=2, idle=1) == "", (
         "the driver of a new node may be about to offer them"
     )

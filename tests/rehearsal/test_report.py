@@ -343,7 +343,7 @@ def test_gpus_are_idle_while_a_pod_of_their_workload_is_missing(
     assert seen.update() and not seen.missing() and seen.gpu_seconds == 30
     result = seen.result("failure", ["b"], "2026-01-01T00:00:00Z", [])
     assert result.pods_ended == 1, "the completed pod had ended before"
-    assert result.reports == ["Job ml/train moved from b to c"]
+    assert result.reports == ["Job ml/train moved from b to c, and stayed on 1 other node"]
     per_gpu = float(pool.machine.price("us-central1", "nvidia-l4", 2) or 0) / 2
     assert result.idle_usd == pytest.approx(30 * per_gpu / 3600)
 

@@ -130,7 +130,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         action="append",
         default=[],
         metavar="POOL=NODES",
-        help="simulate a stockout: a node pool gets at most this number of nodes; may be repeated",
+        help="simulate a stockout: a node pool grows to this many nodes at most; may be repeated",
     )
     up.add_argument(
         "--stockout",
@@ -138,7 +138,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         action="extend",
         default=[],
         metavar="POOL",
-        help="simulate a stockout: these node pools get no nodes; may be repeated",
+        help="simulate a stockout: these node pools get no new nodes; may be repeated",
     )
     up.add_argument(
         "--metric",

@@ -20,7 +20,7 @@ from ml_foundations.catalog.services import (
 )
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.spelling import not_among
-from ml_foundations.kubernetes.words import number, verb
+from ml_foundations.kubernetes.words import names, number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
 from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
@@ -230,8 +230,12 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _lock(rehearsal)
     retained = fleet.judge_stack(rehearsal).retained
     commands = _finding_commands(rehearsal)
+    secrets = project_files.own_secrets(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
+    if secrets:
+        lost = f"It had secrets that only it could decrypt: {names(secrets)}."
+        console().print(printable.line(f"{lost} Set them again after the next up."))
     if left := [*as_lines(retained), *tables.leftover_lines(commands)]:
         lines = ["Nothing of it is left on this machine.", *left]
         console().print(printable.lines(lines))

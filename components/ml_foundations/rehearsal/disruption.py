@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import labels_of, name_of, section
 from ml_foundations.kubernetes.spelling import not_among
-from ml_foundations.kubernetes.words import number
+from ml_foundations.kubernetes.words import names, number
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import drain
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_finished
 from ml_foundations.rehearsal.cloud.events import now
 from ml_foundations.rehearsal.cloud.failures import (
     BLUE,
@@ -26,7 +27,8 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.report import disruptions
-from ml_foundations.rehearsal.report.disruptions import Disruption, Observation
+from ml_foundations.rehearsal.report.disruptions import Disruption, Observation, workload_of
+from ml_foundations.rehearsal.report.workloads import of_users
 
 PREEMPTION, MAX_RUN, UPGRADE = "preemption", "max-run-duration", "upgrade"
 _NODES = "/api/v1/nodes"
@@ -83,7 +85,7 @@ def disrupt(rehearsal: Rehearsal, *, node: str, pool: str, how: str, after: int)
     """Disrupt a node, or all nodes of a pool, and wait until the workloads run as before.
 
     Raises:
-        RehearsalError: there is no such node, or its pool has no such disruption.
+        RehearsalError: there is no such node or disruption, or no pod runs there.
     """
     target = _target(rehearsal, node, pool)
     for item in target.nodes:
@@ -91,6 +93,7 @@ def disrupt(rehearsal: Rehearsal, *, node: str, pool: str, how: str, after: int)
     if after:
         with Step(f"waiting {number(after, 'second')} before the {how}"):
             time.sleep(after)
+    _require_pods(target, rehearsal)
     with Step(f"{how} of {number(len(target.nodes), 'node')}") as progress:
         result = _observe(target, how, progress.detail)
     disruptions.record(result, rehearsal)
@@ -108,8 +111,26 @@ def _target(rehearsal: Rehearsal, node: str, pool: str) -> _Target:
             return _Target(replica, api, found, pools)
         known += pools if pool else map(name_of, nodes)
     if pool in known:
-        raise RehearsalError(f"pool {pool} has no nodes now. Disrupt it while pods run there")
+        raise RehearsalError(f"pool {pool} has no nodes now. {_keep_running(rehearsal)}")
     raise RehearsalError(not_among(node or pool, "pool" if pool else "simulated node", known))
+
+
+def _require_pods(target: _Target, rehearsal: Rehearsal) -> None:
+    """Require a pod of the user's on the nodes: a disruption of others proves nothing."""
+    disrupted = set(map(name_of, target.nodes))
+    pods = of_users(target.api.get("/api/v1/pods")["items"])
+    pods = [pod for pod in pods if pod["spec"].get("nodeName") in disrupted]
+    if not any(map(is_busy, pods)):
+        completed = dict.fromkeys(workload_of(pod) for pod in pods if is_finished(pod))
+        why = f", as these have completed: {names(completed)}" if completed else ""
+        where = f"no pod runs on {names(sorted(disrupted))} now{why}"
+        raise RehearsalError(f"{where}. {_keep_running(rehearsal)}")
+
+
+def _keep_running(rehearsal: Rehearsal) -> str:
+    up = rehearsal.command("up", **{"job-seconds": "3600"})
+    restart = f"{rehearsal.command('down')} && {up}"
+    return f"Disrupt it while pods run there. To let Jobs run for an hour: {restart}"
 
 
 def _pool_of(node: Object) -> str:

@@ -22,6 +22,7 @@ from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict.autoscalers import competing, unmeasured
 from ml_foundations.planning.verdict.cost import price_of
+from ml_foundations.planning.verdict.driver_path import driver_not_found
 from ml_foundations.planning.verdict.injected import injected_advice
 from ml_foundations.planning.verdict.long_runs import long_runs
 from ml_foundations.planning.verdict.network_policies import Network, Pods
@@ -50,6 +51,7 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
         yield from _beyond_spot_grace(cluster, pod_set, pod)
         nodes = _nodes_for(cluster, pod)
         yield from injected_advice(cluster, workload.namespace, pod_set, pod, nodes)
+        yield from driver_not_found(pod_set, nodes)
         if pod.spec.get("hostNetwork"):
             yield from cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
         if _lacks_ipc(cluster, pod_set, pod):

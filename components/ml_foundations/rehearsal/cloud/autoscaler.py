@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.words import listed, verb
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.node_groups import NodeGroup, PodClass, carrying, pod_of, take
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, node_class
@@ -279,7 +280,8 @@ class _Planner:
                 "would not hold"
             )
         if unqueued:
-            return f"a node of {names} has the room, and no more nodes may come there for it"
+            pools = {node.node.name: self._pools[node.node.name] for node in unqueued}
+            return f"a node of {names} has the room, {why_no_more(pools.values())}"
         if able:
             return (
                 f"a node of {names} has the room, "
@@ -288,6 +290,14 @@ class _Planner:
         pods = PodSet({}, pending.pod.spec, pending.pod.labels, 1, "spec", "replicas")
         refusal = shortage.explained(Shortage(pods, pending.pod, candidates, 0, 0, "", 1))
         return f"{refusal.message}. {refusal.remedy}"
+
+
+def why_no_more(pools: Iterable[Pool]) -> str:
+    """Return that pools get no more nodes for a pod, and which of them are sold out."""
+    sold_out = [f'"{pool.name}"' for pool in pools if pool.is_sold_out]
+    limit = "and no more nodes may come there for it"
+    are = verb(len(sold_out), "is", "are")
+    return f"{limit}: {listed(sold_out)} {are} sold out in the stockout" if sold_out else limit
 
 
 def _can_run(node: NodeGroup, pod: PodClass) -> bool:

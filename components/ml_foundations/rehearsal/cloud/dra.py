@@ -151,7 +151,7 @@ def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
     """Return why no pool gets a new node for a pod that claims devices."""
     if suitable:
         names = listed(f'"{pool.name}"' for pool in suitable)
-        limit = "and no more nodes may come there for it"
+        limit = autoscaler.why_no_more(suitable)
         return f"a node of {names} may have the devices that it claims, {limit}"
     nvidia = "" if installed else ", whose nodes have devices only if NVIDIA's driver is installed,"
     pool = f"no node pool with the label {labels.GKE_DRA_DRIVER}: true{nvidia}"

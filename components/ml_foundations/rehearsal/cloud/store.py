@@ -38,6 +38,8 @@ class Pool(PoolTraits):
     """Its place among the pools of its ComputeClass: the autoscaler tries them in this order."""
     grows: bool = True
     """Whether its ComputeClass lets it grow, if it has one."""
+    is_sold_out: bool = False
+    """Whether a stockout leaves it fewer nodes than it may have."""
     resource: Mapping[str, Any] = field(default_factory=dict)
     """The Pulumi resource that declares the pool: type, id, urn, inputs and outputs."""
 
@@ -57,7 +59,7 @@ SWITCHES: dict[str, tuple[Any, str]] = {
         " seen them (guides/wide-ep-lws). Google's manifests for others need both names.",
     ),
     "scale_down_seconds": (SCALE_DOWN_SECONDS, "How long a node may idle, as on GKE."),
-    "stock": ({}, "By pool, the nodes that Google has left; no source has a number."),
+    "stock": ({}, "By pool, the nodes to which it may grow; no source has a number."),
     "metrics": ({}, "By metric, the value that autoscalers read. They read no other, and stay."),
 }
 """What a user or a test may change, by the name in the store: the default and its reason.
@@ -91,14 +93,12 @@ class Store:
         """Return the declared node pools by name."""
         return {pool.name: pool for pool in map(Pool.of, self._all("node_pools"))}
 
-    def available_pools(self) -> dict[str, Pool]:
-        """Return the declared node pools, with no more nodes than a stockout leaves."""
-        return {name: self.available(pool) for name, pool in self.pools().items()}
-
-    def available(self, pool: Pool) -> Pool:
-        """Return a node pool with no more nodes than a stockout leaves."""
+    def available(self, pool: Pool, existing: int = 0) -> Pool:
+        """Return a pool with no more nodes than a stockout leaves. The existing ones stay."""
         stock: dict[str, int] = self.switch("stock")
-        return replace(pool, max_nodes=min(pool.max_nodes, stock.get(pool.name, pool.max_nodes)))
+        most = max(existing, stock.get(pool.name, pool.max_nodes))
+        is_sold_out = most < pool.max_nodes
+        return replace(pool, max_nodes=most, is_sold_out=True) if is_sold_out else pool
 
     def save_pool(self, pool: Pool) -> None:
         """Declare a node pool, or change it."""

@@ -194,7 +194,7 @@ class Supervisor:
     def reconcile(self) -> None:
         """Run each controller once. A failure of one affects no other controller."""
         began = time.time()
-        pools, clusters = self._store.available_pools(), self._store.clusters()
+        pools, clusters = self._available_pools(), self._store.clusters()
         properties = [cluster.get("inputs") or {} for cluster in clusters.values()]
         # If a program declares no pools, its cluster exists already or is Autopilot's.
         is_autopilot = all(item.get("enableAutopilot") for item in properties)
@@ -262,6 +262,14 @@ class Supervisor:
             removed = [self._removed_pods.popleft() for _ in range(len(self._removed_pods))]
             jobs = {job["metadata"]["uid"] for job in self._jobs.items()}
             self._record_job_nodes([*pods, *removed], jobs)
+
+    def _available_pools(self) -> dict[str, Pool]:
+        """Return the declared node pools. In a stockout they keep their nodes and get no more."""
+        pools, by_pool = self._store.pools(), self._nodes_by_pool()
+        for name, pool in pools.items():
+            existing = sum(_is_current(node, pool) for node in by_pool[name])
+            pools[name] = self._store.available(pool, existing)
+        return pools
 
     def _reconcile_addons(self, cluster: Mapping[str, Any]) -> None:
         with attempt("GKE's add-ons"):

@@ -6,11 +6,13 @@
 import json
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ml_foundations.kubernetes.objects import section
 from ml_foundations.rehearsal.files import read_map, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, styled, user_errors
@@ -95,6 +97,14 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     write_json(rehearsal.placeholders, replaced)
     # Last, so that an interrupted copy is repeated.
     write(copied, text.decode())
+
+
+def own_secrets(rehearsal: Rehearsal) -> list[str]:
+    """Return the keys of the secrets that were set in the rehearsal, which only its copy has."""
+    with suppress(RehearsalError):
+        config = section(_read_if_exists(stack_file(rehearsal)), "config")
+        return [key for key, value in config.items() if _is_secret(value)]
+    return []
 
 
 def _read_if_exists(path: Path) -> dict[str, Any]:

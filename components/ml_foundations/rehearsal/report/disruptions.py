@@ -226,9 +226,10 @@ class Observation:
         for workload in self._before:
             old = {node for name, node in self._nodes_before if name == workload}
             new = {node for name, node in self._held if name == workload}
-            left, joined = sorted(old - new), sorted(new - old)
+            left, joined, kept = sorted(old - new), sorted(new - old), len(old & new)
             if left and joined:
-                yield f"{workload} moved from {names(left)} to {names(joined)}"
+                stayed = f", and stayed on {number(kept, 'other node')}" if kept else ""
+                yield f"{workload} moved from {names(left)} to {names(joined)}{stayed}"
 
 
 def workload_of(pod: Manifest) -> str:
