@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.verdict.judging import judge
 
-from tests.factories import container, deployment, pool, template
+from tests.factories import Manifest, container, deployment, pool, template
 
 OLD, NEW = "vllm/vllm-openai:v0.10.2", "vllm/vllm-openai:v0.31.0"
 VERSION = "cloud.google.com/gke-gpu-driver-version"

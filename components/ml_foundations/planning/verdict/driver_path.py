@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
@@ -36,13 +35,11 @@ def driver_not_found(pods: PodSet, nodes: Sequence[NodeClass]) -> Iterator[Refus
 
 def _missing(container: Manifest) -> str:
     """Return why the folder is missing in a container's variable; empty if it may be there."""
-    variables: dict[Any, Manifest] = {
-        item.get("name"): item for item in filter(is_mapping, items(container, "env"))
-    }
+    variables = filter(is_mapping, items(container, "env"))
+    values = [item.get("value") for item in variables if item.get("name") == _VARIABLE]
     if _PATH in str([container.get("command"), container.get("args")]):
         return ""
-    if _VARIABLE in variables:
-        value = variables[_VARIABLE].get("value")
+    for value in values[-1:]:
         # Kubernetes knows no variable of the image. Another variable may have the folder.
         own = value.replace(f"$({_VARIABLE})", "") if isinstance(value, str) else _PATH
         is_missing = _PATH not in own and "$(" not in own
