@@ -13,14 +13,13 @@ from typing import Any, Self, cast
 import pulumi
 
 import ml_foundations
-from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component import _pulumi_internals as internals
 from ml_foundations.component import refused
 from ml_foundations.component.base import Component
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
-from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
+from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
@@ -356,11 +355,11 @@ def _object_name(args: pulumi.ResourceTransformationArgs) -> str:
 
 async def _final_name(args: pulumi.ResourceTransformationArgs) -> Any:
     """Return the name of a registered resource, which Pulumi or the provider may have chosen."""
-    is_pool = args.type_ == NODE_POOL
-    output: Any = getattr(args.resource, "name" if is_pool else "metadata", None)
+    has_name = args.type_ in NAMED
+    output: Any = getattr(args.resource, "name" if has_name else "metadata", None)
     value: Any = None if output is None else await output.future()
     metadata: dict[str, Any] = value or {}
-    return value if is_pool else metadata.get("name")
+    return value if has_name else metadata.get("name")
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:

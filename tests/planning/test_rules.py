@@ -705,6 +705,8 @@ def test_every_rule_is_here() -> None:
         "zones",
     }
     of_programs = of_clusters | {
+        "bucket-access",
+        "workload-identity",
         "image-digest",
         "impossible-value",
         "monthly-budget",

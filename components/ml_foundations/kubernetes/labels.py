@@ -207,6 +207,8 @@ CHECKPOINT_SECONDS = "ml-foundations/checkpoint-seconds"
 RUN_SECONDS = "ml-foundations/run-seconds"
 """Annotation of a Job whose program ends after so many seconds of work."""
 
+GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
+"""The annotation that names the Google service account of a Kubernetes service account."""
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"
 GCS_FUSE_SIDECAR = "gke-gcsfuse-sidecar"

@@ -8,12 +8,10 @@ from typing_extensions import override
 from ml_foundations.component.children import ChildResource, Secret, cloud_child
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, InputText, Name, concat
+from ml_foundations.kubernetes.labels import GOOGLE_ACCOUNT
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
-
-_GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
-"""The annotation that names the Google service account of a Kubernetes service account."""
 
 _PULL_SECRET = "image-pull"
 _AFTER = ["namespace"]
@@ -76,7 +74,7 @@ def identity_children(namespace: str, account: ServiceAccount) -> Iterator[Child
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     """Return the ServiceAccount. Its pods get an API token only if they ask for one."""
-    annotations = without_none({_GOOGLE_ACCOUNT: account.google_account})
+    annotations = without_none({GOOGLE_ACCOUNT: account.google_account})
     metadata = without_none(
         {"name": account.name, "namespace": namespace, "annotations": annotations or None}
     )

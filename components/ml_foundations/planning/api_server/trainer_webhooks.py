@@ -47,8 +47,7 @@ def of_runtime(runtime: Manifest) -> Iterator[Note]:
             continue
         if job.get("replicas", 1) != 1:
             yield Note(f"{path}.replicas", f"must be 1, not {job['replicas']}")
-        pods = section(job, "template", "spec", "template", "spec")
-        if name not in _containers(job, "containers") and not any(unknown_paths(pods)):
+        if name not in _containers(job, "containers") and not any(unknown_paths(job)):
             path = f"{path}.template.spec.template.spec.containers"
             yield Note(path, f"must have a container with the name {name}")
 

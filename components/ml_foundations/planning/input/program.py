@@ -27,6 +27,7 @@ from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of,
 from ml_foundations.kubernetes.reading import ReadError
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, leaves, unknown_paths
 from ml_foundations.planning.input import field_catalog
+from ml_foundations.planning.input.iam import grants, is_of_iam
 from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool, unknown_nodes
 from ml_foundations.planning.model.declared import full_name
@@ -58,12 +59,14 @@ NO_LIST = ("list of node pools",)
 """What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE creates with a cluster, by default."""
+NAMED = (NODE_POOL, BUCKET)
+"""The types with a name that others use, which Pulumi generates if a program sets none."""
 _JUDGED = (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, BUCKET, *ADDRESSES)
 
 
 def is_judged(type_: str) -> bool:
     """Return whether resources of a type matter to planning."""
-    return type_ in _JUDGED or type_.startswith("kubernetes:")
+    return type_ in _JUDGED or type_.startswith("kubernetes:") or is_of_iam(type_)
 
 
 def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
@@ -72,9 +75,9 @@ def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
 
 
 def named(resource: Resource, of_program: str, name: str | None = None) -> Resource:
-    """Return a resource with the name that Pulumi generates, if it is a pool or object without."""
+    """Return a resource with the name that Pulumi generates, if its type has one."""
     type_, inputs = resource
-    if type_ == NODE_POOL and inputs.get("name") is None:
+    if type_ in NAMED and inputs.get("name") is None:
         return type_, {**inputs, "name": name or f"{of_program}{RANDOM}"}
     given = section(inputs, "metadata")
     if "kind" not in inputs or inputs.get("metadata") is UNKNOWN or given.get("name") is not None:
@@ -209,11 +212,9 @@ def flat_buckets(resources: Sequence[Resource]) -> Iterable[Refusal]:
 
 def granted_buckets(resources: Iterable[Resource]) -> Iterator[Any]:
     """Yield the buckets that GKE's service agent has a role on; None for all."""
-    for type_, inputs in resources:
-        members = inputs.get("member"), inputs.get("members")
-        is_agent = any(unknown_paths(members)) or SERVICE_AGENT in str(members)
-        if "IAM" in type_ and is_agent:
-            yield inputs.get("bucket")
+    for grant in grants(resources):
+        if any(member is UNKNOWN or SERVICE_AGENT in str(member) for member in grant.members):
+            yield grant.on
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:

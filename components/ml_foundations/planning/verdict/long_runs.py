@@ -92,10 +92,10 @@ def _drained(workload: Workload, pod_set: PodSet, nodes: Sequence[NodeClass]) ->
 def _keeps_work(workload: Workload, pod_sets: Sequence[PodSet]) -> bool:
     """Return whether pods write to a volume that outlives them, or declare checkpoints."""
     is_declared = labels.CHECKPOINT_SECONDS in annotations_of(workload.manifest)
-    return is_declared or any(_writes(section(pods.template, "spec")) for pods in pod_sets)
+    return is_declared or any(writes(section(pods.template, "spec")) for pods in pod_sets)
 
 
-def _writes(spec: Manifest) -> bool:
+def writes(spec: Manifest) -> bool:
     """Return whether a container may write to a volume that outlives the pod."""
     written: set[object] = set()
     for container in filter(is_mapping, items(spec, "containers")):

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from ml_foundations.catalog.inference_gateways import listening
-from ml_foundations.kubernetes.labels import GANG, NAMESPACE_NAME
+from ml_foundations.kubernetes.labels import GANG, GOOGLE_ACCOUNT, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
@@ -44,7 +44,6 @@ _DNS_ADDRESSES = ("169.254.20.10/32", "169.254.169.254/32")
 """The labels of GKE's DNS pods, and the addresses of their caches and of Cloud DNS."""
 _METADATA = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
 """GKE's metadata server: its address and port, in clusters without and with Dataplane V2."""
-_GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 _URL = re.compile(
     r"\b(?P<scheme>https?|grpc|tcp)://(?P<name>[a-z0-9-]+)"
     r"(?:\.(?P<namespace>[a-z0-9-]+)(?:\.svc(?:\.cluster\.local)?)?)?(?::(?P<port>\d+))?"
@@ -251,7 +250,7 @@ def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
     services = {key_of(service): service for service in of_kind(objects, "Service")}
     google_accounts: set[tuple[str, str]] = set()
     for account in of_kind(objects, "ServiceAccount"):
-        if _GOOGLE_ACCOUNT in section(account, "metadata", "annotations"):
+        if GOOGLE_ACCOUNT in section(account, "metadata", "annotations"):
             google_accounts.add(key_of(account))
     for pods in network.pods:
         yield from _names(network, pods)

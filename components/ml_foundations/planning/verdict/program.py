@@ -17,6 +17,7 @@ from ml_foundations.planning.model.decisions import Verdict, together
 from ml_foundations.planning.model.declared import of_type
 from ml_foundations.planning.model.owners import without_owned
 from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict.bucket_access import access_findings
 from ml_foundations.planning.verdict.cluster_rules import cluster_findings
 from ml_foundations.planning.verdict.compute_classes import compute_class_findings
 from ml_foundations.planning.verdict.cost import platform_cost
@@ -114,11 +115,13 @@ def judge_program(
         verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted
     )
     undeleted = [inputs for _, inputs in kept]
+    workloads = [item.workload for item in verdicts.workloads]
     findings = [
         *platform_findings(declared, nodes),
         *cluster_findings(declared),
         *_object_findings(declared, objects),
         *eviction_budget_findings(objects, verdicts),
+        *access_findings(workloads, objects, declared),
     ]
     for refusal in (
         *program.without_controller(declared),
