@@ -7,13 +7,21 @@ from guards import GUARDS, Guard
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
 from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
+from ml_foundations.planning.input.clusters import (
+    PROVIDER,
+    Declared,
+    clusters_of,
+    provider_of,
+    sources_of,
+)
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.findings import Severity
-from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.proof import is_rehearsed
 from pulumi_policy import (
     EnforcementLevel,
     PolicyPack,
+    PolicyResource,
     ReportViolation,
     ResourceValidationArgs,
     ResourceValidationPolicy,
@@ -69,6 +77,23 @@ def resources(args: StackValidationArgs) -> list[tuple[Resource, str]]:
     return found
 
 
+def declared(resource: PolicyResource) -> Declared:
+    """A resource of the stack, or a Kubernetes provider, with what shows its cluster."""
+    type_, provider, parent = resource.resource_type, resource.provider, resource.parent
+    inputs = _inputs.get(resource.urn) or plain(resource.props)
+    sources: dict[str, list[str]] = {}
+    for field, dependencies in resource.property_dependencies.items():
+        sources[field] = [dependency.urn for dependency in dependencies]
+    return Declared(
+        (type_, inputs),
+        resource.urn,
+        resource.name,
+        provider_of(f"{provider.urn}::") if provider else "",
+        sources_of(type_, sources),
+        parent.urn if parent and parent.resource_type != "pulumi:pulumi:Stack" else "",
+    )
+
+
 def guard_policy(guard: Guard) -> StackValidationPolicy:
     """Return a guard rule as a policy; it reads some objects only during the update."""
 
@@ -101,17 +126,24 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
     """Return planning's verdict on the program as a policy: its errors, or its other findings."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-        judged = resources(args)
+        judged: list[Declared] = []
+        for resource in args.resources:
+            if resource.resource_type == PROVIDER or is_judged(resource.resource_type):
+                judged.append(declared(resource))
+        clusters = clusters_of(judged) or {}
         urns: dict[str, str] = {}
-        for (_, inputs), urn in judged:
+        for item in judged:
+            _, inputs = item.resource
             if inputs.get("metadata") is not UNKNOWN:
-                urns[f"{inputs.get('kind')} {namespace_of(inputs)}/{name_of(inputs)}"] = urn
-        verdicts = judge_program((resource for resource, _ in judged), rehearsed=is_rehearsed())
+                where = f" in {clusters[item.key]}" if item.key in clusters else ""
+                name = f"{inputs.get('kind')} {namespace_of(inputs)}/{name_of(inputs)}{where}"
+                urns[name] = str(item.key)
+        verdicts = judge_clusters(judged, rehearsed=is_rehearsed())
         for finding in verdicts.findings:
             if (finding.severity is Severity.ERROR) == mandatory:
-                rule, about = f"{finding.severity} {finding.rule}", finding.object
+                rule, about = f"{finding.severity} {finding.rule}", finding.place
                 text = f"{rule}: {about}: {finding.message}. {finding.remedy}"
-                report_violation(printable.line(text), urns.get(finding.object))
+                report_violation(printable.line(text), urns.get(about))
 
     return _policy(name, about, validate, mandatory)
 

@@ -6,32 +6,44 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from itertools import compress
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import pulumi
 
 import ml_foundations
+from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.component import _pulumi_internals as internals
 from ml_foundations.component import refused
 from ml_foundations.component.base import Component
-from ml_foundations.component.outputs import as_plain, inputs_as_sent, resolve_known
+from ml_foundations.component.outputs import KnownOutput, as_plain, inputs_as_sent, resolve_known
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.trees import map_leaves, unknown_paths
+from ml_foundations.planning.input.clusters import PROVIDER, TIES, Declared, clusters_of
 from ml_foundations.planning.input.program import NAMED, Resource, is_judged, is_kept, named
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of
 from ml_foundations.planning.verdict.objects import PLACEHOLDER, image_findings
-from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
 def is_rehearsed() -> bool:
     """Return whether this program is rehearsed, so that placeholders may stay."""
     return "ML_FOUNDATIONS_REHEARSAL" in os.environ
+
+
+class _Registered(NamedTuple):
+    """A registered resource: its type, name and inputs, and the urns of what it belongs to."""
+
+    type_: str
+    name: str
+    inputs: dict[str, Any]
+    parent: str
+    provider: str
+    is_kept: bool
 
 
 class Proof:
@@ -107,8 +119,8 @@ class Proof:
         self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._lines: list[str] = []
-        self._registered: list[tuple[str, str, dict[str, Any]]] = []
-        self._kept: list[bool] = []
+        self._registered: list[_Registered] = []
+        self._clusters: Mapping[Any, str] = {}
         self._refusal: BaseException | None = None
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._hold)
@@ -150,7 +162,8 @@ class Proof:
             verdicts = self._judge(declared)
             if any(map(self._is_error, self._findings(verdicts))):
                 # What is not known before the registration may be all that is undetermined.
-                hidden = _OPEN_RULES if any(unknown_paths(declared)) else ()
+                inputs = [item.resource for item in declared if item.resource[0] != PROVIDER]
+                hidden = _OPEN_RULES if any(unknown_paths(inputs)) else ()
                 self._report(verdicts, hidden)
         except pulumi.RunError as refusal:
             self._refusal = refusal
@@ -183,10 +196,11 @@ class Proof:
         if self._refusal is not None:
             raise self._refusal
 
-    def _as_declared(self) -> list[Resource]:
-        """Return the judged resources as they will be registered.
+    def _as_declared(self) -> list[Declared]:
+        """Return the judged resources and the providers as they will be registered.
 
-        Return none if more will be declared, or if some may be changed.
+        Return none if more will be declared, if some may be changed, or if their cluster is not
+        known yet.
         """
         if (
             internals.resource_transforms() != {self._collect}
@@ -194,15 +208,51 @@ class Proof:
             or any(map(_is_open, self._declared))
         ):
             return []
-        resources: list[Resource] = []
+        resources: list[Declared] = []
         try:
             for args in self._declared:
                 if is_judged(args.type_):
                     inputs = inputs_as_sent(type(args.resource), args.props)
-                    resources.append(named((args.type_, inputs), args.name))
+                    provider = args.resource.get_provider(args.type_) or ""
+                    resource = named((args.type_, inputs), args.name)
+                    resources.append(self._in_cluster(args, resource, provider))
         except (AssertionError, ValueError):
             return []  # the registration fails, with the reason
-        return resources
+        resources += self._providers()
+        return [] if clusters_of(resources) is None else resources
+
+    def _providers(self) -> list[Declared]:
+        providers: list[Declared] = []
+        for args in self._declared:
+            if args.type_ == PROVIDER:
+                access = {field: args.props.get(field) for field in TIES[PROVIDER]}
+                inputs = map_leaves(resolve_known(access, secrets=True), as_plain)
+                providers.append(self._in_cluster(args, (PROVIDER, inputs), ""))
+        return providers
+
+    def _in_cluster(
+        self, args: pulumi.ResourceTransformationArgs, resource: Resource, provider: Any
+    ) -> Declared:
+        """Return a declared resource with what shows its cluster."""
+        sources: set[pulumi.Resource] | None = set()
+        for value in map(args.props.get, TIES.get(args.type_, ())):
+            if isinstance(value, pulumi.Output) and sources is not None:
+                found = self._sources(cast("pulumi.Output[Any]", value))
+                sources = None if found is None else sources | found
+        parent = args.opts.parent or ""
+        return Declared(resource, args.resource, args.name, provider, sources, parent)
+
+    def _sources(self, output: pulumi.Output[Any]) -> set[pulumi.Resource] | None:
+        """Return the resources that an Output comes from; None if they are not known yet."""
+        if isinstance(output, KnownOutput):
+            return set(output.sources)
+        for args in self._declared:
+            # Its own Output, or that of its component.
+            owners = (args.resource, args.opts.parent) if args.type_ == CLUSTER else ()
+            for owner in filter(None, owners):
+                if any(value is output for value in vars(owner).values()):
+                    return {args.resource}
+        return internals.result_if_ready(output.resources())
 
     def _is_followed(self) -> bool:
         """Return whether a later stack transformation may change the recorded resources."""
@@ -212,30 +262,36 @@ class Proof:
         if not is_judged(args.type_):
             return
         inputs = map_leaves(resolve_known(dict(args.props), secrets=True), as_plain)
-        self._registered.append((args.type_, args.name, inputs))
         opts = args.opts
-        self._kept.append(
-            is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect)
-        )
+        kept = is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect)
+        places = await _urn(opts.parent), await _urn(opts.provider)
+        self._registered.append(_Registered(args.type_, args.name, inputs, *places, kept))
 
     async def _judge_registered(self) -> str:
-        names: dict[tuple[str, str], Any] = {}
+        finals: dict[tuple[str, str, str], tuple[pulumi.ResourceTransformationArgs, Any]] = {}
+        urns: dict[str, pulumi.Resource] = {}
         for args in self._declared:  # the list may grow meanwhile
-            await args.resource.urn.future()
+            urns[await _urn(args.resource)] = args.resource
             name = await _final_name(args) if is_judged(args.type_) else None
-            # Two resources with one name, in different components, cannot be distinguished here.
-            names[args.type_, args.name] = None if (args.type_, args.name) in names else name
-        resources = [
-            named((type_, inputs), name, names.get((type_, name)))
-            for type_, name, inputs in self._registered
-        ]
-        verdicts = self._judge(resources, compress(resources, self._kept))
+            finals[await _urn(args.opts.parent), args.type_, args.name] = args, name
+        resources = self._providers()
+        for item in self._registered:
+            args, name = finals.get((item.parent, item.type_, item.name), (None, None))
+            resource = named((item.type_, item.inputs), item.name, name)
+            provider = urns.get(item.provider, item.provider)
+            if args:
+                found = self._in_cluster(args, resource, provider)
+            else:  # another process declares it
+                found = Declared(resource, item, item.name, provider)
+            resources.append(replace(found, is_kept=item.is_kept))
+        verdicts = self._judge(resources)
         self._report(verdicts)
         return verdicts.stack
 
-    def _judge(self, resources: Sequence[Resource], kept: Iterable[Resource] = ()) -> Verdicts:
-        return judge_program(
-            resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted
+    def _judge(self, resources: Sequence[Declared]) -> Verdicts:
+        self._clusters = clusters_of(resources) or {}
+        return judge_clusters(
+            resources, self._existing, rehearsed=is_rehearsed(), accepted=self._accepted
         )
 
     def _report(self, verdicts: Verdicts, hidden: Collection[str] = ()) -> None:
@@ -277,17 +333,18 @@ class Proof:
         name = finding.object.partition(" and ")[0]
         if finding.rule == PLACEHOLDER:
             name = finding.message.split('"')[1]  # its value
-        place = self._locations.get(name) or self._place_in_program(name)
+        place = self._locations.get(name) or self._place_in_program(name, finding.cluster)
         written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
-        return f"{finding.object}: {finding.message}. {finding.remedy}{written} [{where}]"
+        return f"{finding.place}: {finding.message}. {finding.remedy}{written} [{where}]"
 
-    def _place_in_program(self, name: str) -> str:
+    def _place_in_program(self, name: str, cluster: str) -> str:
         """Return the line and the component that declare an object, such as "__main__.py:31"."""
         for args, line in zip(self._declared, self._lines, strict=True):
             written = _object_name(args)
             # Findings name an object without a namespace by its kind and name.
-            if line and name in (written, written.replace(" default/", " ")):
+            is_named = name in (written, written.replace(" default/", " "))
+            if line and is_named and self._clusters.get(args.resource, "") == cluster:
                 parent = args.opts.parent
                 is_of_component = isinstance(parent, Component)
                 kind = cast("Any", type(parent)).__name__
@@ -325,6 +382,12 @@ def _amount(dollars: Decimal | int | float | str) -> Decimal:
         raise ValueError(
             f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars"
         ) from None
+
+
+async def _urn(resource: pulumi.Resource | None) -> str:
+    """Return the urn of a resource; empty for none and for the stack."""
+    urn = await resource.urn.future() if resource else None
+    return "" if urn is None or "::pulumi:pulumi:Stack::" in urn else urn
 
 
 def _line_of_program() -> str:
@@ -373,9 +436,10 @@ def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
     """Yield findings, with those of several objects and the same text merged into one."""
-    alike: dict[tuple[str, str, str], list[Finding]] = {}
+    alike: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)
+        key = finding.cluster, finding.rule, finding.message, finding.remedy
+        alike.setdefault(key, []).append(finding)
     for first, *others in alike.values():
         more = len({other.object for other in others} - {first.object})
         yield replace(first, object=f"{first.object} and {more} more") if more else first

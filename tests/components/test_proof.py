@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 import pytest
 import yaml
 from ml_foundations import (
+    CpuNodePool,
     DistributedTraining,
     GkeCluster,
     GpuNodePool,
@@ -255,7 +256,14 @@ class ByDeclarations(Proof):
         for args in self._declared:
             await args.resource.urn.future()
             sent = inputs_as_sent(type(args.resource), args.props)
-            self._registered.append((args.type_, args.name, sent))
+            provider = args.resource.get_provider(args.type_)
+            opts = pulumi.ResourceOptions.merge(
+                args.opts, pulumi.ResourceOptions(provider=provider)
+            )
+            custom = isinstance(args.resource, pulumi.CustomResource)
+            await self._collect(
+                pulumi.ResourceTransformArgs(custom, args.type_, args.name, sent, opts)
+            )
         return await super()._judge_registered()
 
 
@@ -410,3 +418,93 @@ def test_a_refused_training_does_not_lack_the_networks_of_its_pool(
     with pytest.raises(pulumi.RunError, match=r"together they need 32 nvidia.com/gpu"):
         declared(program)
     assert not [text for text in warnings if "interfaces need nodes" in text]
+
+
+def app(name: str, cpu: str, provider: pulumi.ProviderResource) -> None:
+    """A namespace and a Pod in it, which have the same names in each cluster."""
+    opts = pulumi.ResourceOptions(provider=provider)
+    namespace = k8s.core.v1.Namespace(f"{name}-team", metadata={"name": "team"}, opts=opts)
+    container: Any = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    k8s.core.v1.Pod(
+        f"{name}-web",
+        metadata={"name": "web", "namespace": "team"},
+        spec={"containers": [container]},
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[namespace])),
+    )
+
+
+def own_clusters() -> list[pulumi.ProviderResource]:
+    """Two clusters of our component, whose pool has nodes of 4 and of 16 CPUs."""
+    providers: list[pulumi.ProviderResource] = []
+    for name, place, machine in PLACES:
+        made = GkeCluster(name, project="acme-ml", location=place, node_service_account=NODES)
+        CpuNodePool(f"{name}-cpu", cluster=made, machine_type=machine, max_nodes=3)
+        providers.append(made.kubernetes_provider())
+    return providers
+
+
+def clusters_of_others() -> list[pulumi.ProviderResource]:
+    """The same in a program that uses no component, with kubeconfigs that it writes."""
+    providers: list[pulumi.ProviderResource] = []
+    for name, place, machine in PLACES:
+        made = gcp.container.Cluster(
+            name, name=name, location=place, remove_default_node_pool=True, initial_node_count=1
+        )
+        gcp.container.NodePool(
+            name,
+            cluster=made.id,
+            location=place,
+            node_count=1,
+            node_config={"machine_type": machine},
+        )
+        text = made.endpoint.apply(lambda address: f"kubeconfig of {address}")
+        providers.append(k8s.Provider(name, kubeconfig=text))
+    return providers
+
+
+NODES = "nodes@acme-ml.iam.gserviceaccount.com"
+PLACES = (("east", "us-east1", "e2-standard-4"), ("west", "us-west1", "e2-standard-16"))
+
+
+@pytest.mark.parametrize("cpu", ["1", "8"])
+@pytest.mark.parametrize("clusters", [own_clusters, clusters_of_others])
+def test_each_cluster_is_judged_by_its_provider(
+    clusters: Callable[[], list[pulumi.ProviderResource]], cpu: str
+) -> None:
+    """Of a component, also before anything is registered."""
+    registered: list[str] = []
+
+    def program() -> None:
+        with ByDeclarations():
+            east, west = clusters()
+            east.urn.apply(registered.append)
+            app("east", cpu, east)
+            app("west", "8", west)
+
+    if cpu == "1":
+        assert "west-web" in declared(program)
+        return
+    with pytest.raises(pulumi.RunError) as caught:
+        declared(program)
+    assert "Pod team/web in cluster us-east1/east" in str(caught.value)
+    assert "us-west1/west" not in str(caught.value)
+    assert bool(registered) == (clusters is clusters_of_others)
+
+
+def test_a_second_provider_is_of_a_cluster_that_exists() -> None:
+    """Its objects find neither the nodes nor the namespaces of the program's own cluster."""
+
+    def program() -> None:
+        with ByDeclarations():
+            made = GkeCluster(
+                "east", project="acme-ml", location="us-east1", node_service_account=NODES
+            )
+            CpuNodePool("cpu", cluster=made, machine_type="e2-standard-4", max_nodes=3)
+            app("east", "1", made.kubernetes_provider())
+            old = k8s.Provider("old", kubeconfig="kubeconfig of old")
+            opts = pulumi.ResourceOptions(provider=old)
+            pod: Any = {"containers": [{"name": "c", "image": "i"}], "service_account_name": "a"}
+            place: Any = {"name": "p", "namespace": "there"}
+            k8s.core.v1.Pod("p", metadata=place, spec=pod, opts=opts)
+
+    assert "p" in declared(program)

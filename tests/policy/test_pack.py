@@ -155,3 +155,46 @@ def test_the_pack_sees_the_pools_of_a_program(
     assert not said.startswith("0\n"), said
     assert "error nodes: Job research/align: each pod needs 2 nvidia.com/gpu" in said
     assert said.count("error ") == 1 + said.count("an unhandled error "), said
+
+
+def test_each_cluster_is_judged_by_its_provider(
+    preview: Callable[[dict[str, object]], str],
+) -> None:
+    resources: dict[str, object] = {}
+    for name, machine in (("east", "e2-standard-4"), ("west", "e2-standard-16")):
+        place = f"us-{name}1-b"
+        made = {"name": name, "location": place, "removeDefaultNodePool": True}
+        config = {"machineType": machine}
+        pool = {
+            "cluster": f"${{{name}.id}}",
+            "location": place,
+            "nodeCount": 1,
+            "nodeConfig": config,
+        }
+        limits = {"requests": {"cpu": "8"}}
+        pod = {
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i:1", "resources": limits}]},
+        }
+        resources |= {
+            name: {
+                "type": "gcp:container:Cluster",
+                "properties": {**made, "initialNodeCount": 1, "project": "acme-ml"},
+            },
+            f"{name}-pool": {
+                "type": "gcp:container:NodePool",
+                "properties": {**pool, "project": "acme-ml"},
+            },
+            f"{name}-there": {
+                "type": "pulumi:providers:kubernetes",
+                "properties": {"kubeconfig": f"${{{name}.endpoint}}"},
+            },
+            f"{name}-web": {
+                "type": "kubernetes:core/v1:Pod",
+                "properties": pod,
+                "options": {"provider": f"${{{name}-there}}"},
+            },
+        }
+    said = preview(resources)
+    assert "Pod default/web in cluster us-east1-b/east" in said
+    assert "Pod default/web in cluster us-west1-b/west" not in said

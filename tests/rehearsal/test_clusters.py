@@ -6,9 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ml_foundations.planning.input.clusters import clusters_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud import replica
+from ml_foundations.rehearsal.engine.dry_run import dry_run
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.rehearsal.test_any_program import KUBECONFIG, rehearse
@@ -106,3 +108,16 @@ def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
         rehearse(tmp_path, "down")
     assert not processes_of(rehearsal.root)
     assert not rehearsal.root.parent.exists()
+
+
+def test_a_dry_run_knows_the_cluster_of_each_object(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    program = PROGRAM.replace("made.master_auth", "made.location")  # nobody fills it in
+    (tmp_path / "__main__.py").write_text(f"PLACES = {PLACES}\n{program}")
+    found = dry_run(Rehearsal.of("dev", tmp_path))
+    homes = clusters_of(found.declared) or {}
+    kinds = ("Deployment", "Service", "NodePool", "Cluster")
+    for place in PLACES:
+        urns = [urn for urn, title in homes.items() if title == f"cluster {place}-b/apps"]
+        assert sorted(str(urn).split("::")[2].rpartition(":")[2] for urn in urns) == sorted(kinds)

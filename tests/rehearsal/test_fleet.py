@@ -10,6 +10,7 @@ import pytest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.clusters import PROVIDER, Declared, clusters_of
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.protocol.values import (
@@ -76,15 +77,20 @@ def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -
         {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},
         {"type": "random:index/randomId:RandomId", "inputs": {}},
     ]
-    assert deployed(rehearsal) == ([], [])
+    assert apart(deployed(rehearsal)) == ([], [])
     state = stack.state_file(rehearsal)
     state.parent.mkdir(parents=True)
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
     found = ("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})
-    assert deployed(rehearsal) == ([found], [])
+    assert apart(deployed(rehearsal)) == ([found], [])
     resources[0]["retainOnDelete"] = True
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    assert deployed(rehearsal) == ([found], [found])
+    assert apart(deployed(rehearsal)) == ([found], [found])
+
+
+def apart(found: list[Declared]) -> tuple[list[Any], list[Any]]:
+    """Return the resources, and those that Pulumi does not delete."""
+    return [item.resource for item in found], [item.resource for item in found if item.is_kept]
 
 
 POOL = "gcp:container/nodePool:NodePool"
@@ -107,7 +113,7 @@ def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
     rehearsal.preview_events.write_text(
         "\n".join(['{"preludeEvent": {}}', *events, '{"summaryEvent": {}}', ""])
     )
-    return previewed(rehearsal)
+    return apart(previewed(rehearsal))
 
 
 def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
@@ -154,7 +160,7 @@ def test_where_the_proof_fails_the_page_says_so(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("what went wrong")
 
-    monkeypatch.setattr(fleet, "judge_program", fail)
+    monkeypatch.setattr(fleet, "judge_clusters", fail)
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     (finding,) = fleet.judge_stack(Rehearsal.of("dev", tmp_path)).findings
     assert (
@@ -192,3 +198,45 @@ def test_what_has_its_turn_in_a_queue_is_under_way(
     seen = _Observations([], lambda _: [], {}, {}, [], queued, {})
     assert seen.suspended({"metadata": {"uid": "u"}}) == said
     assert (said[0] in STEADY) == (reserved == "False")
+
+
+def test_a_deployed_object_is_in_the_cluster_that_its_provider_depends_on(tmp_path: Path) -> None:
+    """A preview does not show that: it is judged as if there were one cluster."""
+    start, kind = "urn:pulumi:dev::shop::", "gcp:container/cluster:Cluster"
+    states: list[dict[str, Any]] = []
+    for name in ("east", "west"):
+        provider = f"{start}{PROVIDER}::{name}"
+        sources = {"kubeconfig": [f"{start}{kind}::{name}"]}
+        states += [
+            {
+                "type": kind,
+                "urn": f"{start}{kind}::{name}",
+                "inputs": {"name": name},
+                "propertyDependencies": {},
+            },
+            {
+                "type": PROVIDER,
+                "urn": provider,
+                "inputs": {"kubeconfig": "k"},
+                "propertyDependencies": sources,
+            },
+            {
+                "type": "kubernetes:core/v1:Pod",
+                "urn": f"{start}pod::{name}",
+                "provider": f"{provider}::id",
+            },
+        ]
+    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    file = stack.state_file(rehearsal)
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": states}}}))
+    homes = clusters_of(deployed(rehearsal)) or {}
+    assert [homes[f"{start}pod::{name}"] for name in ("east", "west")] == [
+        "cluster east",
+        "cluster west",
+    ]
+    for state in states:
+        state.pop("propertyDependencies", None)
+    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": states}}}))
+    assert clusters_of(deployed(rehearsal)) is None

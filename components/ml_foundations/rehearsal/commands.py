@@ -246,7 +246,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def _finding_commands(rehearsal: Rehearsal) -> Mapping[str, str]:
     """Return the commands that find what GKE's controllers would leave of the deployed stack."""
     try:
-        return finding_commands(deployed(rehearsal)[0])
+        return finding_commands([item.resource for item in deployed(rehearsal)])
     except Exception:  # without its project, or with a broken state, a rehearsal can be removed
         return {}
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning import judge
-from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.declared import full_name
 from ml_foundations.planning.model.kind_files import FOLDER_VARIABLE
 from ml_foundations.planning.verdict import report
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.engine.dry_run import DryRun, dry_run
 from ml_foundations.rehearsal.engine.project_files import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -54,8 +53,8 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     except _NoSuchStackError as error:
         old, added = DryRun({}), (f"All is new: {error}.",)
     # A missing program has no unknown nodes, unlike an empty one.
-    before = judge_program(_named(old)) if old.resources else judge([])
-    after = judge_program(_named(new))
+    before = judge_clusters(old.declared) if old.resources else judge([])
+    after = judge_clusters(new.declared)
     replaced = replacements(old, new)
     changes = dict(_changes(old, new, replaced))
     lost = tuple(name for name, change in changes.items() if change.endswith(_LOSES_DATA))
@@ -82,10 +81,6 @@ def _changes(
 
 def _object_name(manifest: Manifest) -> str:
     return full_name(manifest) if "kind" in manifest else ""
-
-
-def _named(found: DryRun) -> list[Resource]:
-    return [named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()]
 
 
 def _declared(commit: str, project: Path, stack: str, *, judges: bool = False) -> DryRun:

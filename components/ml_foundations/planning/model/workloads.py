@@ -115,10 +115,13 @@ class Workload:
     """Claims that the workload makes for each of its pods."""
     unknown: tuple[str, ...] = field(default=())
     """Field paths that hold a value that is not known yet."""
+    cluster: str = ""
+    """Its cluster in words, if a program has several."""
 
     def __str__(self) -> str:
         kind = annotations_of(self.manifest).get(labels.MADE_FROM, self.kind)
-        return f"{kind} {self.namespace}/{self.name}"
+        where = f" in {self.cluster}" if self.cluster else ""
+        return f"{kind} {self.namespace}/{self.name}{where}"
 
     @property
     def is_finite(self) -> bool:

@@ -101,7 +101,7 @@ class Comparison:
     @property
     def findings(self) -> list[Finding]:
         """The findings about the stack that are new, whatever their severity was."""
-        key = attrgetter("rule", "object", "message")
+        key = attrgetter("rule", "place", "message")
         known = set(map(key, self.before.reasons))
         return [finding for finding in self.after.of_stack if key(finding) not in known]
 

@@ -244,16 +244,17 @@ def platform_cost(
             fewest, most = fewest + node.fewest, most + node.count
     fewest, most = min(fewest, _MOST_NAT_VMS), min(most, _MOST_NAT_VMS)
     for type_, inputs in resources:
-        name = inputs.get("name")
+        name, own = inputs.get("name"), inputs.get("region")
+        place = region or (own if isinstance(own, str) else None)
         if type_ == CLUSTER:
-            yield piece(f"GKE's fee for cluster {name}", region, {"cluster": 1})
+            yield piece(f"GKE's fee for cluster {name}", place, {"cluster": 1})
         if type_ == NAT:
             addresses = max(1, len(items(inputs, "natIps")))
-            yield piece(f"VMs of Cloud NAT {name}", region, {"nat": 1}, fewest, most)
-            yield piece(f"addresses of Cloud NAT {name}", region, {"address": addresses})
+            yield piece(f"VMs of Cloud NAT {name}", place, {"nat": 1}, fewest, most)
+            yield piece(f"addresses of Cloud NAT {name}", place, {"address": addresses})
         # The range of private services access is free.
         if type_ in ADDRESSES and inputs.get("addressType") != "INTERNAL":
-            yield piece(f"address {name}", region, {"address": 1})
+            yield piece(f"address {name}", place, {"address": 1})
 
 
 def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:

@@ -33,6 +33,7 @@ class Finding:
         path: The field to look at, such as ``spec.replicas``.
         message: What is invalid or missing, with the numbers.
         remedy: The shortest fix.
+        cluster: Its cluster in words, if a program has several.
     """
 
     rule: str
@@ -41,6 +42,12 @@ class Finding:
     path: str
     message: str
     remedy: str
+    cluster: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its object, with the cluster if there are several."""
+        return f"{self.object} in {self.cluster}" if self.cluster else self.object
 
     @property
     def is_error(self) -> bool:

@@ -89,10 +89,12 @@ def judge_program(
     *,
     rehearsed: bool = False,
     accepted: Collection[str] = (),
+    shared: Sequence[Resource] = (),
 ) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
-    If an accepted rule is broken, the verdict is the one without the rule.
+    ``judge_clusters`` judges each of several clusters by this. If an accepted rule is broken, the
+    verdict is the one without the rule.
 
     Args:
         resources: The resources that the program declares.
@@ -101,8 +103,10 @@ def judge_program(
         kept: The resources that Pulumi does not delete with the stack (``retain_on_delete``).
         rehearsed: Whether the program may have placeholders: nothing of it goes to Google Cloud.
         accepted: The rules whose errors the user accepts, or ``RULE/NAME`` for one object.
+        shared: More resources, of no cluster, whose cost and quotas are not counted.
     """
-    declared = list(resources)
+    own = list(resources)
+    declared = [*own, *shared]
     nodes = program.nodes_of(declared, existing)
     clusters = program.shown_clusters(declared)
     objects = program.objects_of(declared)
@@ -137,13 +141,13 @@ def judge_program(
     findings += lost_with_namespaces(verdicts.stored, objects, undeleted)
     errors = [finding for finding in findings if finding.is_error]
     region = verdicts.cost.region
-    platform = tuple(platform_cost(declared, nodes, region))
+    platform = tuple(platform_cost(own, nodes, region))
     verdicts = replace(
         verdicts,
         stack=together([verdicts.stack, verdict_of(errors, accepted)]),
         reasons=(*verdicts.reasons, *findings),
         cost=replace(verdicts.cost, platform=platform),
         retained=tuple(retained(verdicts.stored, objects, undeleted, region)),
-        needs=quota_needs(declared, existing),
+        needs=quota_needs(own, existing),
     )
     return as_written(verdicts, written)

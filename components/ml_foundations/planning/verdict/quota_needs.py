@@ -67,7 +67,10 @@ def quota_needs(
     regions = regions or {*map(_region_of, nodes)}
     region = regions.pop() if len(regions) == 1 else _OPEN
     volumes = _of_claims(program.objects_of(declared), clusters, region)
-    addresses = [_need("address/nat", region, 1, 1)] * len(of_type(declared, program.NAT))
+    addresses: list[QuotaNeed] = []
+    for nat in of_type(declared, program.NAT):
+        place = region if clusters or nodes else _region(nat.get("region"))
+        addresses.append(_need("address/nat", place, 1, 1))
     # Every project has the quota for one network.
     networks = len(of_type(declared, program.NETWORK))
     more = [_need("network/all", _GLOBAL, networks, networks)] if networks > 1 else []
@@ -83,6 +86,11 @@ def quota_needs(
 def quota_of_nodes(nodes: Iterable[NodeClass]) -> tuple[QuotaNeed, ...]:
     """Return what nodes take from quotas, as far as their labels show it."""
     return _sorted(_summed(_of_nodes(nodes)))
+
+
+def added(needs: Iterable[QuotaNeed]) -> tuple[QuotaNeed, ...]:
+    """Return the sums of needs, such as those of several clusters."""
+    return _sorted(_summed(needs))
 
 
 def _sorted(sums: _Needs) -> tuple[QuotaNeed, ...]:

@@ -55,6 +55,7 @@ def _workload_as_json(item: WorkloadVerdict) -> dict[str, Any]:
         "kind": item.workload.kind,
         "namespace": str(item.workload.namespace),
         "name": item.workload.name,
+        **({"cluster": item.workload.cluster} if item.workload.cluster else {}),
         "verdict": item.verdict,
         "reasons": _as_json(item.reasons),
         "warnings": _as_json(item.warnings),
@@ -136,6 +137,8 @@ def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     values = list(map(asdict, findings))
     for value in values:
         del value["severity"]
+        if not value["cluster"]:
+            del value["cluster"]
     return values
 
 
@@ -169,7 +172,7 @@ def of_stack(finding: Finding) -> str:
 
 def sentence(finding: Finding, workload: Workload | None = None) -> str:
     """Return a finding as text: its object unless that is the workload, message, fix and rule."""
-    about = "" if finding.object == str(workload) else f"{finding.object}: "
+    about = "" if finding.place == str(workload) else f"{finding.place}: "
     end = "" if finding.message.endswith(".") else "."
     remedy = f" {finding.remedy}" if finding.remedy else ""
     return f"{about}{finding.message}{end}{remedy} [{finding.rule}]"

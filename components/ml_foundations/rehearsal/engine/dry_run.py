@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format, struct_pb2
 
 from ml_foundations.kubernetes.reading import ReadError, json_value
-from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.clusters import Declared, sources_of
+from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.rehearsal.engine import environment, language_host, project_files
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -42,6 +43,8 @@ class Options(NamedTuple):
     """The value of ``delete_before_replace``; None if the provider decides."""
     provider: str = ""
     """The urn of its provider; empty for the default provider."""
+    parent: str = ""
+    """The urn of its component; empty for the stack."""
     sources: Mapping[str, Sequence[str]] = {}
     """The urns of the resources that each input depends on."""
 
@@ -65,6 +68,17 @@ class DryRun:
     accepted: Sequence[str] = ()
     kinds: str = ""
     options: Mapping[str, Options] = field(default_factory=dict[str, Options])
+
+    @property
+    def declared(self) -> list[Declared]:
+        """The declared resources as the proof judges them, each with what shows its cluster."""
+        declared: list[Declared] = []
+        for urn, resource in self.resources.items():
+            name, options = urn.rpartition("::")[2], self.options.get(urn, Options())
+            sources = sources_of(resource[0], options.sources)
+            given = named(resource, name)
+            declared.append(Declared(given, urn, name, options.provider, sources, options.parent))
+        return declared
 
 
 def dry_run(rehearsal: Rehearsal, *, with_proof: bool = True) -> DryRun:

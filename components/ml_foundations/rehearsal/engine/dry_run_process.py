@@ -75,6 +75,7 @@ def _options(request: Any) -> dict[str, Any]:
         if request.deleteBeforeReplaceDefined
         else None,
         "provider": request.provider.rpartition("::")[0],
+        "parent": "" if f"::{_STACK}::" in request.parent else request.parent,
         "sources": {key: list(found.urns) for key, found in dependencies},
     }
 

@@ -117,7 +117,7 @@ def collect(rehearsal: Rehearsal) -> Report:
 
 def _to_replace(rehearsal: Rehearsal) -> list[str]:
     """Return each placeholder of the deployed stack once, with the first resource that has it."""
-    resources, _ = deployed(rehearsal)
+    resources = [item.resource for item in deployed(rehearsal)]
     users: dict[str, str] = {}
     for finding in placeholder_findings(resources):
         value = finding.message.split('"')[1]

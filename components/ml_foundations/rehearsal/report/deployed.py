@@ -6,25 +6,23 @@ from typing import Any
 
 from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
+from ml_foundations.planning.input.clusters import PROVIDER, Declared, provider_of, sources_of
+from ml_foundations.planning.input.program import is_judged, is_kept, named
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import read_json, read_text
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.sdk import api_version_and_kind
 from ml_foundations.rehearsal.protocol.values import SIGNATURE, UNKNOWN_ON_THE_WIRE
 
-Resources = tuple[list[Resource], list[Resource]]
-"""The resources that the proof judges, and those among them that ``pulumi destroy`` keeps."""
 
-
-def deployed(rehearsal: Rehearsal) -> Resources:
+def deployed(rehearsal: Rehearsal) -> list[Declared]:
     """Return the resources of Pulumi's state. Their secrets are unknown."""
     checkpoint = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {})
     states = (checkpoint.get("latest") or {}).get("resources") or []
     return _judged(state for state in states if not state.get("delete"))
 
 
-def previewed(rehearsal: Rehearsal) -> Resources:
+def previewed(rehearsal: Rehearsal) -> list[Declared]:
     """Return the resources of the last preview. Their secrets and outputs are unknown."""
     states: dict[str, Mapping[str, Any]] = {}
     for line in read_text(rehearsal.preview_events).splitlines():
@@ -49,18 +47,24 @@ def _filled_in(state: Mapping[str, Any], *, has_children: bool) -> Mapping[str, 
     return {**state, "inputs": named((type_, inputs), state["urn"].rpartition("::")[2])[1]}
 
 
-def _judged(states: Iterable[Mapping[str, Any]]) -> Resources:
-    resources, kept = list[Resource](), list[Resource]()
+def _judged(states: Iterable[Mapping[str, Any]]) -> list[Declared]:
+    resources: list[Declared] = []
     for state in states:
-        type_ = state["type"]
-        if not is_judged(type_):
-            continue
-        resource = (type_, _plain(state.get("inputs", {})))
-        resources.append(resource)
-        retained, protected = state.get("retainOnDelete"), state.get("protect")
-        if is_kept(type_, retained=retained, protected=protected):
-            kept.append(resource)
-    return resources, kept
+        type_, urn, parent = state["type"], state.get("urn", ""), state.get("parent", "")
+        # The events of a preview do not show what an input depends on.
+        sources = state.get("propertyDependencies")
+        item = Declared(
+            (type_, _plain(state.get("inputs", {}))),
+            urn,
+            urn.rpartition("::")[2],
+            provider_of(state.get("provider", "")),
+            None if sources is None else sources_of(type_, sources),
+            "" if "::pulumi:pulumi:Stack::" in parent else parent,
+            is_kept(type_, retained=state.get("retainOnDelete"), protected=state.get("protect")),
+        )
+        if type_ == PROVIDER or is_judged(type_):
+            resources.append(item)
+    return resources
 
 
 def _plain(value: Any) -> Any:

@@ -8,13 +8,14 @@ from datetime import datetime
 from functools import partial
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.planning.input.clusters import Declared
 from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import Cost, cost_of
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
-from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
@@ -24,7 +25,7 @@ from ml_foundations.rehearsal.engine.dry_run import ACCEPTED, KINDS
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
-from ml_foundations.rehearsal.report.deployed import Resources, deployed
+from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.workloads import of_users
 
 _NOT_REHEARSED = {"impossible-value", "queue-kind"}
@@ -102,7 +103,10 @@ def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
 def _is_refuted(report: Report, finding: Finding) -> bool:
     """Return whether an error is about a workload that has completed in the replica."""
     for row in report.workloads:
-        name = re.compile(rf"\b{re.escape(f'{row.kind} {row.namespace}/{row.name}')}(?![\w.-])")
+        cluster, _, namespace = row.namespace.rpartition("/")
+        if cluster and finding.cluster != f"cluster {cluster}":
+            continue
+        name = re.compile(rf"\b{re.escape(f'{row.kind} {namespace}/{row.name}')}(?![\w.-])")
         is_about_it = name.fullmatch(finding.object) or name.search(finding.message)
         if is_about_it and row.state == "Completed" and finding.rule not in _NOT_REHEARSED:
             return True
@@ -117,15 +121,14 @@ def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
 
 
 def judge_stack(
-    rehearsal: Rehearsal, read: Callable[[Rehearsal], Resources] = deployed
+    rehearsal: Rehearsal, read: Callable[[Rehearsal], list[Declared]] = deployed
 ) -> Verdicts:
     """Return the verdicts on the deployed stack, or on the resources that ``read`` returns."""
     try:
         if kinds := read_json(rehearsal.root / KINDS, ""):
             kind_files.use(kinds)
-        resources, kept = read(rehearsal)
         accepted = read_json(rehearsal.root / ACCEPTED, [])
-        return judge_program(resources, kept=kept, rehearsed=True, accepted=accepted)
+        return judge_clusters(read(rehearsal), rehearsed=True, accepted=accepted)
     except (Exception, kind_files.KindError) as error:
         # The stack is shown in any case, without kinds that cannot be read.
         kind_files.use("")

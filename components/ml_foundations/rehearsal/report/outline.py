@@ -2,9 +2,8 @@
 
 from ml_foundations.kubernetes import printable
 from ml_foundations.kubernetes.words import names
-from ml_foundations.planning.input.program import named
+from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.findings import Severity
-from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import answer, sentence
 from ml_foundations.rehearsal.engine.dry_run import DryRun
 
@@ -13,10 +12,7 @@ def outline(program: DryRun) -> str:
     """Return the outline of a program in a few lines; empty if it has no resources."""
     if not program.resources:
         return ""
-    resources = [
-        named(resource, urn.rpartition("::")[2]) for urn, resource in program.resources.items()
-    ]
-    verdicts = judge_program(resources, rehearsed=True, accepted=program.accepted)
+    verdicts = judge_clusters(program.declared, rehearsed=True, accepted=program.accepted)
     cost = verdicts.cost
     pools = sorted(f"{pool.name} {pool.fewest}-{pool.most}" for pool in cost.pools)
     workloads = sorted(str(item.workload) for item in verdicts.workloads)

@@ -77,7 +77,7 @@ def leftover_lines(commands: Mapping[str, str]) -> list[str]:
 
 def finding_line(finding: Finding) -> str:
     """Return a finding of the proof in one line."""
-    return printable.line(f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}]")
+    return printable.line(f"{finding.place}: {finding.message}. {finding.remedy} [{finding.rule}]")
 
 
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
