@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ml_foundations.catalog.injections import injections
 from ml_foundations.catalog.name_limits import MOST_CHARACTERS
@@ -189,8 +189,8 @@ def _taken(documents: Iterable[Manifest]) -> _Problems:
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
     """Return the mappings of a list with their paths, without what is unknown or invalid."""
     found: Any = holder.get(key) if is_mapping(holder) else ()
-    listed = enumerate(found if isinstance(found, list | tuple) else ())
-    return [(f"{key}[{index}]", item) for index, item in listed if is_mapping(item)]
+    listed = cast("list[Any]", found if isinstance(found, list | tuple) else [])
+    return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if is_mapping(item)]
 
 
 def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:
