@@ -158,6 +158,9 @@ def test_the_dump_has_all_kinds_whose_fields_are_read() -> None:
         resource = f"{plural(name)}.{group}".rstrip(".")
         is_dumped = re.fullmatch(pattern[1], resource) is not None
         assert is_dumped or name in ("Secret", "Configuration"), resource
+    # What planning replaces by what controllers make of it.
+    for resource in ("scaledobjects.keda.sh", "trainjobs.trainer.kubeflow.org"):
+        assert re.fullmatch(pattern[1], resource), resource
 
 
 def test_the_page_dumps_by_the_command() -> None:

@@ -5,16 +5,15 @@ from ml_foundations.rehearsal.api import Api
 from tests.factories import Manifest
 
 UNREAD = {"events", "secrets", "configmaps", "leases", "componentstatuses"}
-OF_ADMISSION = ("admissionregistration.k8s.io", "apiextensions.k8s.io")
 
 
 def dumped(api: Api) -> list[Manifest]:
-    """Return the objects of a cluster as kubectl shows them, except those that decide about admission."""
+    """Return the objects of a cluster as kubectl shows them."""
     groups = [each["preferredVersion"]["groupVersion"] for each in api.get("/apis")["groups"]]
     objects: list[Manifest] = []
     for version in ("v1", *groups):
         path = "/api/v1" if version == "v1" else f"/apis/{version}"
-        for resource in api.get(path)["resources"] if not version.startswith(OF_ADMISSION) else ():
+        for resource in api.get(path)["resources"]:
             if {"list"} <= {*resource["verbs"]} and resource["name"] not in UNREAD:
                 kind = {"apiVersion": version, "kind": resource["kind"]}
                 listed = api.get(f"{path}/{resource['name']}")["items"]

@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.reading import ReadError, embedded_json
 from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
+from ml_foundations.planning.input.known_admission import is_known
 from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.performance import IdentityMap
 from ml_foundations.planning.model.workloads import Workload, is_stored, workload_kinds
@@ -62,6 +63,7 @@ class AdmissionObjects:
         self._policies: set[str] = set()
         self._bindings = defaultdict[str, list[Manifest]](list)
         self._incomplete = IdentityMap[Manifest, bool]()
+        self._known = IdentityMap[Manifest, bool]()
         for document in objects:
             spec = section(document, "spec")
             self._bindings[str(spec.get("policyName"))].append(spec)
@@ -69,6 +71,8 @@ class AdmissionObjects:
                 self._policies.add(name_of(document))
             if any(unknown_paths(document)):
                 self._incomplete[document] = True
+            elif is_known(document):
+                self._known[document] = True
 
     def matching(self, workload: Workload, *prefixes: str) -> list[Manifest]:
         """Return the objects that may reject or change a workload, or an object without pods.
@@ -82,12 +86,13 @@ class AdmissionObjects:
         return matching
 
     def _matches(self, document: Manifest, workload: Workload) -> bool:
+        if document in self._known:
+            return False
         spec = section(document, "spec")
         match document["kind"]:
             case "CustomResourceDefinition":
-                group = str(workload.manifest.get("apiVersion")).rpartition("/")[0]
-                kind = section(spec, "names").get("kind")
-                return kind == workload.kind and spec.get("group") == group
+                # Of a kind that planning knows, it follows the definition; others are unknown.
+                return False
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
                 hooks: Any = document.get("webhooks")
                 return UNKNOWN in (hooks, *(hooks if isinstance(hooks, list) else ())) or any(

@@ -95,7 +95,7 @@ class ClassifiedDocuments:
 
         With a value instead of each of them, the workload may have any verdict.
         """
-        changing = self.admission.matching(workload, "Mutating", "CustomResource")
+        changing = self.admission.matching(workload, "Mutating")
         return [
             *self._own_unknowns(workload),
             *self._in_namespace.get(workload.namespace, ()),

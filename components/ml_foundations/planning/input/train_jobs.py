@@ -19,6 +19,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.input.field_catalog import Note
 from ml_foundations.planning.model.declared import full_name
+from ml_foundations.planning.model.workloads import is_finished
 
 _CLUSTER_RUNTIME = "ClusterTrainingRuntime"
 _SINGLE = ("trainer", "dataset-initializer", "model-initializer")
@@ -36,7 +37,7 @@ _Runtimes = Mapping[tuple[Any, Any, Any], Manifest]
 def with_job_sets(
     documents: Iterable[Manifest], refused: Callable[[Manifest, Manifest | None], Iterable[Note]]
 ) -> list[Manifest]:
-    """Return documents with the JobSet of each TrainJob in its place.
+    """Return documents with the JobSet of each TrainJob in its place; none if it has ended.
 
     Each has what is refused about its TrainJob with its runtime, if that is shown.
     """
@@ -46,6 +47,7 @@ def with_job_sets(
         is_train_job = (document.get("apiVersion"), document["kind"]) == (TRAINER_API, "TrainJob")
         if not is_train_job:
             resolved.append(document)
+        if not is_train_job or is_finished(document):
             continue
         runtime = _runtime_of(document, runtimes)
         notes = [note for note in refused(document, runtime) if note.is_error]

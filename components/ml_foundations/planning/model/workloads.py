@@ -319,15 +319,22 @@ def may_end(pod: Manifest) -> bool:
     return is_limited or spec.get("restartPolicy", "Always") != "Always"
 
 
+_RUN_ONCE = frozenset({"Job", "JobSet", "RayJob", "TrainJob"})
+_ENDS = ("Complete", "Completed", "Failed")
+"""The states after which nothing of them starts again (jobset v0.12.0, pkg/controllers,
+jobSetFinished; kuberay v1.6.2, IsJobDeploymentTerminal; trainer v2.2.1, trainjob_types.go)."""
+
+
 def is_finished(document: Manifest) -> bool:
-    """Return whether a document is a pod or a Job that has ended."""
+    """Return whether a document is a pod, or a workload that runs once, that has ended."""
     status = section(document, "status")
-    if document.get("kind") == "Job":
+    if document.get("kind") in _RUN_ONCE:
+        # The API server drops the status of an object that is new.
+        states = [status.get("terminalState"), status.get("jobDeploymentStatus")]
         for condition in items(status, "conditions"):
-            is_end = condition.get("type") in ("Complete", "Failed")
-            if is_end and condition.get("status") == "True":
-                return True
-        return False
+            if condition.get("status") == "True":
+                states.append(condition.get("type"))
+        return is_stored(document) and any(state in _ENDS for state in states)
     if document.get("kind") != "Pod" or status.get("phase") not in ("Succeeded", "Failed"):
         return False
     return is_stored(document) or bool(section(document, "spec").get("nodeName"))

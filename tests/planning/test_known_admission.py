@@ -1,0 +1,136 @@
+"""The webhooks and policies of a cluster that planning follows, and ended workloads in a dump."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.catalog.tables import rows
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.input.known_admission import is_known
+from ml_foundations.planning.verdict.program import judge_documents
+
+from tests.factories import Manifest, container, deployment, job, namespaced, node, template
+from tests.factories import webhook as any_webhook
+from tests.support.checkout import CHECKOUT
+
+ADDONS = CHECKOUT / "components" / "ml_foundations" / "rehearsal" / "cloud" / "addons.yaml"
+POLICIES: dict[str, Manifest] = {
+    document["metadata"]["name"]: document
+    for document in yaml.safe_load_all(ADDONS.read_text())
+    if document["kind"] == "MutatingAdmissionPolicy"
+}
+KNOWN = [
+    (row["name"], row["known_by"])
+    for row in rows("known_admission.csv", "ml_foundations.planning.input")
+]
+WEBHOOKS = [(name, service) for name, service in KNOWN if "/" in service]
+
+
+def judged(*documents: Manifest) -> Verdict:
+    pods = template({"app": "web"}, [container(gpu=8)])
+    return judge_documents([deployment("web", 1, pods), node("n", gpu=8), *documents]).stack
+
+
+def webhook(name: str, client: Manifest) -> Manifest:
+    made = any_webhook("pods")
+    made["metadata"]["name"] = name
+    made["webhooks"][0]["clientConfig"] = client
+    return made
+
+
+@pytest.mark.parametrize(("name", "service"), WEBHOOKS)
+def test_a_webhook_is_known_by_its_name_and_its_service(name: str, service: str) -> None:
+    namespace, _, called = service.partition("/")
+    client = {"service": {"namespace": namespace, "name": called}}
+    assert judged(webhook(name, client)) is Verdict.FITS
+    assert judged(webhook("other", client)) is Verdict.UNDETERMINED
+    for other in (
+        {"service": {"namespace": "team", "name": called}},
+        {"service": {"namespace": namespace, "name": "other"}},
+        {"url": "https://hooks.example.com/"},
+    ):
+        assert judged(webhook(name, other)) is Verdict.UNDETERMINED
+
+
+def test_all_policies_of_the_replica_are_known() -> None:
+    assert POLICIES.keys() == {name for name, _ in KNOWN} - dict(WEBHOOKS).keys()
+    assert all(map(is_known, POLICIES.values()))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_is_known_by_what_it_does(name: str) -> None:
+    spec = POLICIES[name]["spec"]
+    rule = spec["matchConstraints"]["resourceRules"][0]
+    stored = {"matchConstraints": {"resourceRules": [{**rule, "scope": "*"}]}}
+    assert judged({**POLICIES[name], "spec": {**spec, **stored, "failurePolicy": "Fail"}}) is (
+        Verdict.FITS
+    )
+    for changed in (
+        {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]},
+        {"matchConstraints": {"resourceRules": [{**rule, "resources": ["*"]}]}},
+    ):
+        assert judged({**POLICIES[name], "spec": {**spec, **changed}}) is Verdict.UNDETERMINED
+
+
+def ended(document: Manifest, status: Mapping[str, Any], uid: str = "u") -> Manifest:
+    metadata = {**document["metadata"], **({"uid": uid} if uid else {})}
+    return {**document, "metadata": metadata, "status": status}
+
+
+TOO_LARGE = template(containers=[container(gpu=8)], restartPolicy="Never")
+JOB = job("train", 9, TOO_LARGE)
+JOB_SET = namespaced(
+    "jobset.x-k8s.io/v1alpha2",
+    "JobSet",
+    "train",
+    spec={"replicatedJobs": [{"name": "a", "template": {"spec": JOB["spec"]}}]},
+)
+TRAIN_JOB = namespaced(
+    "trainer.kubeflow.org/v1alpha1", "TrainJob", "train", spec={"runtimeRef": {"name": "torch"}}
+)
+GROUP = {"groupName": "g", "replicas": 9, "rayStartParams": {}, "template": TOO_LARGE}
+RAY_JOB = namespaced(
+    "ray.io/v1",
+    "RayJob",
+    "train",
+    spec={
+        "entrypoint": "python train.py",
+        "rayClusterSpec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": TOO_LARGE},
+            "workerGroupSpecs": [GROUP],
+        },
+    },
+)
+
+
+def condition(type_: str, status: str = "True") -> Manifest:
+    return {"conditions": [{"type": type_, "status": status}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "ends", "runs"),
+    [
+        (JOB, [condition("Complete"), condition("Failed")], condition("Complete", "False")),
+        (
+            JOB_SET,
+            [{"terminalState": "Completed"}, {"terminalState": "Failed"}, condition("Completed")],
+            condition("Suspended"),
+        ),
+        (
+            RAY_JOB,
+            [{"jobDeploymentStatus": "Complete"}, {"jobDeploymentStatus": "Failed"}],
+            {"jobDeploymentStatus": "Retrying"},
+        ),
+        (TRAIN_JOB, [condition("Complete"), condition("Failed")], condition("Suspended")),
+    ],
+    ids=lambda value: value.get("kind") if isinstance(value, dict) else None,
+)
+def test_what_has_ended_is_left_out(
+    document: Manifest, ends: list[Manifest], runs: Manifest
+) -> None:
+    for status in ends:
+        assert judged(ended(document, status)) is Verdict.FITS
+        # The API server drops the status of what is created.
+        assert judged(ended(document, status, uid="")) is not Verdict.FITS
+    assert judged(ended(document, runs)) is not Verdict.FITS
