@@ -39,7 +39,11 @@ def resolve(
         elif reference.is_list:
             entry[key] = [published[of][key] if isinstance(of, str) else of for of in items]
         elif published:
-            entry.update(*published.values())
+            (values,) = published.values()
+            for of, value in values.items():
+                if of != key and entry.get(of) not in (None, value):
+                    yield of, f"is {entry[of]}, but follows from {key}; leave it out"
+            entry.update(values)
 
 
 def _published(reference: Reference, name: str, section: Any, namespace: str) -> dict[str, Any]:

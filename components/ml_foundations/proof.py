@@ -25,7 +25,7 @@ from ml_foundations.planning.model import kind_files
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.clusters import judge_clusters
 from ml_foundations.planning.verdict.cost import over_budget
-from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of
+from ml_foundations.planning.verdict.findings import Finding, Severity, reason_of, unmatched
 from ml_foundations.planning.verdict.objects import PLACEHOLDER, image_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
@@ -310,6 +310,8 @@ class Proof:
             elif finding.severity is not Severity.ERROR:
                 log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
                 log(printable.line(self._sentence(finding)))
+        for text in unmatched(self._accepted, self._unmerged(verdicts)):
+            pulumi.log.warn(printable.line(text))
         summary = report.as_summary(verdicts, accepted)
         if errors:
             # Quotas and costs explain errors, so they come after them.
@@ -319,6 +321,11 @@ class Proof:
         pulumi.log.info(printable.text(f"proof: {summary}"))
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
+        findings = self._unmerged(verdicts)
+        errors = filter(self._is_error, findings)
+        return [*_merged(errors), *_merged(item for item in findings if not self._is_error(item))]
+
+    def _unmerged(self, verdicts: Verdicts) -> list[Finding]:
         findings = verdicts.findings
         if self._monthly_budget is not None and (
             excess := over_budget(verdicts.cost, self._monthly_budget)
@@ -326,8 +333,7 @@ class Proof:
             findings.append(excess)
         for item in verdicts.workloads if self._require_digests else ():
             findings += image_findings(item.workload)
-        errors = filter(self._is_error, findings)
-        return [*_merged(errors), *_merged(item for item in findings if not self._is_error(item))]
+        return findings
 
     def _sentence(self, finding: Finding) -> str:
         name = finding.object.partition(" and ")[0]

@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.spelling import nearest_names
 from ml_foundations.planning.verdict.findings import RULES, error, warning
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.proof import Proof
+from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from codegen.objects import LEAST
@@ -315,13 +316,21 @@ def test_names_and_values_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pulumi.RunError) as ended:
         proof._report(replace(judge(()), reasons=(error("other", EVIL, EVIL, EVIL, EVIL),)))
     texts.append(str(ended.value))
-    assert len(texts) == 4
+    assert len(texts) == 5
     for text in texts:
         assert not obeyed(text)
-        assert "\\x1b[31m\\u202e\\r" in text or text.startswith("proof: ")
+        assert "\\x1b[31m\\u202e\\r" in text or text.startswith(("proof: ", "accept "))
 
 
-@pytest.mark.parametrize(("memory", "fault"), [("48", "48 bytes. Did you mean 48Gi?"), (7, "7Gi")])
+@pytest.mark.parametrize(
+    ("memory", "fault"),
+    [
+        ("48", "48 bytes. Did you mean 48Gi?"),
+        (7, "7Gi"),
+        ("48m", "48m bytes. Did you mean 48Gi?"),
+        ("500u", "500u bytes. Did you mean 500Gi?"),
+    ],
+)
 def test_a_memory_without_a_unit_is_bytes(memory: Any, fault: str) -> None:
     assert fault in reason(message("TrainingJob", **A_TRAINING | {"memory": memory}), "memory")
 
@@ -329,3 +338,20 @@ def test_a_memory_without_a_unit_is_bytes(memory: Any, fault: str) -> None:
 def test_a_unit_of_bytes_is_not_one_of_kubernetes() -> None:
     found = reason(message("TrainingJob", **A_TRAINING | {"memory": "48GB"}), "memory")
     assert "'48GB' is not a Kubernetes quantity. Did you mean 48Gi?" in found
+
+
+def _bucket_types(model: type[Spec] = Spec) -> Iterator[Any]:
+    for of in model.__subclasses__():
+        if "bucket" in of.model_fields:
+            yield pytest.param(of.model_fields["bucket"].rebuild_annotation(), id=of.__name__)
+        yield from _bucket_types(of)
+
+
+@pytest.mark.parametrize("type_", [*_bucket_types()])
+def test_a_bucket_has_a_name_that_cloud_storage_allows(type_: Any) -> None:
+    adapter = TypeAdapter[Any](type_)
+    for bucket in ("my_bucket.example", "1-models", "a" * 63, "_"):
+        assert adapter.validate_python(bucket) == bucket
+    for bucket in ("gs://my-models", "My-models", "ab", "-models", "a" * 64):
+        with pytest.raises(ValidationError, match=f"is {bucket}; a name of a bucket has 3 to 63"):
+            adapter.validate_python(bucket)

@@ -9,7 +9,7 @@ import yaml
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.__main__ import main as plan
 from ml_foundations.planning.model.workloads import template_path, workload_kinds
-from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.findings import Severity, error
 
 from tests.factories import Manifest, container, job, namespaced, template
 from tests.planning.test_rules import EDGE, NODES, queued
@@ -103,6 +103,55 @@ def test_a_rule_is_accepted_for_one_object() -> None:
     assert [item.verdict for item in verdicts.workloads] == [Verdict.FITS, Verdict.CANNOT_FIT]
     assert verdicts.stack is Verdict.CANNOT_FIT
     assert judge(documents, accepted=["resources/a", "resources/b"]).stack is Verdict.FITS
+
+
+TOO_LARGE = template(containers=[container(cpu=100)])
+
+
+def of_team(namespace: str) -> Manifest:
+    large = job("train", 1, TOO_LARGE)
+    return {**large, "metadata": {**large["metadata"], "namespace": namespace}}
+
+
+@pytest.mark.parametrize("name", ["research/train", "Job research/train"])
+def test_an_object_has_the_name_that_findings_print(name: str) -> None:
+    documents = [NODES, of_team("research"), of_team("other")]
+    verdicts = judge(documents, accepted=[f"resources/{name}"])
+    assert [item.verdict for item in verdicts.workloads] == [Verdict.FITS, Verdict.CANNOT_FIT]
+    assert judge(documents, accepted=["resources/train"]).stack is Verdict.FITS
+
+
+def test_an_accepted_rule_of_several_objects_is_that_of_the_first() -> None:
+    merged = error("nodes", "Job a/x and 1 more", "", "m", "r")
+    assert merged.is_accepted(["nodes/x"])
+    assert merged.is_accepted(["nodes/Job a/x"])
+    assert not merged.is_accepted(["nodes/more"])
+
+
+@pytest.mark.parametrize(
+    "accepted", ["resources/trian", "resources/other/train", "resources/Pod research/train"]
+)
+def test_plan_warns_of_what_accepts_nothing(accepted: str, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump_all([NODES, of_team("research")]))
+    good = "resources/research/train"
+    assert plan([str(file), "--accept", f"{accepted}=x", "--accept", f"{good}=y"]) == 0
+    assert capsys.readouterr().err == (
+        f"warning: accept {accepted}: no finding has this rule and name;"
+        " write RULE, RULE/NAME or RULE/NAMESPACE/NAME of a finding, or leave it out\n"
+    )
+
+
+def test_a_comparison_shows_a_new_accepted_error(tmp_path: Path, capsys: Any) -> None:
+    small = job("train", 1, template(containers=[container(cpu=1)]))
+    for name, documents in {"old": small, "new": job("train", 1, TOO_LARGE)}.items():
+        (tmp_path / name).write_text(yaml.safe_dump_all([NODES, documents]))
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    shown = "  accepted, because ordered: each pod needs 100 cpu"
+    assert plan(["--diff", old, new, "--accept", "resources=ordered"]) == 0
+    assert shown in capsys.readouterr().out
+    assert plan(["--diff", new, new, "--accept", "resources=ordered"]) == 0
+    assert shown not in capsys.readouterr().out
 
 
 def test_plan_shows_why_an_error_is_accepted(tmp_path: Path, capsys: Any) -> None:

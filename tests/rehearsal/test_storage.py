@@ -464,7 +464,7 @@ def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Clou
     """GKE adds the sidecar to pods with its annotation: by a claim, too, a bucket is not mounted without it."""
     cloud = with_identity
     volume, claim = check(
-        VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "b"}
+        VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "bbb"}
     ).manifests()
     cloud.api.create(volumes.VOLUMES, volume)
     cloud.api.create(CLAIMS, claim)
@@ -510,7 +510,7 @@ def test_checkpoints_are_mounted_on_the_nodes_of_a_configuration_alone(
     bucket_pod(cloud, "kept", {"csi": {"driver": labels.CHECKPOINT_DRIVER}})
     until(lambda: bool(refused_mounts(cloud, "kept")))
     assert f"driver name {labels.CHECKPOINT_DRIVER} not found" in refused_mounts(cloud, "kept")[0]
-    args = {"project": "p", "bucket": "b", "in_memory_volume_size": "1Gi"}
+    args = {"project": "p", "bucket": "bbb", "in_memory_volume_size": "1Gi"}
     args |= {"configuration_name": "ram", "node_selector": {labels.GKE_NODE_POOL: "system"}}
     (configuration,) = check(CheckpointConfigurationSpec, "ram", args).manifests()
     cloud.api.create(CONFIGURATIONS, configuration)

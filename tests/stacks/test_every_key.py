@@ -163,6 +163,21 @@ def test_a_runtime_in_networks_gives_its_prefix_to_its_jobs() -> None:
     assert nlp.train_jobs["llama"].command_prefix == prefix
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"teams.{team}.{key}.{name}.namespace"
+        for team, has in given()["teams"].items()
+        for key in map(to_camel, SECTIONS)
+        for name in has.get(key, {})
+    ],
+)
+def test_a_namespace_follows_from_the_team(path: str) -> None:
+    found = errors(changed(path, "elsewhere"))
+    assert f"{path}: is elsewhere, but follows from" in found
+    assert "leave it out" in found
+
+
 def test_arguments_in_place_of_a_name_stay() -> None:
     """A server outside of the stack file, and weights that are no cache of it."""
     server = {"name": "other", "namespace": "serving", "selector": {"app": "o"}, "port": 80}

@@ -54,7 +54,7 @@ def test_a_training_mounts_the_checkpoints_of_its_pool_once_they_are_configured(
         )
         pool = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-8", max_nodes=2)
         kept = CheckpointConfiguration(
-            "ram", cluster=cluster, pool=pool, bucket="b", in_memory_volume_size="8Gi"
+            "ram", cluster=cluster, pool=pool, bucket="bbb", in_memory_volume_size="8Gi"
         )
         DistributedTraining(
             "train",

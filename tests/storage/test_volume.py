@@ -125,7 +125,7 @@ def test_a_bucket_of_another_resource_may_be_unknown_at_preview() -> None:
 
 @pytest.mark.parametrize("data", [True, False])
 def test_data_is_protected_and_stays_and_scratch_space_is_not(data: bool) -> None:
-    requests = declared(lambda: Volume("x", {"namespace": "ml", "bucket": "b", "data": data}))
+    requests = declared(lambda: Volume("x", {"namespace": "ml", "bucket": "bbb", "data": data}))
     for name in ("x-claim", "x-volume"):
         assert requests[name].protect is data
         assert requests[name].retainOnDelete is data
@@ -146,15 +146,15 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["1 invalid argument:", "bucket: a volume has one source, but snapshot is set too"],
     ),
     "a bucket and a disk": (
-        {"bucket": "b", "disk": DISK, "storage_class": "gcs-fuse"},
+        {"bucket": "bbb", "disk": DISK, "storage_class": "gcs-fuse"},
         ["1 invalid argument:", "bucket: a volume has one source, but disk is set too"],
     ),
     "three sources": (
-        {"bucket": "b", "disk": DISK, "storage_class": "gcs-fuse", "snapshot": "s"},
+        {"bucket": "bbb", "disk": DISK, "storage_class": "gcs-fuse", "snapshot": "s"},
         ["1 invalid argument:", "disk: a volume has one source, but snapshot is set too"],
     ),
     "a class of a bucket": (
-        {"bucket": "b", "storage_class": "zonal-ssd"},
+        {"bucket": "bbb", "storage_class": "zonal-ssd"},
         ["storage_class: is for disks"],
     ),
     "no disk": (

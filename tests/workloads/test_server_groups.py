@@ -180,6 +180,25 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"nodes": 1, "arguments": ["-tp=4", "-pp", "2", "--data-parallel-size=2"]},
         "sizes are 4, 2 and 2: 16 GPUs, and a replica has 8",
     ),
+    *(
+        ({"nodes": 1, "gpus": 2, "arguments": arguments}, "4 GPUs, and a replica has 2")
+        for arguments in (
+            ["--tensor_parallel_size=4"],
+            ["--tensor-parallel", "4"],
+            ["-tp", "4"],
+            ["--tensor-parallel-size=2", "--tensor-parallel-size=4"],
+            ["-pp=2", "--tensor_parallel_size", "2"],
+        )
+    ),
+    (
+        {"nodes": 1, "gpus": 2, "arguments": None}
+        | {"command": ["bash", "-c", "vllm serve m --tensor-parallel-size 4"]},
+        "4 GPUs, and a replica has 2",
+    ),
+    *(
+        ({"nodes": 1, "arguments": [f"-tp={value}"]}, f"--tensor-parallel-size is {value!r}; set")
+        for value in ("0", "four", "-1", "")
+    ),
     (
         {"launcher": "none", "arguments": ["-tp=8", "-pp=4"]},
         "sizes are 8, 4 and 1: 32 GPUs, and a replica has 16; set gpus to 16",
@@ -260,6 +279,9 @@ def test_a_rollout_with_a_surge_needs_spare_nodes_for_a_group(
         ["--data-parallel-size=16", "--data-parallel-size-local=8"],
         ["-tp=16", "--distributed-executor-backend=ray"],
         ["-tp=3"],
+        ["-tp=16", "-tp=8"],
+        ["-tp=16", "--distributed_executor_backend=ray"],
+        ["-tp=$(GPUS)"],
     ],
 )
 def test_gpus_of_one_node_may_be_enough(arguments: list[str]) -> None:

@@ -94,7 +94,8 @@ def _positive_quantity(value: object, info: ValidationInfo) -> str:
     if amount <= 0:
         raise ValueError("must be more than 0")
     if amount < 1024 and (info.field_name or "").endswith(_OF_BYTES):
-        raise ValueError(f"is {text} bytes. Did you mean {text}Gi?")
+        number = re.match("[0-9.]*", text)
+        raise ValueError(f"is {text} bytes. Did you mean {number and number[0]}Gi?")
     return text
 
 
@@ -112,6 +113,20 @@ Name = Annotated[str, AfterValidator(_name)]
 
 InputName = Annotated[Name, InputOf(str)]
 """The same, or an output; the code that reads it must not look inside."""
+
+
+def _bucket_name(value: str) -> str:
+    # With dots, 222 characters are allowed, with 63 between two dots. "_" is each bucket that
+    # Cloud Storage FUSE may read.
+    pattern = r"_|[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]"
+    if not re.fullmatch(pattern, value) or max(map(len, value.split("."))) > MAX_LABEL:
+        characters = "3 to 63 lower case letters, digits, dashes, underscores and dots"
+        raise ValueError(f"is {value}; a name of a bucket has {characters}, and no gs://")
+    return value
+
+
+BucketName = Annotated[str, AfterValidator(_bucket_name), InputOf(str)]
+"""The name of a Cloud Storage bucket (Cloud Storage, "Bucket names"), or an output."""
 
 Quantity = Annotated[
     str,

@@ -22,7 +22,7 @@ from ml_foundations.planning.unexpected import UNREADABLE, described, step
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.accepted import with_accepted
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.findings import RULES, Finding, unknown_rule
+from ml_foundations.planning.verdict.findings import RULES, Finding, unknown_rule, unmatched
 from ml_foundations.planning.verdict.program import judge_documents
 from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -60,14 +60,27 @@ def main(
 
 def _judge(options: argparse.Namespace, style: str) -> int:
     """Judge what the options name, print the verdicts, and return the exit code."""
+    accepted = dict[str, str](options.accept)
+    findings: list[Finding] = []
+
+    def judge(manifests: Sequence[Manifest]) -> Verdicts:
+        verdicts = judge_documents(manifests, accepted)
+        findings.extend(verdicts.findings)
+        return with_accepted(verdicts, accepted)
+
+    exit_code = _tell_verdicts(options, style, judge)
+    for text in unmatched(accepted, findings):
+        print(printable.line(f"warning: {text}"), file=sys.stderr)
+    return exit_code
+
+
+def _tell_verdicts(
+    options: argparse.Namespace, style: str, judge: Callable[[Sequence[Manifest]], Verdicts]
+) -> int:
+    """Print the verdicts on what the options name, and return the exit code."""
     named: list[str] = [*options.files, *(options.diff or [])]
     if named.count("-") > 1:
         raise documents.UnreadableError(["-: standard input can be read only once. Name it once"])
-    accepted = dict[str, str](options.accept)
-
-    def judge(manifests: Sequence[Manifest]) -> Verdicts:
-        return with_accepted(judge_documents(manifests, accepted), accepted)
-
     if options.diff:
         old, new = options.diff
         shared, before, after = _read(options.files), _read([old]), _read([new])

@@ -12,7 +12,7 @@ from ml_foundations.component.objects import IN_PROJECT, ObjectArgument
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
-from ml_foundations.component.types import InputName, InputText, Name, Quantity, concat
+from ml_foundations.component.types import BucketName, InputText, Name, Quantity, concat
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import CheckpointConfigurationComponent
 
@@ -40,7 +40,7 @@ class CheckpointConfigurationSpec(ComponentSpec):
     """The name of the CheckpointConfiguration. By default, the name of the component."""
     project: InputText
     """The Google Cloud project of the cluster. By default, the setting gcp:project."""
-    bucket: InputName
+    bucket: BucketName
     """The name of the bucket for the copies, with a hierarchical namespace. Without that, no
     copies are made."""
     in_memory_volume_size: Quantity

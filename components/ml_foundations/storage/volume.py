@@ -13,7 +13,15 @@ from ml_foundations.component.children import ChildResource
 from ml_foundations.component.objects import IN_CLUSTER, TEAM
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.component.types import InputName, InputStr, InputText, Name, Quantity, derived
+from ml_foundations.component.types import (
+    BucketName,
+    InputName,
+    InputStr,
+    InputText,
+    Name,
+    Quantity,
+    derived,
+)
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
@@ -59,7 +67,7 @@ class VolumeSpec(ComponentSpec):
     disk: InputStr = None
     """An existing disk: `projects/<project>/zones/<zone>/disks/<name>`. Set storage_class to a
     class of its type."""
-    bucket: InputStr = None
+    bucket: BucketName | None = None
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     labels: dict[str, InputText] = {}
     """Labels of the claim."""

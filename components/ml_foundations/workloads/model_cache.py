@@ -17,8 +17,8 @@ from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.spec import ComponentSpec, Spec, check
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import (
+    BucketName,
     InputName,
-    InputStr,
     InputText,
     Name,
     NonEmpty,
@@ -98,7 +98,7 @@ class ModelCacheSpec(ComponentSpec):
     """The namespace of the servers."""
     path: str = Field("/models", pattern="^/")
     """The path of the weights in servers. The default is /models."""
-    bucket: InputStr = None
+    bucket: BucketName | None = None
     """Source: a Cloud Storage bucket with the weights."""
     bucket_location: str | None = None
     """The location of the bucket, such as us-east4. With the cluster, it is checked: reading from

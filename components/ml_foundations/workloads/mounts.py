@@ -1,14 +1,14 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputOf, Name, NonEmpty, Quantity
+from ml_foundations.component.types import BucketName, Name, NonEmpty, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import Manifest
@@ -45,7 +45,7 @@ class Mount(Spec):
     """Source: the name of a Secret."""
     config_map: NonEmpty | None = None
     """Source: the name of a ConfigMap."""
-    bucket: Annotated[str, Field(min_length=3), InputOf(str)] | None = None
+    bucket: BucketName | None = None
     """Source: the name of a Cloud Storage bucket, mounted by GKE's Cloud Storage FUSE CSI
     driver."""
     scratch: Quantity | None = None

@@ -32,8 +32,8 @@ _RAY_SCRIPT = "/vllm-workspace/examples/online_serving/multi-node-serving.sh"
 """vLLM's script, which starts Ray and waits for the group (vllm, examples/online_serving)."""
 _RPC_PORT = 5555
 _SERVE = ["vllm", "serve"]
-_TENSOR = ("--tensor-parallel-size", "-tp")
-_PIPELINE = ("--pipeline-parallel-size", "-pp")
+_TENSOR = ("--tensor-parallel-size", "-tp", "--tensor-parallel")
+_PIPELINE = ("--pipeline-parallel-size", "-pp", "--pipeline-parallel")
 _LOCAL_ENGINES = ("--data-parallel-size-local", "-dpl")
 _ENGINES = ("--data-parallel-size", "-dp")
 _ELSEWHERE = ("--distributed-executor-backend", "--nnodes", "--data-parallel-address")
@@ -127,7 +127,10 @@ class GroupedServerSpec(ServerSpec):
     def _words(self) -> list[str] | None:
         """The command and the arguments; None if a word is not known yet."""
         given: list[Any] = [*(self.command or []), *(self.arguments or [])]
-        return given if all(isinstance(word, str) for word in given) else None
+        if not all(isinstance(word, str) for word in given):
+            return None
+        # A script is one word of the command.
+        return [part for word in given for part in word.split()]
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -191,9 +194,15 @@ class GroupedServerSpec(ServerSpec):
         some arguments the GPUs may be elsewhere.
         """
         words = self._words
+        for names in (_TENSOR, _PIPELINE, _ENGINES):
+            value = _given(words or [], names)
+            # Scripts have quotes and variables.
+            is_plain = value is not None and re.fullmatch(r"[-+.\w]*", value)
+            if is_plain and not re.fullmatch("0*[1-9][0-9]*", str(value)):
+                yield "arguments", f"{names[0]} is {value!r}; set it to a whole number from 1 on"
         if words is None or not self.gpus or (self.is_grouped and self.started_by != "none"):
             return
-        if any(word.startswith(_ELSEWHERE) for word in words):
+        if any(word.replace("_", "-").startswith(_ELSEWHERE) for word in words):
             return
         # Each engine has its own GPUs. Those of a group may be on several nodes.
         engines = 1 if self.is_grouped else _size(words, _LOCAL_ENGINES, _size(words, _ENGINES))
@@ -296,11 +305,20 @@ def _script(spec: GroupedServerSpec, script: str, arguments: Sequence[Any]) -> d
     return {"command": shell, "args": [*(spec.command or _SERVE), *arguments]}
 
 
-def _size(words: Sequence[str], names: Sequence[str], default: int = 1) -> int:
-    """Return the number that is given for an argument with one of these names, or the default."""
+def _given(words: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the value of an argument with one of these names; of several, the last.
+
+    vLLM takes underscores for dashes, and argparse a name without its end.
+    """
+    found: str | None = None
     for index, word in enumerate(words):
         name, separator, value = word.partition("=")
-        if name in names:
-            value = value if separator else "".join(words[index + 1 : index + 2])
-            return int(value) if value.isdecimal() else default
-    return default
+        if name.replace("_", "-") in names:
+            found = value if separator else "".join(words[index + 1 : index + 2])
+    return found
+
+
+def _size(words: Sequence[str], names: Sequence[str], default: int = 1) -> int:
+    """Return the number that is given for an argument with one of these names, or the default."""
+    value = _given(words, names) or ""
+    return int(value) or default if value.isdecimal() else default

@@ -46,11 +46,17 @@ class Change:
 
     @property
     def is_change(self) -> bool:
-        """Return whether its verdict, its GPUs or their cost change."""
+        """Return whether its verdict, its GPUs or their cost change, or an error is accepted."""
         old, new = self.before, self.after
         if old is None or new is None:
             return old is not new
-        return (old.verdict, old.gpus) != (new.verdict, new.gpus)
+        if (old.verdict, old.gpus) != (new.verdict, new.gpus):
+            return True
+        # What fits has only reasons that the user accepts.
+        known = {finding.message for finding in old.reasons}
+        return new.verdict is Verdict.FITS and any(
+            finding.message not in known for finding in new.reasons
+        )
 
     def verdicts(self, absent: str) -> tuple[str, str]:
         """Return its verdicts before and after, in words; ``absent`` if it was not judged then."""
@@ -168,8 +174,7 @@ def as_text(comparison: Comparison) -> str:
     for change in comparison.changes:
         was, now = change.verdicts(comparison.absent)
         lines.append(f"{change.name}: {was if was == now else f'{was}, then {now}'}")
-        if change.after and change.after.verdict is not Verdict.FITS:
-            lines += [f"  {reason}" for reason in change.reasons]
+        lines += [f"  {reason}" for reason in change.reasons]
     lines += map(sentence, comparison.findings)
     lines += comparison.notes
     for name, old, new in comparison.costs():

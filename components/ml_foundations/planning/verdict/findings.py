@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -55,9 +55,14 @@ class Finding:
         return self.severity is Severity.ERROR
 
     def is_accepted(self, accepted: Collection[str]) -> bool:
-        """Return whether a user accepts its rule, or the rule for its object, as ``RULE/NAME``."""
-        name = self.object.split(" ")[-1].rpartition("/")[2]
-        return self.rule in accepted or f"{self.rule}/{name}" in accepted
+        """Return whether a user accepts its rule, or the rule for its object, as ``RULE/NAME``.
+
+        NAME is the object's ``name``, ``namespace/name`` or ``Kind namespace/name``.
+        """
+        full = self.object.partition(" and ")[0]  # of several objects, the first
+        place = full.rpartition(" ")[2]
+        names = (full, place, place.rpartition("/")[2])
+        return self.rule in accepted or any(f"{self.rule}/{name}" in accepted for name in names)
 
     def as_warning(self) -> Finding:
         """Return the finding as a warning, because it is not certain."""
@@ -77,6 +82,14 @@ def warning(rule: str, about: str, path: str, message: str, remedy: str) -> Find
 def reason_of(finding: Finding, accepted: Mapping[str, str]) -> str:
     """Return why a user accepts a finding; nothing if nobody does."""
     return next((accepted[name] for name in accepted if finding.is_accepted([name])), "")
+
+
+def unmatched(accepted: Iterable[str], findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield what to change about each accepted rule that is the rule of no finding."""
+    for name in accepted:
+        if not any(finding.is_accepted([name]) for finding in findings):
+            wanted = "write RULE, RULE/NAME or RULE/NAMESPACE/NAME of a finding, or leave it out"
+            yield f"accept {name}: no finding has this rule and name; {wanted}"
 
 
 def unknown_rule(accepted: str) -> str:
