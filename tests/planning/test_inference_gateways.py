@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from ml_foundations.catalog.inference_gateways import GOOGLE_PROXIES
+from ml_foundations.catalog.inference_gateways import GOOGLE_PROXIES, probed
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import SUBNETWORK
@@ -132,6 +132,28 @@ def test_a_pool_with_other_pods_is_refused(ports: list[Any], severities: list[st
     of_chat = [each for each in findings(objects) if each[1] == "InferencePool serving/chat"]
     pools = [severity for rule, _, severity in of_chat if rule == "inference-pool"]
     assert pools == severities
+
+
+@pytest.mark.parametrize(
+    ("probe", "is_listening"),
+    [
+        ({"httpGet": {"path": "/health", "port": 8000}}, True),
+        ({"tcpSocket": {"port": 8000}}, True),
+        ({"grpc": {"port": 8000}}, True),
+        ({"httpGet": {"path": "/health", "port": 9000}}, False),
+        ({"exec": {"command": ["true"]}}, False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("ports", [[], [{"containerPort": 9090}]])
+def test_a_probed_port_need_not_be_declared(probe: Any, is_listening: bool, ports: Any) -> None:
+    objects = stack()
+    server = one(objects, "Deployment", "chat")["spec"]["template"]["spec"]["containers"][0]
+    server |= {"ports": ports, "readinessProbe": probe}
+    rules = [rule for rule, about, _ in findings(objects) if about == "InferencePool serving/chat"]
+    assert ("inference-pool" not in rules) is is_listening
+    path = None if probe is None else probe.get("httpGet", {}).get("path")
+    assert probed({"containers": [server]}, 8000) == (path if is_listening else None)
 
 
 def test_a_pool_without_pods_is_reported() -> None:

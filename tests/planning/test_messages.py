@@ -319,7 +319,7 @@ def test_a_refused_quota_is_not_taken_for_the_workload() -> None:
     text = as_text(judge([job("train", 1, template()), CPU, refused]))
     told = "ResourceQuota q: the API server refuses it: spec.scopes must not hold NotTerminating, because spec.hard has"
     assert f"\n  {told} services." in text
-    assert f"\n{told} services." in text
+    assert f"\nerror: {told} services." in text
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,43 @@ def test_pods_of_a_kind_reach_each_other(kind: str, rules: Manifest, is_closed: 
     policy = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec=spec)
     findings = [*network_findings([made, policy])]
     assert [finding.path for finding in findings] == ["metadata.labels"] * is_closed
+
+
+OF_JOB_SET = (
+    *("jobset-name", "jobset-uid", "replicatedjob-name", "replicatedjob-replicas", "job-index"),
+    *("global-replicas", "job-key", "job-global-index", "job-group-index", "group-name"),
+    *("group-replicas", "restart-attempt"),
+)
+OF_JOB = ("controller-uid", "job-name", "batch.kubernetes.io/job-completion-index")
+ADDED = [(kind, key) for kind in sorted(SEVERAL) for key in described_kinds()[kind].own_labels]
+ADDED += [("JobSet", f"jobset.sigs.k8s.io/{key}") for key in OF_JOB_SET]
+ADDED += [(kind, key) for kind in ("Job", "JobSet") for key in OF_JOB]
+LAUNCHER = {"name": "c", "command": ["torchrun", "--nnodes=2", "train.py"]}
+GROUP = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [LAUNCHER]}}}
+
+
+def of_kind(kind: str) -> Manifest:
+    """An object with several pods that reach each other."""
+    if kind == "Job":
+        return namespaced("batch/v1", kind, "it", spec={**GROUP, "completionMode": "Indexed"})
+    if kind == "JobSet":
+        jobs = [{"name": "w", "template": {"spec": {**GROUP, "completionMode": "Indexed"}}}]
+        return namespaced("jobset.x-k8s.io/v1alpha2", kind, "it", spec={"replicatedJobs": jobs})
+    return namespaced(f"{described_kinds()[kind].group}/v1", kind, "it", spec=SEVERAL[kind])
+
+
+@pytest.mark.parametrize(("kind", "key"), sorted(ADDED))
+@pytest.mark.parametrize("wanted", [{"operator": "Exists"}, {"operator": "In", "values": ["0"]}])
+def test_pods_have_the_labels_that_controllers_add(
+    kind: str, key: str, wanted: dict[str, Any]
+) -> None:
+    named = key.endswith(("jobset-name", "replicatedjob-name", "job-name")) and kind != "RayJob"
+    own = {"matchExpressions": [{"key": key, **wanted}]}
+    only = {"podSelector": {}, "ingress": [{"from": [{"podSelector": own}]}]}
+    policy = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec=only)
+    # Which pod has which index, and names with random letters, nobody knows before.
+    is_other = wanted["operator"] == "In" and named
+    assert ([*network_findings([of_kind(kind), policy])] == []) is not is_other
+    deny = namespaced("networking.k8s.io/v1", "NetworkPolicy", "p", spec={"podSelector": own})
+    is_denied = wanted["operator"] == "Exists" or key.endswith("worker-index")  # the leader's is 0
+    assert ([*network_findings([of_kind(kind), deny])] != []) is is_denied

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from ml_foundations.planning.input.documents import read
+from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.report import as_text
 
 CASES = Path(__file__).with_name("public")
 
@@ -12,6 +14,8 @@ CASES = Path(__file__).with_name("public")
 @pytest.mark.parametrize(
     ("name", "verdict", "rules"),
     [
+        # A DaemonSet has as many pods as there are nodes.
+        ("autoscaler-of-a-daemon-set", "fits", {"autoscaling-target"}),
         ("autoscaler-target-missing", "fits", {"autoscaling-target"}),
         ("autoscaler-target-of-another-group", "fits", {"autoscaling-target"}),
         ("autoscaler-target-of-another-kind", "fits", {"autoscaling-target"}),
@@ -19,6 +23,7 @@ CASES = Path(__file__).with_name("public")
         ("budget-keeps-all", "fits", {"eviction-budget"}),
         # With more replicas than the least, a pod may be evicted.
         ("budget-of-an-autoscaled-server", "fits", set[str]()),
+        ("budget-share-of-a-bare-pod", "fits", {"eviction-budget"}),
         # Jobs have no scale, of which the controller takes the share.
         ("budget-share-of-a-job", "fits", {"eviction-budget"}),
         ("budgets-overlap", "fits", {"eviction-budget"}),
@@ -60,14 +65,18 @@ CASES = Path(__file__).with_name("public")
         ("inference-pool-of-all-servers", "fits", {"endpoint-picker", "inference-pool"}),
         # The port or the selector is wrong.
         ("inference-pool-of-other-server", "fits", {"endpoint-picker", "inference-pool"}),
+        # A container may listen on a port that it does not declare.
+        ("inference-pool-of-undeclared-port", "fits", set[str]()),
         # The pods listen on another port.
         ("inference-pool-wrong-port", "fits", {"inference-pool", "public-paths"}),
         # An Ingress names a port of the Service, not of its pods.
         ("ingress-port-of-pods", "fits", {"route-backend"}),
         # The second pod never starts: another node has the disk.
         ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
+        ("jobset-denied-by-its-labels", "fits", {"network-policy"}),
         # Four pods run, and two more when these have ended.
         ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        ("jobset-open-to-its-labels", "fits", set[str]()),
         ("jobset-under-deny-all", "fits", {"network-policy"}),
         ("jobset-with-dns-only", "fits", {"network-policy"}),
         ("leader-worker-set-claims", "fits", set[str]()),
@@ -78,6 +87,7 @@ CASES = Path(__file__).with_name("public")
         ("leader-worker-size-short", "cannot-fit", {"nodes"}),
         # No node is in the networks of the pods' interfaces.
         ("nodes-without-networks", "cannot-fit", {"resources"}),
+        ("picker-of-another-kind", "fits", {"endpoint-picker"}),
         ("picker-port-missing", "fits", {"endpoint-picker"}),
         ("picker-service-missing", "fits", {"endpoint-picker"}),
         # Kueue waits for the third pod (kueue issue 2208).
@@ -97,6 +107,7 @@ CASES = Path(__file__).with_name("public")
         ("ray-hosts-short", "cannot-fit", {"nodes"}),
         # Its RayCluster's name would have 54 characters.
         ("ray-job-long-name", "cannot-fit", {"invalid"}),
+        ("ray-job-open-to-its-cluster", "fits", set[str]()),
         ("ray-job-suspended-for-good", "cannot-fit", {"invalid"}),
         ("ray-least-replicas-short", "cannot-fit", {"nodes"}),
         ("ray-service", "fits", set[str]()),
@@ -116,6 +127,8 @@ CASES = Path(__file__).with_name("public")
         ("route-to-pool-of-alpha-group", "fits", {"route-backend"}),
         ("route-to-pool-with-port", "fits", {"health-check", "public-paths"}),
         ("route-to-pool-without-group", "fits", {"route-backend"}),
+        # A backend of weight 0 gets no requests.
+        ("route-without-weight", "fits", set[str]()),
         # The RuntimeClass selects nodes that there are not.
         ("runtime-class-of-other-pool", "cannot-fit", {"node-selector"}),
         ("runtime-without-node-container", "cannot-fit", {"invalid"}),
@@ -168,3 +181,12 @@ def test_the_fix_names_the_field_that_decides(name: str, remedy: str) -> None:
     errors = [finding for finding in found.findings if finding.is_error]
     assert remedy in errors[0].remedy
     assert all(len(finding.message) < 600 for finding in errors)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CASES.iterdir()))
+def test_the_text_has_the_severity_of_each_finding(name: str) -> None:
+    found = judge_documents(read((CASES / f"{name}.yaml").read_text(), name))
+    lines = as_text(found).splitlines()
+    for finding in found.of_stack:
+        mark = "" if finding.severity is Severity.INFO else f"{finding.severity}: "
+        assert any(line.startswith(f"{mark}{finding.object}: ") for line in lines)

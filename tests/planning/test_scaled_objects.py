@@ -79,3 +79,15 @@ def test_two_autoscalers_of_a_deployment_do_nothing() -> None:
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2}
     own = namespaced("autoscaling/v2", "HorizontalPodAutoscaler", "own", spec=spec)
     assert "autoscaling-metric" in judged(scaled(maxReplicaCount=2), own)[1]
+
+
+def test_findings_name_the_scaled_object() -> None:
+    """Also if KEDA gives its autoscaler another name."""
+    named = {"horizontalPodAutoscalerConfig": {"name": "hpa"}}
+    other = scaled(scaleTargetRef={"name": "other"}, advanced=named)
+    [found] = judge_documents([other]).findings
+    assert found.object == f"ScaledObject {other['metadata']['namespace']}/chat"
+    pods = template({"app": "chat"}, [container(gpu=8)])
+    many = scaled(minReplicaCount=5, maxReplicaCount=5)
+    found, *_ = judge_documents([deployment("chat", 1, pods), many, node("n", gpu=8)]).findings
+    assert "spec.minReplicaCount of ScaledObject chat" in found.remedy

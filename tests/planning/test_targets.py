@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ml_foundations.planning.model.workloads import groups
 from ml_foundations.planning.verdict.findings import RULES, Finding
 from ml_foundations.planning.verdict.targets import _ROWS, target_findings
 
@@ -82,3 +83,30 @@ def test_another_namespace_grants_a_route(grants: list[Manifest], is_granted: bo
     objects = [source(ROUTE, namespace="other"), target("v1", "Service", "other"), *grants]
     assert (found(*objects) == []) is is_granted
     assert [each.is_error for each in found(*objects)] == [True] * (not is_granted)
+
+
+def test_a_backend_of_weight_0_gets_no_requests() -> None:
+    assert found(source(ROUTE, weight=0)) == []
+    assert found(source(ROUTE, weight=1)) != []
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['of']} {row['path']}")
+@pytest.mark.parametrize("kind", ["Job", "CronJob", "JobSet", "DaemonSet", "Pod", "RayCluster"])
+def test_what_an_object_names_is_of_the_right_kind(row: Mapping[str, str], kind: str) -> None:
+    version = f"{groups()[kind]}/v1".lstrip("/")
+    by = {"kind": kind, "apiVersion": version}
+    [wrong] = found(source(row, **by), target(version, kind), is_complete=False)
+    assert (wrong.rule, wrong.is_error) == (row["rule"], True)
+    assert wrong.path.endswith(".kind")
+    right = "Deployment" if row["rule"] == "autoscaling-target" else "Service"
+    assert right in wrong.remedy
+    assert found(source(row, kind="Unknown")) == []
+
+
+def test_the_kind_of_an_object_with_the_name_is_offered() -> None:
+    scaler = next(row for row in _ROWS if row["of"] == "HorizontalPodAutoscaler")
+    by = {"kind": "StatefulSet", "apiVersion": "apps/v1"}
+    [wrong] = found(source(scaler, **by), target("apps/v1", "Deployment"))
+    assert wrong.remedy == "Set kind to Deployment, or declare the StatefulSet team/it."
+    [wrong] = found(source(ROUTE, kind="Deployment"), target("v1", "Service"))
+    assert wrong.remedy == "Set kind to Service."

@@ -97,14 +97,19 @@ def listening(pod: Manifest) -> Iterator[Manifest]:
             yield container
 
 
+def asked_port(container: Manifest) -> Any:
+    """Return the number or the name of the port that a readiness probe asks; None without one."""
+    probe = section(container, "readinessProbe")
+    handlers = [section(probe, handler) for handler in ("httpGet", "tcpSocket", "grpc")]
+    return next((handler.get("port") for handler in handlers if handler), None)
+
+
 def probed(pod: Manifest, port: int) -> Any:
-    """Return the path of the readiness probe of a pod's container with a port; None without one."""
+    """Return the path that a readiness probe of a pod asks at a port; None without one."""
     for container in listening(pod):
-        names = ports_of(container)
-        if port in names.values():
-            probe = section(container, "readinessProbe", "httpGet")
-            own = probe.get("port")
-            return probe.get("path") if names.get(own, own) == port else None
+        asked = asked_port(container)
+        if ports_of(container).get(asked, asked) == port:
+            return section(container, "readinessProbe", "httpGet").get("path")
     return None
 
 

@@ -6,6 +6,7 @@ See kedacore/keda, apis/keda/v1alpha1/scaledobject_types.go and controllers/keda
 from collections.abc import Iterable
 from typing import Any
 
+from ml_foundations.kubernetes.labels import MADE_FROM
 from ml_foundations.kubernetes.objects import (
     Manifest,
     annotations_of,
@@ -42,7 +43,8 @@ def _autoscaler(scaled: Manifest) -> Manifest:
     paused: Any = annotations_of(scaled).get(_PAUSED_REPLICAS)
     if isinstance(paused, str) and paused.isdecimal():
         least = most = max(1, int(paused))
-    own = section(spec, "advanced", "horizontalPodAutoscalerConfig").get("name")
-    metadata = {"name": own or f"keda-hpa-{name_of(scaled)}", "namespace": namespace_of(scaled)}
+    # It has the name that the user wrote: findings are about the ScaledObject.
+    metadata: Manifest = {"name": name_of(scaled), "namespace": namespace_of(scaled)}
+    metadata = {**metadata, "annotations": {MADE_FROM: "ScaledObject"}}
     bounds = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}
     return api_object("autoscaling/v2", "HorizontalPodAutoscaler", metadata, spec=bounds)

@@ -21,7 +21,7 @@ from ml_foundations.kubernetes.objects import (
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.counts import Count, deciding_path
-from ml_foundations.planning.model.declared import key_of
+from ml_foundations.planning.model.declared import key_of, written_kind
 from ml_foundations.planning.model.described_kinds import DescribedKind, PodTemplate, at, holds
 from ml_foundations.planning.model.kind_files import BUILT_IN, cached_per_kinds, described_kinds
 from ml_foundations.planning.model.peers import talk
@@ -41,6 +41,8 @@ OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "co
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
 """Labels that JobSet gives to pods (JobSet, api/jobset/v1alpha2)."""
+_OF_GROUPS = ("replicatedjob-replicas", "global-replicas", "group-name", "group-replicas")
+"""Others that planning does not compute (JobSet v0.12.0, labelAndAnnotateObject)."""
 _MOST_APART = 24
 """The most pods of a workload that are placed one by one."""
 
@@ -294,6 +296,38 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
             return {}
 
 
+def _job_set_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
+    """Return the labels that a JobSet gives to all pods of one of its replicated Jobs."""
+    own = {"jobset-name": name_of(document), "replicatedjob-name": job.get("name")}
+    return {f"{_JOB_SET}{key}": value for key, value in own.items()}
+
+
+def added_labels(document: Manifest, job: Manifest) -> Mapping[str, Any]:
+    """Return the labels that controllers add to the pods of a workload that no file describes.
+
+    ``job`` is the pods' Job if the workload is a JobSet. A value is ``UNKNOWN`` if it differs from
+    pod to pod or is not known before.
+    """
+    if document["kind"] == "JobSet":
+        own_keys = (*_OF_JOB_SET, *_OF_GROUPS, "job-group-index")
+        unknown = (*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in own_keys))
+        names = {labels.JOB_NAME, "job-name"} if job.get("replicas") in (None, 1) else ()
+        own = dict.fromkeys(names, f"{name_of(document)}-{job.get('name')}-0")
+        return {**dict.fromkeys(unknown, UNKNOWN), **_job_set_labels(document, job), **own}
+    by_lot, added = f"{namespace_of(document)}/{name_of(document)}", _controller_labels(document)
+    differing = {"StatefulSet": (_POD_NAME, _POD_INDEX), "Job": (labels.JOB_INDEX,)}
+    unknown = [key for key, value in added.items() if value == by_lot]
+    unknown += differing.get(document["kind"], ())
+    return {**added, **dict.fromkeys(unknown, UNKNOWN)}
+
+
+def has_scale(kind: str) -> bool:
+    """Return whether a kind has a scale: replicas that an autoscaler may set. A user's may have."""
+    if described := described_kinds().get(kind):
+        return bool(described.replicas or described.version)
+    return kind in COUNTED - {"Job"}
+
+
 def is_running(document: Manifest) -> bool:
     """Return whether a document is a pod that takes room on a node already."""
     is_bound = document.get("kind") == "Pod" and section(document, "spec").get("nodeName")
@@ -524,8 +558,7 @@ def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iter
         value = priority(spec)
         pod_labels = {
             **labels_of(template),
-            f"{_JOB_SET}jobset-name": name_of(document),
-            f"{_JOB_SET}replicatedjob-name": job.get("name"),
+            **_job_set_labels(document, job),
             **({exclusive.PRIORITY: value} if how.has_priority else {}),
         }
         job_spec = section(job, "template", "spec")
@@ -633,8 +666,9 @@ def _scaled_fields(path: str, replicas: Any, autoscalers: Sequence[Manifest]) ->
     """Return the fields that decide the replicas of an object, and their values."""
     fields = {path: replicas}
     for autoscaler in autoscalers if replicas != 0 else ():
-        least = int(section(autoscaler, "spec").get("minReplicas") or 1)
-        fields[f"spec.minReplicas of {autoscaler.get('kind')} {name_of(autoscaler)}"] = least
+        least, kind = section(autoscaler, "spec").get("minReplicas"), written_kind(autoscaler)
+        field = "spec.minReplicaCount" if kind == "ScaledObject" else "spec.minReplicas"
+        fields[f"{field} of {kind} {name_of(autoscaler)}"] = int(least or 1)
     return fields
 
 

@@ -6,10 +6,8 @@ from decimal import Decimal
 from ml_foundations.catalog.fabric_pods import FABRIC_DAEMON
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import (
-    Manifest,
     annotations_of,
     items,
-    labels_of,
     section,
 )
 from ml_foundations.kubernetes.words import number
@@ -59,7 +57,7 @@ def advice(cluster: Cluster, admitted: AdmittedWorkload) -> Iterator[Refusal]:
             allowed = "(host_ipc of our workloads; the namespace must allow privileged pods)"
             remedy = f"Set hostIPC {allowed}, or share by TIME_SHARING."
             yield Refusal("mps-ipc", "hostIPC", f"GKE shares its GPU by MPS, {reached}", remedy)
-        if _is_cut_off(cluster, workload, pod_set.template):
+        if _is_cut_off(cluster, workload, pod_set):
             server = "the metadata server, where the sidecar of a bucket gets its token"
             message = f"network policies keep its pods from {server}"
             addresses = "169.254.169.252/32, port 988, and to 169.254.169.254/32, port 80"
@@ -92,15 +90,15 @@ def _has_devices(node: NodeClass, pod: PodClass) -> bool:
     return all(node.allocatable.get(name, 0) >= amount for name, amount in devices)
 
 
-def _is_cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> bool:
+def _is_cut_off(cluster: Cluster, workload: Workload, pods: PodSet) -> bool:
     """Return whether network policies keep pods with a bucket from the metadata server."""
     # They get no token then. The server's address depends on the cluster's dataplane (GKE,
     # "Workload Identity Federation for GKE").
-    on_host_network = section(template, "spec").get("hostNetwork")
-    if labels.GCS_FUSE_VOLUMES not in annotations_of(template) or on_host_network:
+    on_host_network = section(pods.template, "spec").get("hostNetwork")
+    if labels.GCS_FUSE_VOLUMES not in annotations_of(pods.template) or on_host_network:
         return False
     network = Network(cluster.by_kind["NetworkPolicy"])
-    return not network.reaches_metadata(Pods(workload.namespace, labels_of(template)))
+    return not network.reaches_metadata(Pods(workload.namespace, pods.labels))
 
 
 def _endless_daemons(pods: PodSet) -> Iterator[Refusal]:

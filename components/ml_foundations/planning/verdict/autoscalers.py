@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import AdmittedWorkload
-from ml_foundations.planning.model.declared import full_name
+from ml_foundations.planning.model.declared import full_name, written_kind
 from ml_foundations.planning.model.refusals import Refusal
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
@@ -62,7 +62,7 @@ def unmeasured(admitted: AdmittedWorkload, scaler: Manifest) -> Iterator[Refusal
             why = f"it goes by {part}, and not all containers request {resource}"
         else:
             continue
-        message = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
+        message = f"{written_kind(scaler)} {name_of(scaler)} never scales it: {why}"
         remedy = f"Request {resource} in each container, or scale by what is measured."
         yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", message, remedy)
 

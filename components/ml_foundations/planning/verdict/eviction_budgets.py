@@ -15,13 +15,10 @@ from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model.declared import full_name, of_kind
-from ml_foundations.planning.model.workloads import COUNTED, PodSet, Workload, is_stored
+from ml_foundations.planning.model.workloads import PodSet, Workload, has_scale, is_stored
 from ml_foundations.planning.verdict.findings import Finding, warning
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
-_SCALED = COUNTED - {"Job"} | {"LeaderWorkerSet", "Pod"}
-"""The kinds whose pods a share is of. Those of others, such as Jobs, have no scale: then no pod may
-be evicted (Kubernetes, pkg/controller/disruption, getExpectedScale)."""
 _WAIT = "so each drain of a node waits, an hour in an upgrade of GKE"
 
 
@@ -46,9 +43,7 @@ def eviction_budget_findings(objects: Sequence[Manifest], verdicts: Verdicts) ->
                 remedy = "Keep one of them."
                 yield _warning(str(workload), "metadata.labels", f"{message}, {_WAIT}", remedy)
     for budget in budgets:
-        if reason := _why_closed(section(budget, "spec"), selected[full_name(budget)]):
-            remedy = "Set maxUnavailable: 1, or run more replicas than it keeps."
-            yield _warning(full_name(budget), "spec", f"{reason}, {_WAIT}", remedy)
+        yield from _closed(budget, selected[full_name(budget)])
 
 
 def _warning(about: str, path: str, message: str, remedy: str) -> Finding:
@@ -61,21 +56,37 @@ def _selects(budget: Manifest, workload: Workload, pods: PodSet) -> bool:
     return is_here and pods.count > 0 and selects(selector, pods.labels)
 
 
-def _why_closed(spec: Manifest, selected: Sequence[tuple[Workload, PodSet]]) -> str:
-    """Return why a budget lets no pod be evicted even while all of its pods are healthy."""
-    if not selected:
-        return ""
-    healthy = sum(max(pods.count, workload.ceiling or 0) for workload, pods in selected)
+def _closed(budget: Manifest, selected: Sequence[tuple[Workload, PodSet]]) -> Iterator[Finding]:
+    """Yield the finding on a budget that lets no pod be evicted even while all are healthy."""
+    spec = section(budget, "spec")
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-    without_scale = [str(workload) for workload, _ in selected if workload.kind not in _SCALED]
-    if without_scale and (most is not None or isinstance(least, str)):
-        return f"it lets none be evicted: {without_scale[0]} has no scale to take a share of"
+    healthy = sum(map(_most, selected))
+    # The controller counts shares, and what may be unavailable, of the scales of pods' owners. It
+    # lets no pod be evicted if an owner has no scale, or all are without an owner (Kubernetes,
+    # pkg/controller/disruption, getExpectedScale and updatePdbStatus).
+    of_scale = most is not None or isinstance(least, str)
+    owned = [item for item in selected if not of_scale or item[0].kind != "Pod"]
+    without = [str(workload) for workload, _ in owned or selected if not has_scale(workload.kind)]
+    expected = sum(map(_most, owned))
     # Without both, the controller lets none be evicted.
-    kept = healthy - _share(most, healthy)
-    if least is not None:
-        kept = _share(least, healthy)
-    workloads = names(sorted({str(workload) for workload, _ in selected}))
-    return f"it keeps all {healthy} pods of {workloads}" if kept >= healthy else ""
+    kept = expected - _share(most, expected) if least is None else _share(least, expected)
+    if of_scale and without:
+        reason = f"it lets none be evicted: {without[0]} has no scale to take a share of"
+    elif healthy and kept >= healthy:
+        pods = "the only pod" if healthy == 1 else f"all {healthy} pods"
+        reason = f"it keeps {pods} of {names(sorted({str(workload) for workload, _ in selected}))}"
+    else:
+        return
+    remedy = "Set maxUnavailable: 1, or run more replicas than it keeps."
+    if without:
+        remedy = f"Set minAvailable to a number of at most {healthy - 1}, without maxUnavailable."
+    yield _warning(full_name(budget), "spec", f"{reason}, {_WAIT}", remedy)
+
+
+def _most(selected: tuple[Workload, PodSet]) -> int:
+    """Return how many pods of a set there are, or will be by an autoscaler."""
+    workload, pods = selected
+    return max(pods.count, workload.ceiling or 0)
 
 
 def _share(value: Any, count: int) -> int:

@@ -123,8 +123,10 @@ def _selected(
 ) -> Iterator[Finding]:
     """Yield the findings on the pods that a pool selects among those of its namespace."""
     about, ports = full_name(pool), _ports(pool)
-    listening = [pods for pods in servers if pods.declared_ports.intersection(ports)]
-    others = [pods for pods in candidates if pods.declared_ports.intersection(ports)]
+    others = [
+        pods for pods in candidates if (pods.declared_ports | pods.probed_ports).intersection(ports)
+    ]
+    listening = [pods for pods in servers if pods in others]
     for pods in servers if ports else ():  # the API server refuses a pool without ports
         declared = pods.declared_ports
         if pods in listening:

@@ -13,7 +13,7 @@ from functools import cached_property
 from ipaddress import IPv4Network
 from typing import Any, Literal
 
-from ml_foundations.catalog.inference_gateways import listening
+from ml_foundations.catalog.inference_gateways import asked_port, listening
 from ml_foundations.kubernetes.labels import GANG, GOOGLE_ACCOUNT, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import (
     Manifest,
@@ -32,6 +32,7 @@ from ml_foundations.planning.model.declared import full_name, key_of, of_kind
 from ml_foundations.planning.model.described_kinds import DescribedKind
 from ml_foundations.planning.model.kind_files import described_kinds
 from ml_foundations.planning.model.peers import talk
+from ml_foundations.planning.model.workloads import added_labels
 from ml_foundations.planning.verdict.findings import Finding, warning
 
 _Direction = Literal["ingress", "egress"]
@@ -72,6 +73,11 @@ class Pods:
         for container in filter(is_mapping, listening(self.spec)):
             declared.update(port.get("containerPort") for port in mappings(container, "ports"))
         return declared
+
+    @property
+    def probed_ports(self) -> set[Any]:
+        """The ports that its readiness probes ask: containers may listen without declaring them."""
+        return {self.port(port) for port in map(asked_port, listening(self.spec))}
 
     def port(self, wanted: Any) -> Any:
         """Return the number of a port that is given by number or name."""
@@ -216,9 +222,12 @@ class Network:
         rules: list[Manifest] | None = None
         for policy in self._policies.get(own.namespace, ()):
             spec = section(policy, "spec")
-            is_of_direction = direction.capitalize() in _types(spec)
-            if is_of_direction and selects(section(spec, "podSelector"), own.labels):
+            if direction.capitalize() not in _types(spec):
+                continue
+            if selects(section(spec, "podSelector"), own.labels):
                 rules = [*(rules or ()), *mappings(spec, direction)]
+            elif _may_select(section(spec, "podSelector"), own.labels):
+                return None
         return rules
 
     def _is_peer(self, peer: Manifest, own: Pods, other: Pods) -> bool:
@@ -230,7 +239,7 @@ class Network:
                 return False
         elif other.namespace != own.namespace:
             return False
-        return "podSelector" not in peer or selects(section(peer, "podSelector"), other.labels)
+        return "podSelector" not in peer or _may_select(section(peer, "podSelector"), other.labels)
 
 
 def network_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
@@ -339,20 +348,22 @@ def _pods_of(manifest: Manifest) -> Iterator[Pods]:
         yield from _made_pods(manifest, described)
         return
     if manifest["kind"] == "Pod":
-        holders = [{"spec": {"template": manifest}}]
+        holders: list[Manifest] = [{"spec": {"template": manifest}}]
     elif manifest["kind"] == "CronJob":
         holders = [section(manifest, "spec", "jobTemplate")]
     elif manifest["kind"] == "JobSet":
-        jobs = mappings(section(manifest, "spec"), "replicatedJobs")
-        holders = [section(job, "template") for job in jobs]
+        holders = mappings(section(manifest, "spec"), "replicatedJobs")
     else:
         holders = [manifest]
     is_gang = annotations_of(manifest).get(GANG) == "true"
-    for body in (section(holder, "spec") for holder in holders):
+    for holder in holders:
+        path = ("template", "spec") if manifest["kind"] == "JobSet" else ("spec",)
+        body = section(holder, *path)
         template: Any = body.get("template")
         if _is_known(manifest, template):
             is_several = is_gang and body.get("parallelism", 1) != 1
-            pods = (key_of(manifest)[0], labels_of(template), full_name(manifest))
+            pod_labels = {**labels_of(template), **added_labels(manifest, holder)}
+            pods = (key_of(manifest)[0], pod_labels, full_name(manifest))
             yield Pods(*pods, section(template, "spec"), talk(body) or is_several)
 
 
@@ -362,7 +373,8 @@ def _made_pods(manifest: Manifest, described: DescribedKind) -> Iterator[Pods]:
         for pods in described.templates(manifest):
             if _is_known(manifest, pods.manifest) and pods.count > 0:
                 spec = section(pods.manifest, "spec")
-                yield Pods(key_of(manifest)[0], pods.labels, full_name(manifest), spec)
+                pod_labels = {**dict.fromkeys(described.own_labels, UNKNOWN), **pods.labels}
+                yield Pods(key_of(manifest)[0], pod_labels, full_name(manifest), spec)
 
 
 def _is_known(manifest: Manifest, template: Any) -> bool:
@@ -371,6 +383,19 @@ def _is_known(manifest: Manifest, template: Any) -> bool:
         return False
     namespace = section(manifest, "metadata").get("namespace")
     return UNKNOWN not in (namespace, section(template, "metadata").get("labels"))
+
+
+def _may_select(selector: Manifest, labels: Mapping[str, Any]) -> bool:
+    """Return whether a selector may select labels, some of whose values are not known."""
+    unknown = {key for key, value in labels.items() if value is UNKNOWN}
+    wanted = section(selector, "matchLabels")
+    exact = {key: value for key, value in wanted.items() if key not in unknown}
+    expressions: list[Manifest] = []
+    for expression in mappings(selector, "matchExpressions"):
+        is_of_value = expression.get("operator") in ("In", "NotIn")
+        if not (is_of_value and expression.get("key") in unknown):
+            expressions.append(expression)
+    return selects({"matchLabels": exact, "matchExpressions": expressions}, labels)
 
 
 def _types(policy: Manifest) -> list[Any]:

@@ -165,8 +165,8 @@ def _number(amount: Decimal | None) -> float | None:
 
 
 def of_stack(finding: Finding) -> str:
-    """Return a finding that is about no workload as text, with a mark if it is a warning."""
-    mark = "warning: " if finding.severity is Severity.WARNING else ""
+    """Return a finding that is about no workload as text, with a mark if it has to change."""
+    mark = "" if finding.severity is Severity.INFO else f"{finding.severity}: "
     return f"{mark}{sentence(finding)}"
 
 

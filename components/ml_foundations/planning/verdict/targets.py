@@ -5,21 +5,26 @@ no controller refuses them: only a condition in their status reports it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ml_foundations.catalog.inference_gateways import GATEWAY_GROUP, POOL_GROUP
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.objects import Manifest, mappings, name_of, namespace_of, section
 from ml_foundations.kubernetes.trees import is_mapping, unknown_paths
+from ml_foundations.kubernetes.words import alternatives, as_remedy
 from ml_foundations.planning.model.declared import full_name, of_kind
-from ml_foundations.planning.model.workloads import groups, is_stored
+from ml_foundations.planning.model.workloads import groups, has_scale, is_stored
 from ml_foundations.planning.verdict.findings import Finding, error, warning
 from ml_foundations.planning.verdict.references import DeclaredObjects, named_values
 
+_Places: TypeAlias = Mapping[tuple[str, str], Sequence[Manifest]]
+"""Objects by kind and namespace."""
 _ROWS = list(rows("targets.csv", "ml_foundations.planning.verdict"))
 _GROUPS = {"Service": "", "InferencePool": POOL_GROUP}
+_ROUTES = ("HTTPRoute", "GRPCRoute")
+"""The kinds that name also InferencePools."""
 _THEN = {
     "autoscaling-target": "so it never scales",
     "endpoint-picker": "so nothing picks a pod, and requests fail",
@@ -41,6 +46,20 @@ class _Target(NamedTuple):
 
     def __str__(self) -> str:
         return f"the {self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that the object may have, of those that planning reads."""
+        if self.rule == "autoscaling-target":
+            return [*filter(has_scale, sorted(groups()))]
+        return [*_GROUPS] if self.source["kind"] in _ROUTES else ["Service"]
+
+    @property
+    def has_wrong_kind(self) -> bool:
+        """Return whether its kind will not do. One with the same name in another group may."""
+        is_scaled = self.rule == "autoscaling-target"
+        is_known = not is_scaled or groups().get(self.kind) == self.group
+        return is_known and self.kind not in self.kinds
 
     def finding(self, field: str, why: str, remedy: str, *, is_certain: bool) -> Finding:
         """Return a finding about a field of the reference."""
@@ -71,10 +90,13 @@ def target_findings(
         others = by_place.get((target.kind, target.namespace), [])
         named = [item for item in others if name_of(item) == target.name]
         versions = [str(item.get("apiVersion")) for item in named]
-        if not named:
+        if target.has_wrong_kind:
+            yield _of_wrong_kind(target, by_place)
+        elif not named:
             is_certain = is_complete and not declared.may_be_made(target.kind)
             near = get_close_matches(target.name, sorted(map(str, map(name_of, others))), n=1)
-            remedy = f"{f'Write {near[0]}, or declare' if near else 'Declare'} {target}."
+            words = [f"write {name}" for name in near]
+            remedy = as_remedy(*_other_kinds(target, by_place), *words, f"declare {target}")
             why = f"{target}, which is not declared"
             yield target.finding("name", why, remedy, is_certain=is_certain)
         elif target.group not in map(_group, versions):
@@ -92,6 +114,26 @@ def target_findings(
             yield target.finding("namespace", why, remedy, is_certain=is_certain)
 
 
+def _of_wrong_kind(target: _Target, by_place: _Places) -> Finding:
+    # Kubernetes, pkg/controller/podautoscaler, reads the scale of its target; gateway-api v1.6.0,
+    # RouteReasonInvalidKind; gateway-api-inference-extension, EndpointPickerRef.
+    why, name = f"not a {alternatives(target.kinds)}", f"name a {alternatives(target.kinds)}"
+    if target.rule == "autoscaling-target":
+        why, name = "which has no replicas to set", "name a Deployment or another server"
+    remedy = as_remedy(*(_other_kinds(target, by_place) or [name]))
+    return target.finding("kind", f"{target}, {why}", remedy, is_certain=True)
+
+
+def _other_kinds(target: _Target, by_place: _Places) -> list[str]:
+    """Return what to write for the objects with the name of a target that are of other kinds."""
+    ways: list[str] = []
+    for kind in target.kinds:
+        named = map(name_of, by_place.get((kind, target.namespace), ()))
+        if kind != target.kind and target.name in named:
+            ways.append(f"set kind to {kind}")
+    return ways
+
+
 def _targets(objects: Sequence[Manifest]) -> Iterator[_Target]:
     """Yield what objects name, if it is of a kind that planning reads, and known."""
     known_groups = {**groups(), **_GROUPS}
@@ -106,7 +148,9 @@ def _targets(objects: Sequence[Manifest]) -> Iterator[_Target]:
                 kind: Any = reference.get("kind", row["kind"])
                 namespace: Any = reference.get("namespace") or namespace_of(source)
                 words = (group, kind, namespace, name)
-                if all(isinstance(word, str) for word in words) and kind in known_groups:
+                is_known = all(isinstance(word, str) for word in words) and kind in known_groups
+                # A route sends no requests to a backend of weight 0.
+                if is_known and reference.get("weight") != 0:
                     yield _Target(source, row["rule"], path, reference, *words)
 
 
